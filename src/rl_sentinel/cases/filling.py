@@ -1,0 +1,64 @@
+"""Columns of a case filled with plain numbers that differ from cell to cell."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import EXCLUDED, VOCABULARY, Batch, batch_of
+
+#: Log-ratios that straddle every threshold in use, in nats.
+LOG_RATIOS = (0.0, 0.01, -0.1, 1.0, -1.0, 0.1, 3.0, -0.01)
+
+
+def _grid(b: int, t: int, *, period: int, stride: int) -> Tensor:
+    row, position = torch.arange(b).unsqueeze(1), torch.arange(t).unsqueeze(0)
+    return ((row * stride + position * 2) % period).float()
+
+
+def filled(
+    mask: Sequence[Sequence[int]],
+    *,
+    reward: Sequence[float],
+    group: Sequence[int],
+    length: Sequence[int] | None = None,
+    dead: str = "rejected",
+    **given: Tensor,
+) -> Batch:
+    """A batch with every signal column set; multiples of a quarter wherever that is possible.
+
+    ``dead`` names why rows without a trained token are out. The log-probs of sampler, old and
+    current policy differ by small log-ratios; advantages vary from token to token.
+    """
+    m = torch.tensor(mask, dtype=torch.bool)
+    b, t = m.shape
+    lengths = torch.tensor(length if length is not None else [t] * b)
+    logprob = -0.5 - 0.25 * _grid(b, t, period=5, stride=3)
+    ratios = torch.tensor(LOG_RATIOS)
+    old = logprob - ratios[_grid(b, t, period=8, stride=3).long()]
+    columns = {
+        "group": torch.tensor(group),
+        "length": lengths,
+        "excluded": torch.where(m.any(1), 0, EXCLUDED[dead]),
+        "reward": torch.tensor(reward, dtype=torch.float32),
+        "reward_baseline": 0.25 * (torch.arange(b) % 3).float(),
+        "reward_parts": torch.stack([torch.tensor(reward), 0.5 * (torch.arange(b) % 3)], 1).float(),
+        "logprob": logprob,
+        "old_logprob": old,
+        "ref_logprob": logprob - 0.25 * (_grid(b, t, period=4, stride=1) - 1),
+        "rollout_logprob": old - 0.25 * (_grid(b, t, period=3, stride=2) - 1),
+        "value": 0.25 * _grid(b, t, period=4, stride=3),
+        "old_value": 0.25 * _grid(b, t, period=3, stride=1),
+        "returns": 0.5 * _grid(b, t, period=5, stride=2) - 1,
+        "advantage": 0.5 * _grid(b, t, period=5, stride=3) - 0.75,
+        "entropy": 0.25 + 0.25 * _grid(b, t, period=3, stride=1),
+        "pi_squared": 0.25 + 0.125 * _grid(b, t, period=3, stride=2),
+        "token": (1 + _grid(b, t, period=2, stride=1)).long(),
+        "logits": _logits(b, t),
+    }
+    return batch_of(m, **(columns | given))
+
+
+def _logits(b: int, t: int) -> Tensor:
+    shape = (b, t, VOCABULARY)
+    return 0.5 * (torch.arange(b * t * VOCABULARY) % 5).float().reshape(shape)

@@ -1,0 +1,94 @@
+"""A greedy shrinker: fewer rows, fewer positions, plainer numbers, then the canonical form."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from rl_sentinel.core.batch import COLUMNS, Batch, batch_of, take_positions, take_rows, with_columns
+from rl_sentinel.core.case import Case, with_batch
+
+#: Most candidates tried for one finding.
+MOST_TRIES = 1500
+
+
+def _fewer(batch: Batch) -> Iterator[Batch]:
+    for row in range(batch.rows if batch.rows > 1 else 0):
+        yield take_rows(batch, torch.tensor([i for i in range(batch.rows) if i != row]))
+    for position in range(batch.width if batch.width > 1 else 0):
+        keep = torch.tensor([i for i in range(batch.width) if i != position])
+        smaller = take_positions(batch, keep)
+        if bool((smaller.length > 0).all()):
+            yield smaller
+
+
+def _plainer(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
+    plain = batch_of(batch.mask)
+    for name, about in COLUMNS.items():
+        column = getattr(batch, name)
+        if name in ("mask", "length", "excluded", "scored") or torch.equal(column, getattr(plain, name)):
+            continue
+        if name not in reads or about["role"] == "signal":
+            yield with_columns(batch, **{name: getattr(plain, name)})
+        if name in reads and about["role"] == "signal":
+            for step in (1.0, 0.5):
+                rounded = (column / step).round() * step
+                if not torch.equal(rounded, column):
+                    yield with_columns(batch, **{name: rounded})
+
+
+def _cells(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
+    for name in sorted(reads):
+        if COLUMNS[name]["role"] != "signal":
+            continue
+        column = getattr(batch, name)
+        for cell in torch.nonzero(column).tolist():
+            for number in (0.0, 1.0):
+                if column[tuple(cell)] not in (0.0, number):
+                    changed = column.clone()
+                    changed[tuple(cell)] = number
+                    yield with_columns(batch, **{name: changed})
+
+
+def _canonical(batch: Batch) -> Iterator[Batch]:
+    order = torch.argsort((~batch.live).long() * 10_000 + batch.group, stable=True)
+    if not torch.equal(order, torch.arange(batch.rows)):
+        yield take_rows(batch, order)
+    for name in ("group", "trajectory"):
+        seen = list(dict.fromkeys(getattr(batch, name).tolist()))
+        fresh = torch.tensor([seen.index(x) for x in getattr(batch, name).tolist()])
+        if not torch.equal(fresh, getattr(batch, name)):
+            yield with_columns(batch, **{name: fresh})
+
+
+def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) -> Case:
+    """The smallest case that a greedy search finds for which ``broken`` still says True.
+
+    ``broken`` checks the law's precondition anew, so that a shrunk case never shows another fault.
+    """
+    tries = 0
+
+    def attempt(candidates: Callable[[Batch], Iterator[Batch]]) -> bool:
+        nonlocal case, tries
+        changed, again = False, True
+        while again and tries < MOST_TRIES:
+            again = False
+            for batch in candidates(case.batch):
+                tries += 1
+                candidate = with_batch(case, batch)
+                if broken(candidate):
+                    case, changed, again = candidate, True, True
+                    break
+                if tries >= MOST_TRIES:
+                    break
+        return changed
+
+    while attempt(_fewer) | attempt(lambda b: _plainer(b, reads)):
+        pass
+    attempt(lambda b: _cells(b, reads))
+    for _ in range(2):
+        for batch in _canonical(case.batch):
+            candidate = with_batch(case, batch)
+            if batch.rows == case.batch.rows and broken(candidate):
+                case = candidate
+                break
+    return case

@@ -1,0 +1,118 @@
+"""Tiny cases in a fixed order, smallest first, so that a first hit is small whatever the seed."""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.filling import filled
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Case
+
+
+def _plain() -> Iterator[Batch]:
+    yield filled([[1, 1], [1, 1]], reward=[1, 0], group=[0, 0])
+    yield filled([[1, 1, 1], [1, 0, 0]], reward=[1, 0], group=[0, 0], length=[3, 1])
+    yield filled([[1, 1], [1, 1], [1, 1]], reward=[1, 0, 0.5], group=[0, 0, 0])
+    yield filled([[1, 1], [1, 1], [1, 0]], reward=[1, 0, 2], group=[0, 0, 1], length=[2, 2, 1])
+    yield filled([[1, 1]] * 4, reward=[1, 0, 2, 5], group=[0, 0, 1, 1])
+    yield filled([[1, 1]] * 4, reward=[1, 0, 2, 5], group=[0, 1, 0, 1])
+
+
+def _with_dead_rows() -> Iterator[Batch]:
+    yield filled([[1, 1], [0, 0]], reward=[1, 0], group=[0, 0])
+    yield filled([[1, 1], [0, 0], [1, 1]], reward=[1, 0, 0.5], group=[0, 0, 0])
+    yield filled([[1, 1], [0, 0], [1, 1]], reward=[1, 0, 2], group=[0, 0, 1])
+    yield filled([[1, 1], [1, 1], [0, 0], [1, 1]], reward=[1, 0, 0.5, 2], group=[0, 0, 0, 1])
+    yield filled(
+        [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1], [1, 1, 0]],
+        reward=[1, 0, 0.5, 2, 3],
+        group=[0, 0, 0, 1, 1],
+        length=[2, 1, 3, 3, 2],
+    )
+    yield filled([[0, 0], [0, 0], [1, 1], [1, 1]], reward=[1, 0, 2, 1], group=[0, 0, 1, 1])
+
+
+def _with_masked_tokens() -> Iterator[Batch]:
+    yield filled([[1, 0], [1, 1]], reward=[1, 0], group=[0, 0])
+    yield filled([[0, 1], [1, 1]], reward=[1, 0], group=[0, 0])
+    yield filled([[1, 0, 1], [1, 1, 1]], reward=[1, 0], group=[0, 0])
+    yield filled([[1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 1, 1]], reward=[1, 0, 2], group=[0, 0, 1], length=[4, 2, 4])
+
+
+def _with_suppressed_rewards() -> Iterator[Batch]:
+    scored = torch.tensor([True, False])
+    yield filled([[1, 0], [1, 1]], reward=[1, 1], group=[0, 0], length=[1, 2], scored=scored)
+    yield filled(
+        [[1, 0, 0], [1, 1, 0], [1, 1, 1]],
+        reward=[1, 0, 2],
+        group=[0, 0, 0],
+        length=[1, 2, 3],
+        scored=torch.tensor([True, True, False]),
+    )
+    yield filled(
+        [[1, 0, 0], [1, 1, 1], [1, 1, 0], [1, 1, 1]],
+        reward=[1, 0, 2, 1],
+        group=[0, 0, 1, 1],
+        length=[1, 3, 2, 3],
+        scored=torch.tensor([True, False, True, False]),
+    )
+
+
+def _step_wise() -> Iterator[Batch]:
+    yield filled(
+        [[1, 1, 1], [1, 0, 0], [1, 1, 0]],
+        reward=[0, 1, 0],
+        group=[0, 0, 0],
+        length=[3, 1, 2],
+        trajectory=torch.tensor([0, 0, 1]),
+        step=torch.tensor([0, 1, 0]),
+        last_step=torch.tensor([False, True, True]),
+    )
+    yield filled(
+        [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]],
+        reward=[0, 0, 1, 0, 0],
+        group=[0, 0, 0, 0, 0],
+        length=[5, 3, 1, 4, 2],
+        trajectory=torch.tensor([0, 0, 0, 1, 1]),
+        step=torch.tensor([0, 1, 2, 0, 1]),
+        last_step=torch.tensor([False, False, True, False, True]),
+    )
+
+
+def _degenerate() -> Iterator[Batch]:
+    yield filled([[1]], reward=[0.75], group=[0])
+    yield filled([[1, 1]], reward=[0.75], group=[0])
+    yield filled([[1, 1], [1, 1]], reward=[0.75, 0.25], group=[0, 1])
+    yield filled([[1, 1], [1, 1]], reward=[0.1, 0.1], group=[0, 0])
+    yield filled([[1, 1]] * 3, reward=[0.1, 0.1, 0.1], group=[0, 0, 0])
+    yield filled([[0, 0], [0, 0]], reward=[1, 0], group=[0, 0])
+    yield filled([[0]], reward=[1], group=[0])
+
+
+def _signs_mixed() -> Iterator[Batch]:
+    high, zero = torch.ones(1, 3), torch.zeros(1, 3)
+    advantage = torch.tensor([[-0.5, 0.25, -0.25]])
+    given = {"logprob": zero - 1, "old_logprob": high - 1, "rollout_logprob": high - 1}
+    yield filled([[1, 1, 1]], reward=[1], group=[0], advantage=advantage, **given)
+    yield filled(
+        [[1, 1, 1], [1, 1, 0]],
+        reward=[1, 0],
+        group=[0, 0],
+        length=[3, 2],
+        advantage=torch.cat([advantage, torch.tensor([[0.5, 0.5, 0.0]])]),
+        **{k: v.repeat(2, 1) for k, v in given.items()},
+    )
+
+
+def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
+    """All tiny cases, smallest first within each kind; plain ones before odd ones."""
+    kinds = (
+        _plain,
+        _with_dead_rows,
+        _with_masked_tokens,
+        _with_suppressed_rewards,
+        _step_wise,
+        _signs_mixed,
+        _degenerate,
+    )
+    return [Case(batch=batch, setting=setting, seed=seed) for kind in kinds for batch in kind()]

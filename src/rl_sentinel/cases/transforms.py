@@ -1,0 +1,62 @@
+"""Transforms of a batch that laws are made of; each hands back a new batch."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import COLUMNS, Batch, columns, take_rows, with_columns
+
+
+def moved(batch: Batch, column: str, where: Tensor, amount: float) -> Batch:
+    """Add ``amount`` to a signal column where ``where`` (``[B]`` or ``[B, T]``) is True."""
+    old = getattr(batch, column)
+    while where.dim() < old.dim():
+        where = where.unsqueeze(-1)
+    return with_columns(batch, **{column: torch.where(where, old + amount, old)})
+
+
+def replaced(batch: Batch, column: str, where: Tensor, number: float) -> Batch:
+    """Set a signal column to ``number`` where ``where`` (``[B]`` or ``[B, T]``) is True."""
+    old = getattr(batch, column)
+    while where.dim() < old.dim():
+        where = where.unsqueeze(-1)
+    return with_columns(batch, **{column: torch.where(where, torch.full_like(old, number), old)})
+
+
+def padded(batch: Batch, extra: int) -> Batch:
+    """``extra`` more positions of padding at the right; lengths and masks stay."""
+    wide = {}
+    for name, about in COLUMNS.items():
+        if about["axes"].startswith("B T"):
+            old = getattr(batch, name)
+            fresh = old.new_zeros(old.shape[0], extra, *old.shape[2:])
+            wide[name] = torch.cat([old, fresh], dim=1)
+    return with_columns(batch, **wide)
+
+
+def without_rows(batch: Batch, gone: Tensor) -> Batch:
+    """The rows where ``gone`` (``[B]`` bool) is False."""
+    return take_rows(batch, torch.nonzero(~gone).squeeze(1))
+
+
+def doubled(batch: Batch) -> Batch:
+    """Every row twice; the second copies are groups and trajectories of their own."""
+    again = take_rows(batch, torch.arange(batch.rows).repeat(2))
+    second = torch.arange(2 * batch.rows) >= batch.rows
+    apart = {
+        name: torch.where(second, getattr(again, name) + 1 + getattr(batch, name).max(), getattr(again, name))
+        for name in ("group", "trajectory")
+    }
+    return with_columns(again, **apart)
+
+
+def relabelled(batch: Batch) -> Batch:
+    """The same groups under other ids, in another order."""
+    ids = batch.group.unique()
+    fresh = 7 * torch.arange(len(ids)).flip(0) + 11
+    return with_columns(batch, group=fresh[torch.searchsorted(ids, batch.group)])
+
+
+def on_policy(batch: Batch) -> Batch:
+    """Current, old, reference and sampler log-probs all equal."""
+    same = {n: batch.logprob.clone() for n in columns(axes="B T") if n.endswith("_logprob")}
+    return with_columns(batch, **same)

@@ -1,0 +1,1 @@
+"""The words of RL-Sentinel as types: batch, case, boundary, law, verdict, evidence."""

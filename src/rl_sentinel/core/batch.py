@@ -1,0 +1,140 @@
+"""One neutral record of sampled responses, and the axes, unit and role of each of its columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Role = Literal["signal", "label", "mask"]
+
+#: Why a row is out of training; the number is what ``Batch.excluded`` holds.
+EXCLUDED = {"in": 0, "padding": 1, "aborted": 2, "unscorable": 3, "truncated": 4, "rejected": 5}
+
+#: Size of the vocabulary of the logits that cases carry.
+VOCABULARY = 3
+
+
+def _column(axes: str, unit: str, role: Role) -> Any:  # noqa: ANN401 - what dataclasses.field returns
+    return field(metadata={"axes": axes, "unit": unit, "role": role})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Sampled responses, one row each; every column is always there.
+
+    ``B`` responses, ``T`` response positions, ``K`` reward parts, ``V`` vocabulary. The outcome
+    reward belongs to the whole response; ``token_reward`` is what is added per token. Positions at
+    or after ``length`` are padding; ``mask`` marks the trained ones among the others.
+    """
+
+    group: Tensor = _column("B", "", "label")
+    trajectory: Tensor = _column("B", "", "label")
+    step: Tensor = _column("B", "", "label")
+    last_step: Tensor = _column("B", "", "mask")
+    length: Tensor = _column("B", "tokens", "label")
+    prompt_length: Tensor = _column("B", "tokens", "label")
+    version: Tensor = _column("B", "", "label")
+    excluded: Tensor = _column("B", "", "label")
+    scored: Tensor = _column("B", "", "mask")
+    mask: Tensor = _column("B T", "", "mask")
+    token: Tensor = _column("B T", "", "label")
+    turn: Tensor = _column("B T", "", "label")
+    reward: Tensor = _column("B", "reward", "signal")
+    reward_baseline: Tensor = _column("B", "reward", "signal")
+    reward_parts: Tensor = _column("B K", "reward", "signal")
+    token_reward: Tensor = _column("B T", "reward", "signal")
+    logprob: Tensor = _column("B T", "nats", "signal")
+    old_logprob: Tensor = _column("B T", "nats", "signal")
+    ref_logprob: Tensor = _column("B T", "nats", "signal")
+    rollout_logprob: Tensor = _column("B T", "nats", "signal")
+    value: Tensor = _column("B T", "reward", "signal")
+    old_value: Tensor = _column("B T", "reward", "signal")
+    returns: Tensor = _column("B T", "reward", "signal")
+    advantage: Tensor = _column("B T", "reward", "signal")
+    entropy: Tensor = _column("B T", "nats", "signal")
+    pi_squared: Tensor = _column("B T", "", "signal")
+    logits: Tensor = _column("B T V", "nats", "signal")
+
+    @property
+    def rows(self) -> int:
+        """Number of responses, ``B``."""
+        return self.mask.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Number of response positions, ``T``."""
+        return self.mask.shape[1]
+
+    @property
+    def live(self) -> Tensor:
+        """``[B]``: True where the row has at least one trained token."""
+        return self.mask.any(dim=1)
+
+    @property
+    def valid(self) -> Tensor:
+        """``[B, T]``: True at response tokens, trained or not."""
+        return torch.arange(self.width) < self.length.unsqueeze(1)
+
+
+#: name -> {"axes", "unit", "role"} of every column, in the order of the class.
+COLUMNS: Mapping[str, Mapping[str, str]] = {f.name: dict(f.metadata) for f in fields(Batch)}
+
+
+def columns(*, axes: str = "", role: str = "") -> tuple[str, ...]:
+    """Names of the columns with these axes and this role; an empty word means any."""
+    return tuple(
+        name
+        for name, about in COLUMNS.items()
+        if (not axes or about["axes"] == axes) and (not role or about["role"] == role)
+    )
+
+
+def batch_of(mask: Tensor, **given: Tensor) -> Batch:
+    """Make a total batch from a trained-token mask ``[B, T]`` and the columns that matter.
+
+    Every column that is not given gets its plainest value: one group, one trajectory per row,
+    full length, reward 0, log-probs 0.
+
+    Example:
+        >>> batch_of(torch.tensor([[True, False]]), reward=torch.tensor([2.0])).reward
+        tensor([2.])
+    """
+    b, t = mask.shape
+    unknown = set(given) - set(COLUMNS)
+    if unknown:
+        message = f"batch_of[{sorted(unknown)[0]}] is no column, expected one of {', '.join(COLUMNS)}"
+        raise ValueError(message)
+    sizes = {"B": b, "T": t, "K": 2, "V": VOCABULARY}
+    kinds = {"signal": torch.float32, "label": torch.int64, "mask": torch.bool}
+    plain = {
+        name: torch.zeros([sizes[a] for a in about["axes"].split()], dtype=kinds[about["role"]])
+        for name, about in COLUMNS.items()
+    }
+    plain |= {
+        "mask": mask.bool(),
+        "trajectory": torch.arange(b),
+        "last_step": torch.ones(b, dtype=torch.bool),
+        "length": torch.full((b,), t),
+        "prompt_length": torch.full((b,), 1),
+        "scored": torch.ones(b, dtype=torch.bool),
+    }
+    return Batch(**(plain | given))
+
+
+def with_columns(batch: Batch, **changed: Tensor) -> Batch:
+    """The same batch with some columns replaced."""
+    return replace(batch, **changed)
+
+
+def take_rows(batch: Batch, index: Tensor) -> Batch:
+    """The rows at ``index`` (int64 ``[n]``), in that order; a row may be taken twice."""
+    return Batch(**{name: getattr(batch, name)[index] for name in COLUMNS})
+
+
+def take_positions(batch: Batch, index: Tensor) -> Batch:
+    """The response positions at ``index`` (int64 ``[n]``), in that order; lengths follow."""
+    wide = {n: getattr(batch, n)[:, index] for n in COLUMNS if COLUMNS[n]["axes"].startswith("B T")}
+    kept = batch.valid[:, index].sum(dim=1)
+    return replace(batch, **wide, length=kept)

@@ -1,0 +1,21 @@
+"""Errors: what a user reads in one line, and what a boundary may answer instead of a result."""
+
+
+class SentinelError(Exception):
+    """Bad input from the user: printed as one line, exit status 2."""
+
+
+class NotApplicable(Exception):  # noqa: N818 - an answer, not an error: the pair has no verdict
+    """The pair cannot be judged here; the text is the reason that reports print."""
+
+
+class StandInTouched(NotApplicable):
+    """A stand-in for an absent package was used while a boundary ran."""
+
+
+class Refused(Exception):  # noqa: N818 - the target's own answer, judged by the laws
+    """The target refused the input in words (``ValueError``, ``AssertionError`` and their kin)."""
+
+
+class Unbindable(Exception):  # noqa: N818 - reported by boundary, never raised at a user
+    """An expected boundary cannot be found, or its arguments cannot be bound by role."""

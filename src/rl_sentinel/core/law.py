@@ -1,0 +1,42 @@
+"""A law: a relation that every correct boundary of its stages obeys."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_sentinel.core.boundary import Boundary, Stage
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.observation import Ask, Relation
+
+Level = Literal["fault", "contested", "hazard"]
+
+_CODE = re.compile(r"[A-Z]{3}\d{3}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """One law; its page is the docstring of the module that defines it.
+
+    ``applies`` answers why a boundary is no subject of the law, or an empty word. ``vary`` draws
+    the ``n``-th variant of a case, or None where the precondition does not hold; it runs again on
+    every shrunk case. ``relate`` calls the boundary and hands back what must be equal. A law that
+    ``fails`` ``"on-all-cases"`` is broken only if every relation over all cases is.
+    """
+
+    code: str
+    name: str
+    stages: frozenset[Stage]
+    applies: Callable[[Boundary], str]
+    vary: Callable[[Case, int], Case | None]
+    relate: Callable[[Ask, Case], Iterator[Relation]]
+    variants: int = 1
+    level: Callable[[Case], Level] = lambda _case: "fault"
+    fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"
+    intended: str = ""
+
+    def __post_init__(self) -> None:
+        """Hold the form of a code, which never changes once given."""
+        if not _CODE.fullmatch(self.code):
+            message = f"law code is {self.code!r}, expected three letters and three digits"
+            raise ValueError(message)

@@ -1,0 +1,22 @@
+"""The module is the plugin: walk a package and collect what its modules define."""
+
+import importlib
+import pkgutil
+from types import ModuleType
+from typing import Any
+
+
+def defined(package: ModuleType, name: str) -> dict[str, Any]:
+    """Module name to the value of ``name``, for each module of ``package`` that defines it.
+
+    Example:
+        >>> import rl_sentinel.core
+        >>> sorted(defined(rl_sentinel.core, "EXCLUDED"))
+        ['batch']
+    """
+    found = {}
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        if name in vars(module):
+            found[info.name] = vars(module)[name]
+    return found

@@ -1,0 +1,52 @@
+"""What the runner saw of one call, and what a law asks it to compare."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Outputs of a call, gradients of its loss, and its inputs as the call left them."""
+
+    values: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
+    inputs_after: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Ask(Protocol):
+    """All that a law may do with a target: call a boundary on a case.
+
+    Raises :class:`~rl_sentinel.core.errors.Refused` where the target refuses the case in words.
+    """
+
+    boundary: Boundary
+
+    def __call__(
+        self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None
+    ) -> Observation:
+        """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Two tensors that a law wants equal where ``where`` is True; the runner alone compares.
+
+    ``key`` names the relation (shrinking keeps to it), ``story`` tells what was done, ``scale`` is
+    the largest magnitude that entered the arithmetic besides the two tensors, ``tolerance`` the
+    allowed difference where the law's own definition gives one.
+    """
+
+    key: str
+    expected: Tensor
+    observed: Tensor
+    where: Tensor | None = None
+    scale: float = 0.0
+    tolerance: float | None = None
+    story: str = ""

@@ -1,0 +1,33 @@
+"""Verdicts: one per law, boundary and setting."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["holds", "broken", "not-applicable", "errored"]
+
+OUTCOMES: tuple[Outcome, ...] = ("holds", "broken", "not-applicable", "errored")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of one law at one boundary under one setting.
+
+    ``tried`` counts the cases whose precondition held and whose relation was compared: 0 is never
+    ``holds``. ``evidence`` is there when ``broken``: plain JSON, from which all reports are made.
+    ``entered`` are the target's functions that ran, as ``file:qualified name``.
+    """
+
+    law: str
+    boundary: str
+    setting: str
+    outcome: Outcome
+    tried: int = 0
+    reason: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a pass that was never tried."""
+        if self.outcome == "holds" and self.tried == 0:
+            message = f"verdict[{self.law}, {self.boundary}] holds with 0 cases tried"
+            raise ValueError(message)
