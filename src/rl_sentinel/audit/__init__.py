@@ -1,0 +1,1 @@
+"""Audit: targets and their source, the plan, the worker process, known findings."""

@@ -1,0 +1,93 @@
+"""Calling a boundary on a case: copies in, checked tensors out, refusals told from accidents."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import COLUMNS, Batch
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.observation import Observation
+
+#: Exceptions by which code refuses an input in words; others are accidents.
+REFUSALS = (ValueError, AssertionError, NotImplementedError)
+
+
+class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
+    """The boundary's outputs are not what it declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """All that a law may do with a target."""
+
+    boundary: Boundary
+    others: Mapping[str, Boundary]
+
+    def __call__(self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None) -> Observation:
+        """Call the boundary, or the twin at path ``on``, on a fresh copy of the case."""
+        boundary = self.boundary if on is None else self.others[on]
+        wanted = tuple(gradients)
+        batch = _copied(case.batch, wanted)
+        settings = dict(boundary.settings.get(case.setting, boundary.settings[next(iter(boundary.settings))]))
+        seed_everything(case.seed)
+        try:
+            values = dict(boundary.call(batch, settings | dict(case.override)))
+        except NotApplicable:
+            raise
+        except REFUSALS as refusal:
+            words = str(refusal).strip()
+            if not words:
+                raise
+            raise Refused(f"{type(refusal).__name__}: {words}") from refusal
+        checked = {n: _checked(boundary, n, values.get(n), case.batch) for n in boundary.outputs}
+        after = {n: getattr(batch, n).detach() for n in boundary.reads}
+        after |= {k.removeprefix("after/"): v.detach() for k, v in values.items() if k.startswith("after/")}
+        slopes = _slopes(checked, batch, wanted)
+        return Observation({n: v.detach() for n, v in checked.items()}, slopes, after)
+
+
+def seed_everything(seed: int) -> None:
+    """Set every generator that a target may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the target's own global generator
+    torch.manual_seed(seed)
+
+
+def _copied(batch: Batch, wanted: tuple[str, ...]) -> Batch:
+    fresh = {n: getattr(batch, n).clone() for n in COLUMNS}
+    for name in wanted:
+        fresh[name].requires_grad_(True)  # noqa: FBT003 - torch's own signature
+    return replace(batch, **fresh)
+
+
+def _checked(boundary: Boundary, name: str, value: object, batch: Batch) -> Tensor:
+    output = boundary.outputs[name]
+    sizes = {"B": batch.rows, "T": batch.width}
+    shape = [sizes[a] for a in output.axes.split()]
+    if not isinstance(value, Tensor):
+        message = f"output {name!r} is {type(value).__name__}, expected a tensor of axes [{output.axes}]"
+        raise Misbehaved(message)
+    if list(value.shape) != shape:
+        message = f"output {name!r} has shape {list(value.shape)}, expected {shape} ([{output.axes}])"
+        raise Misbehaved(message)
+    return value
+
+
+def _slopes(values: Mapping[str, Tensor], batch: Batch, wanted: tuple[str, ...]) -> dict[str, Tensor]:
+    if not wanted:
+        return {}
+    leaves = [getattr(batch, n) for n in wanted]
+    loss = values["loss"]
+    if not loss.requires_grad:
+        return {n: torch.zeros_like(x) for n, x in zip(wanted, leaves, strict=True)}
+    found = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
+    return {
+        n: torch.zeros_like(x) if g is None else g.detach()
+        for n, x, g in zip(wanted, leaves, found, strict=True)
+    }

@@ -1,0 +1,173 @@
+"""Judging one pair: search, the canary, shrinking, and the verdict."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.cases.random import random_cases
+from rl_sentinel.cases.shrinking import shrunk
+from rl_sentinel.cases.small import small_cases
+from rl_sentinel.cases.transforms import moved
+from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Relation
+
+#: Rounding units allowed per unit of magnitude that enters an output.
+ROUNDINGS = 64
+
+#: Seed of the random cases that every audit tries before those of its own seed.
+FIXED_SEED = 17
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Break:
+    """A relation that did not hold, and by how much."""
+
+    case: Case
+    relation: Relation
+    distance: float
+    allowed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the search for a counterexample came to."""
+
+    tried: int
+    found: Break | None
+    reason: str = ""
+
+
+def compared(relation: Relation) -> tuple[float, float] | None:
+    """Distance and allowance of a relation, or None where there was nothing to compare."""
+    expected, observed = relation.expected.double(), relation.observed.double()
+    where = torch.ones_like(expected, dtype=torch.bool) if relation.where is None else relation.where
+    where = where & expected.isfinite()
+    if not bool(where.any()):
+        return None
+    if relation.expected.shape != relation.observed.shape:
+        return float("inf"), 0.0
+    gap = (observed - expected)[where]
+    distance = float("inf") if not bool(gap.isfinite().all()) else gap.abs().max().item()
+    if relation.tolerance is not None:
+        return distance, relation.tolerance
+    kinds = [t.dtype for t in (relation.expected, relation.observed) if t.dtype.is_floating_point]
+    unit = max((torch.finfo(k).eps for k in kinds if k != torch.float64), default=torch.finfo(torch.float32).eps)
+    size = expected[where].abs().max().item() + relation.scale + 1e-3
+    return distance, ROUNDINGS * unit * size
+
+
+def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
+    """Try the law on small cases, on fixed random ones, then on those of ``seed``."""
+    tried, held, refusals, first = 0, False, "", None
+    for case in _cases(law, setting, seed, budget):
+        try:
+            outcome = _first_break(law, ask, case)
+        except Refused as refusal:
+            refusals = refusals or str(refusal)
+            continue
+        except NotApplicable as inapplicable:
+            refusals = refusals or str(inapplicable)
+            continue
+        if outcome is None:
+            continue
+        tried += 1
+        if isinstance(outcome, Break):
+            first = first or outcome
+            if law.fails == "on-one-case":
+                return Judgement(tried, outcome)
+        else:
+            held = True
+    if law.fails == "on-all-cases" and first is not None and not held:
+        return Judgement(tried, first)
+    return Judgement(tried, None, "" if tried else refusals or "no case fulfils the law's precondition")
+
+
+def _cases(law: Law, setting: str, seed: int, budget: int) -> Iterator[Case]:
+    half = budget // 2
+    plain = small_cases(setting) + random_cases(FIXED_SEED, half, setting)
+    for case in plain + random_cases(seed + 1000, budget - half, setting):
+        for variant in range(law.variants):
+            varied = law.vary(case, variant)
+            if varied is not None:
+                yield varied
+
+
+def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
+    """The first broken relation; True where some were compared and held; None where none was."""
+    seen: bool | None = None
+    for relation in law.relate(ask, case):
+        if key and relation.key != key:
+            continue
+        measured = compared(relation)
+        if measured is None:
+            continue
+        seen = True
+        distance, allowed = measured
+        if distance > allowed:
+            return Break(case, relation, distance, allowed)
+    return seen
+
+
+def smallest(law: Law, ask: Asker, found: Break) -> Break:
+    """The found break on the smallest case that shows the same relation broken."""
+    variant = int(found.case.draw.get("variant") or 0)
+
+    def retried(candidate: Case) -> Break | None:
+        varied = law.vary(candidate, variant)
+        if varied is None:
+            return None
+        try:
+            outcome = _first_break(law, ask, varied, found.relation.key)
+        except Exception:  # noqa: BLE001 - a candidate that errs is no smaller witness
+            return None
+        return outcome if isinstance(outcome, Break) else None
+
+    least = shrunk(found.case, lambda c: retried(c) is not None, ask.boundary.reads)
+    return retried(least) or found
+
+
+def recheck(law: Law, ask: Asker, case: Case) -> Break | bool | None:
+    """The law on one stored case: a break, True where it holds, None where it does not apply."""
+    varied = law.vary(case, int(case.draw.get("variant") or 0))
+    return None if varied is None else _first_break(law, ask, varied)
+
+
+def canary(ask: Asker, setting: str) -> str:
+    """Why the boundary cannot be judged: no tensor, or nothing that it declares ever moves.
+
+    Raises:
+        NotApplicable: where the target refuses every small case.
+    """
+    refusal = ""
+    answered = False
+    for case in small_cases(setting) + random_cases(FIXED_SEED, 4, setting):
+        try:
+            if _moves(ask, case):
+                return ""
+            answered = True
+        except Refused as words:
+            refusal = refusal or str(words)
+        except NotApplicable as words:
+            refusal = refusal or str(words)
+    if not answered:
+        raise NotApplicable(refusal)
+    return "no output moves with any column that it reads"
+
+
+def _moves(ask: Asker, case: Case) -> bool:
+    before = ask(case)
+    rows = torch.ones(case.batch.rows, dtype=torch.bool)
+    for name in sorted(ask.boundary.reads):
+        if COLUMNS[name]["role"] != "signal":
+            continue
+        ramp = torch.arange(case.batch.rows) == 0
+        for where in (ramp, rows):
+            after = ask(Case(moved(case.batch, name, where, -0.5), case.setting, case.override, {}, case.seed))
+            if any(not torch.equal(v, after.values[n]) for n, v in before.values.items()):
+                return True
+    return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)

@@ -1,0 +1,1 @@
+"""Adapters: they convert between the neutral batch and a framework; the framework computes."""

@@ -1,0 +1,110 @@
+"""The gate to a target: everything of it is found here, asserted to lie in its tree, and recorded."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rl_sentinel.core.errors import Unbindable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One recorded entry into the target: what was called, with what, giving what."""
+
+    path: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+
+@dataclass(slots=True)
+class Target:
+    """A framework's tree on this machine.
+
+    ``root`` is the folder that holds the import package; ``calls`` is a list while a recording is
+    made, else None.
+    """
+
+    root: Path
+    version: str = ""
+    calls: list[Call] | None = field(default=None)
+
+    def has(self, path: str) -> bool:
+        """Whether the dotted path (module, or module and attributes) is there."""
+        try:
+            self.find(path)
+        except Unbindable:
+            return False
+        return True
+
+    def module(self, path: str) -> ModuleType:
+        """Import a module of the target.
+
+        Raises:
+            Unbindable: if it is absent, fails to import, or comes from outside the tree.
+        """
+        try:
+            module = importlib.import_module(path)
+        except Exception as error:
+            message = f"{path} cannot be imported ({type(error).__name__}: {error})"
+            raise Unbindable(message) from error
+        place = Path(inspect.getsourcefile(module) or "/")
+        if not place.resolve().is_relative_to(self.root.resolve()):
+            message = f"{path} comes from {place}, expected a file of the target"
+            raise Unbindable(message)
+        return module
+
+    def find(self, path: str) -> Any:  # noqa: ANN401 - whatever the target has there
+        """The object at a dotted path, its code asserted to lie in the tree.
+
+        Raises:
+            Unbindable: if there is none, or if its code lies elsewhere.
+        """
+        head, tail = self._split(path)
+        found: Any = self.module(head)
+        for name in tail:
+            try:
+                found = getattr(found, name)
+            except AttributeError as error:
+                message = f"{path} is absent: {head} has no {name!r}"
+                raise Unbindable(message) from error
+        if callable(found):
+            self.source(found)
+        return found
+
+    def _split(self, path: str) -> tuple[str, list[str]]:
+        parts = path.split(".")
+        for size in range(len(parts), 0, -1):
+            place = self.root.joinpath(*parts[:size])
+            if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():
+                return ".".join(parts[:size]), parts[size:]
+        message = f"{path} is absent: the target has no module of this name"
+        raise Unbindable(message)
+
+    def source(self, function: Callable[..., Any]) -> tuple[str, int]:
+        """File relative to the tree, and line, of a function after unwrapping its decorators.
+
+        Raises:
+            Unbindable: if its code lies outside the tree.
+        """
+        bare = inspect.unwrap(function)
+        try:
+            place = Path(inspect.getsourcefile(bare) or "/").resolve()
+            line = inspect.getsourcelines(bare)[1]
+        except (TypeError, OSError):
+            place, line = Path("/"), 0
+        if not place.is_relative_to(self.root.resolve()):
+            message = f"{getattr(bare, '__qualname__', bare)!s} lies in {place}, expected the target"
+            raise Unbindable(message)
+        return str(place.relative_to(self.root.resolve())), line
+
+    def call(self, path: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Call the function or class at a dotted path, and record it where a recording is made."""
+        result = self.find(path)(*args, **kwargs)
+        if self.calls is not None:
+            self.calls.append(Call(path, args, kwargs, result))
+        return result

@@ -1,0 +1,41 @@
+"""MSK001: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.laws.dead_row_shifts_signal import LAW
+from specimens import judged, specimen
+
+
+def _centred(batch: Batch) -> Tensor:
+    live = batch.live
+    mean = batch.reward[live].mean() if live.any() else torch.tensor(0.0)
+    return (batch.reward - mean).unsqueeze(1) * batch.mask
+
+
+def _centred_on_all(batch: Batch) -> Tensor:
+    return (batch.reward - batch.reward.mean()).unsqueeze(1) * batch.mask
+
+
+def test_sound() -> None:
+    """A mean over live rows is left alone by a dead one."""
+    judgement = judged(LAW, specimen(_centred, reads="reward mask"))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """A mean over all rows is found, with two rows of one token."""
+    found = judged(LAW, specimen(_centred_on_all, reads="reward mask")).found
+    assert found is not None
+    assert found.case.batch.mask.tolist() == [[True], [False]]
+    assert found.relation.story == "row 1 has no trained token; its reward moved by +1"
+    assert found.distance == 0.5  # one of two rewards moved by 1 moves their mean by a half
+    assert LAW.level(found.case) == "contested"
+
+
+def test_not_applicable() -> None:
+    """What reads no mask has no dead rows."""
+    judgement = judged(LAW, specimen(_centred, reads="reward"))
+    assert (judgement.tried, judgement.reason) == (0, "it reads no mask")

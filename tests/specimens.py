@@ -1,0 +1,55 @@
+"""Boundaries in a few lines, for the sound, broken and refusing specimen of each law."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.judging import Judgement, search, smallest
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Stage
+from rl_sentinel.core.law import Law
+
+#: Random cases that a specimen is tried on, besides all small ones.
+BUDGET = 24
+
+
+def specimen(  # noqa: PLR0913 - a boundary has these parts
+    compute: Callable[..., Mapping[str, Tensor] | Tensor],
+    *,
+    reads: str,
+    stage: Stage = "advantage",
+    outputs: Mapping[str, Output] | None = None,
+    claims: Mapping[str, str] | None = None,
+    path: str = "specimen",
+    **more: Any,
+) -> Boundary:
+    """A boundary whose ``compute(batch, **settings)`` gives tensors, or one advantage ``[B, T]``."""
+    declared = outputs or {"advantage": Output("B T", "reward", "advantage")}
+
+    def call(batch: Batch, settings: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        result = compute(batch, **settings)
+        return {next(iter(declared)): result} if isinstance(result, Tensor) else result
+
+    return Boundary(
+        path=path,
+        stage=stage,
+        call=call,
+        reads=frozenset(reads.split()),
+        outputs=declared,
+        claims={k: Claim(v, "specimen") for k, v in (claims or {}).items()},
+        **more,
+    )
+
+
+def judged(law: Law, boundary: Boundary, *twins: Boundary, seed: int = 0) -> Judgement:
+    """Search a law on a specimen (and its twins), the break shrunk."""
+    ask = Asker(boundary, {t.path: t for t in twins})
+    reason = law.applies(boundary)
+    if reason:
+        return Judgement(0, None, reason)
+    judgement = search(law, ask, "default", seed=seed, budget=BUDGET)
+    if judgement.found is None:
+        return judgement
+    return Judgement(judgement.tried, smallest(law, ask, judgement.found))
