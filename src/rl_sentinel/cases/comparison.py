@@ -1,10 +1,12 @@
 """Two observations side by side: the relations that say which outputs must not have moved."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from rl_sentinel.cases.preconditions import first_trained
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.observation import Observation, Relation
@@ -57,3 +59,69 @@ def same_rows(
         where = spread(rows, gradient)
         key = f"gradient of {column}"
         yield Relation(key, gradient, after.gradients[column], where, scale, story=story)
+
+
+def cells(where: Tensor, like: Tensor) -> Tensor:
+    """``where`` (``[B]`` or ``[B, T]``) over the trailing axes of ``like``."""
+    return where.reshape(*where.shape, *[1] * (like.dim() - where.dim())).expand(like.shape)
+
+
+def slopes(boundary: Boundary) -> tuple[str, ...]:
+    """The columns to which a gradient can be asked: none where there is no loss."""
+    wanted = ("logprob", "value") if boundary.stage == "value-loss" else ("logprob",)
+    return tuple(n for n in wanted if n in boundary.reads) if "loss" in boundary.outputs else ()
+
+
+def advantages(boundary: Boundary) -> tuple[str, ...]:
+    """The outputs per row or token that are advantages; when normalising, all outputs of these axes."""
+    return tuple(
+        name
+        for name, output in boundary.outputs.items()
+        if output.axes in ("B", "B T") and ("advantage" in (name, output.quantity) or boundary.stage == "normalise")
+    )
+
+
+def over_all(boundary: Boundary) -> tuple[str, ...]:
+    """The outputs that are declared over all rows and tokens, trained or not."""
+    return tuple(name for name, output in boundary.outputs.items() if output.over == "all")
+
+
+def same_tokens(
+    boundary: Boundary,
+    batch: Batch,
+    before: Observation,
+    after: Observation,
+    *,
+    story: str,
+    scale: float,
+    numbers: bool = True,
+    skip: Iterable[str] = (),
+) -> Iterator[Relation]:
+    """As :func:`same_rows` on the live rows, with gradients compared at trained tokens only."""
+    live = batch.live
+    bare, bent = replace(before, gradients={}), replace(after, gradients={})
+    yield from same_rows(boundary, batch, bare, bent, rows=live, story=story, scale=scale, numbers=numbers, skip=skip)
+    for column, gradient in before.gradients.items():
+        where = cells(batch.mask, gradient)
+        yield Relation(f"gradient of {column}", gradient, after.gradients[column], where, scale, story=story)
+
+
+def _mapped(boundary: Boundary, seen: Observation, axis: str, cut: Callable[[Tensor], Tensor]) -> Observation:
+    values = {n: cut(v) if axis in boundary.outputs[n].axes.split() else v for n, v in seen.values.items()}
+    return replace(seen, values=values, gradients={n: cut(g) for n, g in seen.gradients.items()})
+
+
+def at_rows(boundary: Boundary, seen: Observation, index: Tensor) -> Observation:
+    """What was seen, at the rows ``index`` and in that order; numbers for the whole batch stay."""
+    return _mapped(boundary, seen, "B", lambda x: x[index])
+
+
+def at_first_positions(boundary: Boundary, seen: Observation, width: int) -> Observation:
+    """What was seen, at the first ``width`` response positions."""
+    return _mapped(boundary, seen, "T", lambda x: x[:, :width])
+
+
+def one_value_in_row(key: str, value: Tensor, batch: Batch, *, story: str, scale: float) -> Relation:
+    """The relation that a ``[B, T]`` output is one value over each row's trained tokens."""
+    first = value.gather(1, first_trained(batch).unsqueeze(1)).expand(value.shape)
+    return Relation(key, first, value, batch.mask, scale, story=story)

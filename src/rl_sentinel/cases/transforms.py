@@ -1,5 +1,7 @@
 """Transforms of a batch that laws are made of; each hands back a new batch."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -7,11 +9,15 @@ from rl_sentinel.core.batch import COLUMNS, Batch, columns, take_rows, with_colu
 
 
 def moved(batch: Batch, column: str, where: Tensor, amount: float) -> Batch:
-    """Add ``amount`` to a signal column where ``where`` (``[B]`` or ``[B, T]``) is True."""
+    """Add ``amount`` to a signal column where ``where`` (``[B]`` or ``[B, T]``) is True.
+
+    A log-probability stays at most 0: no sampler emits another, and its exponential overflows.
+    """
     old = getattr(batch, column)
     while where.dim() < old.dim():
         where = where.unsqueeze(-1)
-    return with_columns(batch, **{column: torch.where(where, old + amount, old)})
+    new = (old + amount).clamp(max=0.0) if column.endswith("logprob") else old + amount
+    return with_columns(batch, **{column: torch.where(where, new, old)})
 
 
 def replaced(batch: Batch, column: str, where: Tensor, number: float) -> Batch:
@@ -60,3 +66,17 @@ def on_policy(batch: Batch) -> Batch:
     """Current, old, reference and sampler log-probs all equal."""
     same = {n: batch.logprob.clone() for n in columns(axes="B T") if n.endswith("_logprob")}
     return with_columns(batch, **same)
+
+
+def outcome_moved(batch: Batch, reads: Iterable[str], where: Tensor, amount: float) -> Batch:
+    """Add ``amount`` to the task reward, in each column that holds it and is read."""
+    for column in sorted({"reward", "reward_parts"} & set(reads)):
+        batch = moved(batch, column, where, amount)
+    return batch
+
+
+def interleaved(group: Tensor) -> Tensor:
+    """``[B]`` order of rows that deals one row of each group in turn."""
+    same = group.unsqueeze(0) == group.unsqueeze(1)
+    turn = (same & (torch.arange(len(group)) < torch.arange(len(group)).unsqueeze(1))).sum(dim=1)
+    return torch.argsort(turn, stable=True)

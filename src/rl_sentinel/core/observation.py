@@ -27,9 +27,7 @@ class Ask(Protocol):
 
     boundary: Boundary
 
-    def __call__(
-        self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None
-    ) -> Observation:
+    def __call__(self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None) -> Observation:
         """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns."""
         ...
 

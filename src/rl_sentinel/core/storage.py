@@ -65,8 +65,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     """
     try:
         given = {
-            name: _tensor(column["values"], getattr(torch, column["dtype"]))
-            for name, column in data["batch"].items()
+            name: _tensor(column["values"], getattr(torch, column["dtype"])) for name, column in data["batch"].items()
         }
         mask = given.pop("mask")
         batch = batch_of(mask, **given)

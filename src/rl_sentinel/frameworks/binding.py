@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from rl_sentinel.core.errors import Unbindable
@@ -50,7 +51,7 @@ def bound(
     """
     given: dict[str, Any] = {}
     named = extra or {}
-    for name, parameter in inspect.signature(inspect.unwrap(function)).parameters.items():
+    for name, parameter in _parameters(function).items():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         if name in named:
@@ -65,4 +66,9 @@ def bound(
 
 def takes(function: Callable[..., Any], role: str) -> bool:
     """Whether a parameter of ``function`` has this role."""
-    return any(_ROLE.get(n) == role for n in inspect.signature(inspect.unwrap(function)).parameters)
+    return any(_ROLE.get(n) == role for n in _parameters(function))
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(inspect.unwrap(function)).parameters

@@ -14,7 +14,8 @@ class Framework:
 
     ``package`` is the top-level import package, which also marks a checkout; ``distribution`` its
     name on the package index; ``light`` the packages that must really run, with pins, for a
-    version (``""`` for a checkout); ``doubles`` declared doubles, each by its dotted module name;
+    version (``""`` for a checkout); ``packages`` what a stand-alone script needs installed, in
+    words of pip; ``doubles`` declared doubles, each by its dotted module name;
     ``bare`` the target's own packages whose ``__init__`` is not run, since it starts an engine.
     """
 
@@ -23,6 +24,7 @@ class Framework:
     distribution: str = ""
     boundaries: Callable[[Target], Iterator[Boundary | Unbound]]
     light: Callable[[str], str] = lambda _version: ""
+    packages: Callable[[str], str] = lambda _version: ""
     doubles: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
     bare: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -32,6 +32,7 @@ class Target:
     root: Path
     version: str = ""
     calls: list[Call] | None = field(default=None)
+    _found: dict[str, Any] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
         """Whether the dotted path (module, or module and attributes) is there."""
@@ -64,6 +65,8 @@ class Target:
         Raises:
             Unbindable: if there is none, or if its code lies elsewhere.
         """
+        if path in self._found:
+            return self._found[path]
         head, tail = self._split(path)
         found: Any = self.module(head)
         for name in tail:
@@ -74,6 +77,7 @@ class Target:
                 raise Unbindable(message) from error
         if callable(found):
             self.source(found)
+        self._found[path] = found
         return found
 
     def _split(self, path: str) -> tuple[str, list[str]]:

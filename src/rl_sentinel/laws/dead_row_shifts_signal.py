@@ -26,14 +26,15 @@ Seen in:
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.cases.comparison import magnitude, same_rows
 from rl_sentinel.cases.transforms import moved
-from rl_sentinel.core.batch import COLUMNS, EXCLUDED
+from rl_sentinel.core.batch import COLUMNS, EXCLUDED, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law, Level
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask, Observation, Relation
 
 #: How far a cell of the dead row is moved, in the unit of its column.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)
@@ -43,34 +44,40 @@ def _applies(boundary: Boundary) -> str:
     return "" if "mask" in boundary.reads else "it reads no mask"
 
 
-def _dead(case: Case) -> int | None:
-    dead = torch.nonzero(~case.batch.live).flatten().tolist()
-    return dead[0] if dead and bool(case.batch.live.any()) else None
-
-
 def _vary(case: Case, variant: int) -> Case | None:
-    row = _dead(case)
-    return None if row is None else with_draw(case, variant=variant, row=row)
+    return with_draw(case, variant=variant) if case.batch.rows > 1 else None
+
+
+def _trained(batch: Batch, seen: Observation, boundary: Boundary) -> Tensor:
+    """``[B]``: rows with a token that is trained once the boundary's own decisions are carried out."""
+    trained = batch.mask
+    for name, output in boundary.outputs.items():
+        if output.quantity == "keep" and output.axes == "B T":
+            trained = trained & (seen.values[name] > 0)
+    return trained.any(dim=1)
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    row, batch = int(case.draw["row"] or 0), case.batch
-    before = ask(case)
-    there = torch.arange(batch.rows) == row
-    signals = [n for n in sorted(ask.boundary.reads) if COLUMNS[n]["role"] == "signal"]
-    for column in sorted(signals, key=lambda n: "reward" not in n):
+    batch, before = case.batch, ask(case)
+    live = batch.live if ask.boundary.stage == "correct" else _trained(batch, before, ask.boundary)
+    if bool(live.all()) or not bool(live.any()):
+        return
+    row = int(torch.nonzero(~live)[0])
+    units = ("reward",) if bool(batch.live[row]) else ("reward", "nats", "")
+    signals = [n for n in ask.boundary.reads if COLUMNS[n]["role"] == "signal" and COLUMNS[n]["unit"] in units]
+    for column in sorted(signals, key=lambda n: ("reward" not in n, n)):
         for amount in AMOUNTS:
-            other = moved(batch, column, there, amount)
+            other = moved(batch, column, torch.arange(batch.rows) == row, amount)
             after = ask(with_batch(case, other))
             story = f"row {row} has no trained token; its {column} moved by {amount:+g}"
             scale = magnitude(other, ask.boundary.reads)
-            yield from same_rows(
-                ask.boundary, batch, before, after, rows=batch.live, story=story, scale=scale
-            )
+            yield from same_rows(ask.boundary, batch, before, after, rows=live, story=story, scale=scale)
 
 
 def _level(case: Case) -> Level:
     out = case.batch.excluded[~case.batch.live]
+    if not out.numel():  # the boundary itself rejected the row
+        return "contested"
     argued = (out == EXCLUDED["rejected"]) | (out == EXCLUDED["truncated"])
     return "contested" if bool(argued.any()) else "fault"
 

@@ -14,8 +14,8 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.observation import Observation
 
-#: Exceptions by which code refuses an input in words; others are accidents.
-REFUSALS = (ValueError, AssertionError, NotImplementedError)
+#: Exceptions by which code refuses an input loudly; others are accidents.
+REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
 
 class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
@@ -87,7 +87,4 @@ def _slopes(values: Mapping[str, Tensor], batch: Batch, wanted: tuple[str, ...])
     if not loss.requires_grad:
         return {n: torch.zeros_like(x) for n, x in zip(wanted, leaves, strict=True)}
     found = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
-    return {
-        n: torch.zeros_like(x) if g is None else g.detach()
-        for n, x, g in zip(wanted, leaves, found, strict=True)
-    }
+    return {n: torch.zeros_like(x) if g is None else g.detach() for n, x, g in zip(wanted, leaves, found, strict=True)}

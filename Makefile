@@ -1,0 +1,43 @@
+# The one entry: make audit, make test, make check, make proof.
+PYTHON ?= python3
+ENV := .venv
+BIN := $(ENV)/bin
+TORCH := 2.13.0
+TARGET := verl==0.9.1
+STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum | cut -d' ' -f1)
+
+export OMP_NUM_THREADS := 1
+
+.PHONY: setup audit test check lint wheel expect clean
+
+setup: $(STAMP)
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else "python3 is %d.%d, expected 3.11 or newer: make PYTHON=/path/to/python3.11" % v)'
+	rm -rf $(ENV)
+	$(PYTHON) -m venv $(ENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check torch==$(TORCH)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements/lock.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	touch $@
+
+audit: setup
+	$(BIN)/rl-sentinel audit $(TARGET) --expect expect/verl-0.9.1.toml
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=75
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test wheel
+
+# The built wheel, tested in a second clean environment, away from the source tree.
+wheel: setup
+	sh scripts/wheel.sh $(PYTHON) $(TORCH)
+
+clean:
+	rm -rf $(ENV) .venv-wheel dist

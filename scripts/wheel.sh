@@ -1,0 +1,18 @@
+#!/bin/sh
+# Build the wheel, install it in a clean environment, and run the tests against it.
+set -eu
+python=$1 torch=$2
+rm -rf dist .venv-wheel
+.venv/bin/python -m build -q --wheel --outdir dist
+"$python" -m venv .venv-wheel
+.venv-wheel/bin/python -m pip install -q --disable-pip-version-check "torch==$torch"
+.venv-wheel/bin/python -m pip install -q --disable-pip-version-check -r requirements/lock.txt
+.venv-wheel/bin/python -m pip install -q --disable-pip-version-check --no-deps dist/*.whl
+here=$(pwd)
+away=$(mktemp -d)
+cp -r tests "$away/tests"
+cp pyproject.toml "$away/"
+cd "$away"
+"$here/.venv-wheel/bin/python" -c "import rl_sentinel; assert '.venv-wheel' in rl_sentinel.__file__, rl_sentinel.__file__"
+"$here/.venv-wheel/bin/python" -m pytest -n 2 tests --ignore=tests/house
+rm -rf "$away"

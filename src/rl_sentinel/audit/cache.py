@@ -1,0 +1,70 @@
+"""The cache: folders written aside, moved into place under a lock, and verified when read."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from rl_sentinel.core.errors import SentinelError
+
+_SEAL = ".rl-sentinel-seal.json"
+
+
+def home() -> Path:
+    """The folder of all caches; ``RL_SENTINEL_CACHE`` sets another."""
+    given = os.environ.get("RL_SENTINEL_CACHE")
+    return Path(given) if given else Path(platformdirs.user_cache_dir("rl-sentinel"))
+
+
+def digest_of(folder: Path) -> str:
+    """SHA-256 over names and bytes of all source files below a folder (compiled ones left out)."""
+    total = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        if path.name == _SEAL or "__pycache__" in path.parts:
+            continue
+        total.update(str(path.relative_to(folder)).encode() + b"\0")
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    """The folder ``kind/key`` of the cache, made by ``make`` where it is not there yet.
+
+    ``make`` fills an empty folder that is moved into place only when it is whole.
+
+    Raises:
+        SentinelError: if the entry on disk is not what was put there.
+    """
+    place = home() / kind / key
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{place}.lock"):
+        if place.exists():
+            _verify(place)
+            return place
+        aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=place.parent))
+        try:
+            make(aside)
+            (aside / _SEAL).write_text(json.dumps({"sha256": digest_of(aside)}), encoding="utf-8")
+            aside.rename(place)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+    return place
+
+
+def _verify(place: Path) -> None:
+    try:
+        sealed = json.loads((place / _SEAL).read_text(encoding="utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        sealed = "no seal"
+    found = digest_of(place)
+    if sealed != found:
+        seen = f"sha256 {found[:12]}, expected {str(sealed)[:12]}"
+        message = f"cache[{place}] is damaged ({seen}): delete this folder to fetch it anew"
+        raise SentinelError(message)

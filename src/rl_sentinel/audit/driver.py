@@ -1,0 +1,129 @@
+"""Starting a worker on a request and reading what it finds."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import rl_sentinel
+from rl_sentinel.audit.overlay import overlays
+from rl_sentinel.audit.source import Source, source
+from rl_sentinel.audit.target import Named
+from rl_sentinel.audit.worker.request import Request, Task
+from rl_sentinel.core.errors import SentinelError
+
+#: Environment variables that a worker keeps; everything else is the user's own business.
+_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
+
+
+def request(named: Named, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
+    """The request for a target, its code and light packages brought to disk."""
+    found = source(named, python)
+    about = {"spec": named.text, "commit": found.commit, "digest": found.digest}
+    light = overlays(named.framework, found.version) if named.form != "installed" else ()
+    job = Request(
+        task=task,
+        framework=named.framework.name,
+        root=str(found.root),
+        version=found.version,
+        overlays=light,
+        target=about,
+        function=named.function,
+        **more,
+    )
+    return job, found
+
+
+def events(job: Request, python: str = sys.executable) -> Iterator[dict[str, Any]]:
+    """Run a worker on a request and hand over its events as they come.
+
+    Raises:
+        SentinelError: if the worker cannot start, fails as a whole, or dies.
+    """
+    _check_python(python)
+    with tempfile.TemporaryDirectory(prefix="rl-sentinel-") as scratch:
+        wish, log = Path(scratch) / "request.json", Path(scratch) / "output.txt"
+        wish.write_text(json.dumps(job.as_json()), encoding="utf-8")
+        here, there = os.pipe()
+        with log.open("wb") as output:
+            command = [python, "-s", "-B", "-m", "rl_sentinel.audit.worker.main", str(wish), str(there)]
+            worker = subprocess.Popen(  # noqa: S603 - our own worker
+                command,
+                cwd=scratch,
+                env=_environment(scratch),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(there,),
+                start_new_session=True,
+            )
+        os.close(there)
+        try:
+            yield from _read(here, worker, log)
+        finally:
+            _end(worker)
+
+
+def _environment(scratch: str) -> dict[str, str]:
+    kept = {k: os.environ[k] for k in _KEPT if k in os.environ}
+    package = str(Path(rl_sentinel.__file__).parent.parent)
+    quiet = {
+        "HOME": scratch,
+        "PYTHONPATH": package,
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "RAY_DEDUP_LOGS": "0",
+    }
+    return kept | quiet
+
+
+def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Iterator[dict[str, Any]]:
+    finished = False
+    with os.fdopen(pipe, encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] == "failed":
+                raise SentinelError(str(event["message"]))
+            if event["event"] == "done":
+                finished = True
+                break
+            yield event
+    if not finished:
+        status = worker.wait()
+        tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
+        message = f"the worker ended with exit status {status} before it was done: {tail[0][:200]}"
+        raise SentinelError(message)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker.pid, 9)
+    worker.wait()
+
+
+def _check_python(python: str) -> None:
+    if python == sys.executable:
+        return
+    ask = "import sys; print(*sys.version_info[:2]); import torch, numpy"
+    try:
+        run = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)  # noqa: S603 - the user's interpreter
+    except OSError as error:
+        message = f"--python is {python!r}, expected an interpreter ({error.strerror})"
+        raise SentinelError(message) from error
+    version = tuple(int(x) for x in run.stdout.split()[:2])
+    if version < (3, 11):
+        seen = ".".join(map(str, version)) or "unknown"
+        message = f"--python is {python!r} of version {seen}, expected Python 3.11 or newer"
+        raise SentinelError(message)
+    if run.returncode:
+        message = f"--python is {python!r}, which lacks torch or numpy: install them there"
+        raise SentinelError(message)

@@ -1,0 +1,137 @@
+"""From verdicts to findings: counts, folding under the cause, levels, known entries."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rl_sentinel.audit.known import Known
+from rl_sentinel.core.verdict import OUTCOMES, Verdict
+
+LEVELS = ("fault", "contested", "hazard")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One broken law at one boundary under one setting, with what is folded under it."""
+
+    signature: str
+    level: str
+    evidence: Mapping[str, Any]
+    entered: tuple[str, ...] = ()
+    known: str = ""
+    accepted: bool = False
+    also: tuple[str, ...] = ()
+
+    @property
+    def law(self) -> str:
+        """The law's code."""
+        return str(self.evidence["law"])
+
+    @property
+    def boundary(self) -> str:
+        """The dotted path."""
+        return str(self.evidence["boundary"])
+
+    @property
+    def setting(self) -> str:
+        """The setting family."""
+        return str(self.evidence["setting"])
+
+    @property
+    def rows(self) -> int:
+        """Rows of the counterexample."""
+        return len(self.evidence["constructed_scenario"]["batch"]["mask"]["values"])
+
+    @property
+    def tokens(self) -> int:
+        """Response positions of the counterexample."""
+        return len(self.evidence["constructed_scenario"]["batch"]["mask"]["values"][0])
+
+
+@dataclass(slots=True)
+class Audit:
+    """All that one audit saw."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    entered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    boundaries: int = 0
+    pairs: int = 0
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Take one event of the worker."""
+        kind = event["event"]
+        if kind == "plan":
+            self.pairs, self.boundaries = int(event["pairs"]), int(event["boundaries"])
+        elif kind == "entered":
+            self.entered[event["boundary"], event["setting"]] = tuple(event["names"])
+        elif kind == "verdict":
+            self.verdicts.append(Verdict(**{k: v for k, v in event.items() if k != "event"}))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pairs came to each outcome."""
+        seen = Counter(v.outcome for v in self.verdicts)
+        return {outcome.replace("-", "_"): seen[outcome] for outcome in OUTCOMES}
+
+
+def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding]:
+    """The audit's findings, symptoms folded under their cause, worst level first."""
+    made = [
+        Finding(
+            signature=str(v.evidence["signature"]),
+            level=str(v.evidence["level"]),
+            evidence=v.evidence,
+            entered=audit.entered.get((v.boundary, v.setting), ()),
+        )
+        for v in audit.verdicts
+        if v.outcome == "broken"
+    ]
+    ranked = sorted((_annotated(f, known, version) for f in _folded(made)), key=_rank)
+    return list(ranked)
+
+
+def _rank(finding: Finding) -> tuple[int, str, str, str]:
+    return LEVELS.index(finding.level), finding.law, finding.boundary, finding.setting
+
+
+def _place(finding: Finding) -> str:
+    source = finding.evidence["source"]
+    return f"{source['file']}:{source['line']}"
+
+
+def _folded(made: Iterable[Finding]) -> list[Finding]:
+    """Fold a finding under one of the same law whose own function it enters."""
+    all_of = list(made)
+    also: dict[str, list[str]] = {}
+    causes = []
+    for finding in all_of:
+        inside = {":".join(name.split(":")[:2]) for name in finding.entered}
+        cause = next(
+            (
+                c
+                for c in all_of
+                if c.law == finding.law
+                and c.signature != finding.signature
+                and (
+                    (_place(c) in inside and _place(c) != _place(finding))
+                    or (c.boundary == finding.boundary and all_of.index(c) < all_of.index(finding))
+                )
+            ),
+            None,
+        )
+        if cause is None:
+            causes.append(finding)
+        else:
+            also.setdefault(cause.signature, []).append(f"{finding.boundary} [{finding.setting}]")
+    parent = {f.signature: tuple(sorted(also.get(f.signature, []))) for f in all_of}
+    return [replace(c, also=parent[c.signature]) for c in causes]
+
+
+def _annotated(finding: Finding, known: Sequence[Known], version: str) -> Finding:
+    for entry in known:
+        if entry.signature == finding.signature and entry.covers(version):
+            text = entry.reason + (f" ({entry.link})" if entry.link else "")
+            level = entry.level or finding.level
+            return replace(finding, known=text, level=level, accepted=entry.accepted)
+    return finding

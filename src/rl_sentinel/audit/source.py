@@ -1,0 +1,186 @@
+"""Where a target's code comes from: a wheel of the package index, a folder, or a git revision."""
+
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from rl_sentinel.audit.cache import digest_of, kept
+from rl_sentinel.audit.target import Named
+from rl_sentinel.core.errors import SentinelError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A target's tree on disk: ``root`` is the folder that holds the import package."""
+
+    root: Path
+    version: str
+    digest: str
+    commit: str = ""
+
+
+def source(named: Named, python: str = sys.executable) -> Source:
+    """Bring the code of a target to disk (from the cache where it is there).
+
+    Raises:
+        SentinelError: if there is no such release, folder, revision or installation.
+    """
+    if named.form == "release":
+        return _release(named)
+    if named.form == "checkout":
+        return _checkout(named)
+    if named.form == "function":
+        return _function(named)
+    return _installed(named, python)
+
+
+def _release(named: Named) -> Source:
+    name = named.framework.distribution
+    if not name:
+        way = f"{named.framework.name}@PATH"
+        message = f"target is {named.text!r}, expected a checkout ({way}): the package index has no release of it"
+        raise SentinelError(message)
+    folder = kept("releases", f"{name}-{named.version}", lambda to: _fetch(name, named.version, to))
+    return Source(folder, named.version, digest_of(folder))
+
+
+def _fetch(name: str, version: str, to: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        run = pip("download", "--no-deps", "--only-binary=:all:", "-d", scratch, f"{name}=={version}")
+        wheels = list(Path(scratch).glob("*.whl"))
+        if run.returncode or not wheels:
+            raise SentinelError(_why(name, version, run.stdout + run.stderr))
+        unpack(wheels[0], to)
+
+
+def _why(name: str, version: str, said: str) -> str:
+    if "from versions:" in said:
+        have = said.partition("from versions:")[2].partition(")")[0].strip()
+        if have and have != "none":
+            return f"{name}=={version} is no wheel on the package index, expected one of {have}"
+        return f"{name}=={version} has no wheel on the package index: name a checkout instead ({name}@PATH)"
+    last = [line for line in said.strip().splitlines() if line][-1:] or ["no answer"]
+    return f"{name}=={version} cannot be fetched and is not in the cache: {last[0][:160]}"
+
+
+def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pip of this environment, quietly."""
+    base = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "2"]
+    return subprocess.run([*base, *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - fixed program
+
+
+def unpack(wheel: Path, to: Path) -> None:
+    """Unpack a wheel; code under ``*.data/purelib`` and ``platlib`` goes where an installer puts it.
+
+    Raises:
+        SentinelError: if the archive is damaged or a name points out of the folder.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for info in archive.infolist():
+                parts = PurePosixPath(info.filename).parts
+                if info.is_dir() or not parts:
+                    continue
+                if parts[0].endswith(".data"):
+                    if len(parts) < 3 or parts[1] not in ("purelib", "platlib"):
+                        continue
+                    parts = parts[2:]
+                if ".." in parts or info.filename.startswith(("/", "\\")):
+                    message = f"wheel[{wheel.name}] holds {info.filename!r}, expected names inside the folder"
+                    raise SentinelError(message)
+                place = to.joinpath(*parts)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(archive.read(info))
+    except zipfile.BadZipFile as error:
+        message = f"wheel[{wheel.name}] is damaged ({error}), expected a zip archive: fetch it again"
+        raise SentinelError(message) from error
+
+
+def _checkout(named: Named) -> Source:
+    folder = Path(named.path).expanduser()
+    if not folder.is_dir():
+        message = f"checkout is {named.path!r}, expected a folder that holds {named.framework.package}/"
+        raise SentinelError(message)
+    if named.revision:
+        return _revision(named, folder)
+    root = _root(folder, named)
+    return Source(root, "", digest_of(root / named.framework.package))
+
+
+def _root(folder: Path, named: Named) -> Path:
+    for root in (folder, folder / "src"):
+        if (root / named.framework.package).is_dir():
+            return root.resolve()
+    message = f"checkout[{folder}] holds no {named.framework.package}/, expected a checkout of {named.framework.name}"
+    raise SentinelError(message)
+
+
+def _git(folder: Path, *arguments: str) -> bytes:
+    command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
+    run = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - fixed program
+    if run.returncode:
+        words = run.stderr.decode(errors="replace").strip().splitlines()[:1] or ["no answer"]
+        message = f"git {arguments[0]} in {folder} says {words[0]!r}, expected a revision of a git folder"
+        raise SentinelError(message)
+    return run.stdout
+
+
+def _revision(named: Named, folder: Path) -> Source:
+    commit = _git(folder, "rev-parse", "--verify", f"{named.revision}^{{commit}}").decode().strip()
+
+    def make(to: Path) -> None:
+        with tarfile.open(fileobj=io.BytesIO(_git(folder, "archive", "--format=tar", commit))) as archive:
+            archive.extractall(to, filter="data")
+
+    kept_at = kept("revisions", f"{named.framework.name}-{commit}", make)
+    return Source(_root(kept_at, named), "", digest_of(kept_at / named.framework.package), commit)
+
+
+def _installed(named: Named, python: str) -> Source:
+    package = named.framework.package
+    ask = (
+        "import importlib.util as u, importlib.metadata as m, json, sys;"
+        "s = u.find_spec(sys.argv[1]);"
+        "o = s and (s.origin or list(s.submodule_search_locations)[0]);\n"
+        "try: v = m.version(sys.argv[2])\n"
+        "except Exception: v = ''\n"
+        "print(json.dumps([o, v]))"
+    )
+    command = [python, "-c", ask, package, named.framework.distribution or package]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's interpreter
+        origin, version = json.loads(run.stdout)
+    except (OSError, ValueError) as error:
+        message = f"--python {python} does not answer ({error}), expected a Python 3.11 or newer interpreter"
+        raise SentinelError(message) from error
+    if not origin:
+        ways = f"a release ({named.text}==VERSION) or a checkout ({named.text}@PATH)"
+        message = f"target is {named.text!r}, which is not installed: name {ways}"
+        raise SentinelError(message)
+    place = Path(origin)
+    home = place.parent if place.name.startswith("__init__") else place
+    return Source(home.parent, version, digest_of(home))
+
+
+def _function(named: Named) -> Source:
+    module = named.function.partition(":")[0]
+    top = module.partition(".")[0]
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - what Python itself puts there
+    try:
+        spec = importlib.util.find_spec(top)
+    finally:
+        sys.path.pop(0)
+    if spec is None or spec.origin is None:
+        message = f"target is {named.text!r}: there is no module {top!r} here or installed"
+        raise SentinelError(message)
+    place = Path(spec.origin)
+    root = place.parent.parent if place.name == "__init__.py" else place.parent
+    return Source(root, "", "")

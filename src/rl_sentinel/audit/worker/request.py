@@ -1,0 +1,42 @@
+"""What the driver asks of a worker, as JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Task = Literal["audit", "boundaries", "influence", "replay"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One job for a worker.
+
+    ``root`` is the folder that holds the target's import package; ``function`` is a user's own
+    ``module:name`` with its ``stage``; ``target`` is provenance for the evidence.
+    """
+
+    task: Task
+    framework: str
+    root: str
+    version: str
+    overlays: tuple[str, ...] = ()
+    laws: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    boundary: str = ""
+    seed: int = 0
+    budget: int = 24
+    jobs: int = 2
+    function: str = ""
+    stage: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    target: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+def from_json(data: Mapping[str, Any]) -> Request:
+    """The request that :meth:`Request.as_json` wrote."""
+    tuples = {k: tuple(v) for k, v in data.items() if isinstance(v, list)}
+    return Request(**{**data, **tuples})

@@ -1,0 +1,156 @@
+"""One unit of work in a forked child: a boundary under one setting, canary first, then its laws."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.evidence import evidence
+from rl_sentinel.audit.worker.judging import Break, canary, recheck, search, smallest
+from rl_sentinel.audit.worker.recording import Script, Unwritable
+from rl_sentinel.audit.worker.request import Request
+from rl_sentinel.audit.worker.tracing import entered
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Observation
+from rl_sentinel.frameworks.loading import while_running
+from rl_sentinel.frameworks.target import Target
+
+Event = dict[str, Any]
+
+#: What the canary calls itself in events.
+CANARY = "canary"
+
+
+@dataclass(slots=True)
+class Unit:
+    """A boundary under one setting with the laws still to be tried on it."""
+
+    target: Target
+    boundary: Boundary
+    setting: str
+    laws: Sequence[Law]
+    others: dict[str, Boundary]
+    request: Request
+    tiers: dict[str, str] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+
+    def run(self, send: Callable[[Event], None]) -> None:
+        """Send a start and a verdict for each law; the canary's failure settles all of them."""
+        send({"event": "start", "law": CANARY})
+        outcome, reason = self._canary()
+        send({"event": "entered", "names": self.names})
+        for law in self.laws:
+            if outcome:
+                send(self._verdict(law, outcome, reason=reason))
+                continue
+            send({"event": "start", "law": law.code})
+            send(self._judged(law))
+
+    def _canary(self) -> tuple[str, str]:
+        ask = Asker(self.boundary, self.others)
+        try:
+            with entered(self.target.root) as names, while_running():
+                why = canary(ask, self.setting)
+        except NotApplicable as words:
+            return "not-applicable", str(words)
+        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+            return "errored", f"{type(error).__name__}: {error}"
+        self.names = names
+        if why:
+            return "errored", why
+        return ("", "") if names else ("errored", "no code of the target was entered")
+
+    def _judged(self, law: Law) -> Event:
+        why_not = law.applies(self.boundary)
+        if why_not:
+            return self._verdict(law, "not-applicable", reason=why_not)
+        ask = Asker(self.boundary, self.others)
+        try:
+            with while_running():
+                seed, budget = self.request.seed, self.request.budget
+                judgement = search(law, ask, self.setting, seed=seed, budget=budget)
+                if judgement.found is None:
+                    outcome = "holds" if judgement.tried else "not-applicable"
+                    return self._verdict(law, outcome, tried=judgement.tried, reason=judgement.reason)
+                found = smallest(law, ask, judgement.found)
+            return self._verdict(law, "broken", tried=judgement.tried, evidence=self._evidence(law, found))
+        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+            return self._verdict(law, "errored", reason=f"{type(error).__name__}: {error}")
+
+    def replayed(self, law: Law, found_case: Any) -> tuple[str, Break | None]:  # noqa: ANN401 - a Case
+        """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case."""
+        with while_running():
+            try:
+                outcome = recheck(law, Asker(self.boundary, self.others), found_case)
+            except (Refused, NotApplicable):
+                return "fixed", None
+        if isinstance(outcome, Break):
+            return "reproduced", outcome
+        return ("fixed", None) if outcome else ("not-reproducible", None)
+
+    def _evidence(self, law: Law, found: Break) -> dict[str, Any]:
+        try:
+            source = self.target.source(self.target.find(self.boundary.path.split(" -> ")[0]))
+        except Unbindable:
+            source = ("", 0)
+        script = self._script(law, found)
+        return evidence(law, self.boundary, found, self.request, source, script, self.tiers)
+
+    def _script(self, law: Law, found: Break) -> list[str]:
+        runs: list[list[Any]] = []
+        ask = _Recorder(Asker(self.boundary, self.others), self.target, runs)
+        with while_running():
+            for relation in law.relate(ask, found.case):
+                if relation.key == found.relation.key and _breaks(relation, found):
+                    break
+        self.target.calls = None
+        script = Script()
+        try:
+            script.add(runs[0], "baseline")
+            if len(runs) > 1:
+                script.add(runs[-1], "variant")
+        except (Unwritable, IndexError) as why:
+            return [f"# no script: {why}"]
+        return script.text()
+
+    def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
+        about = {"law": law.code, "boundary": self.boundary.path, "setting": self.setting}
+        return {"event": "verdict", **about, "outcome": outcome, **more}
+
+
+def _breaks(relation: Any, found: Break) -> bool:  # noqa: ANN401 - a Relation
+    same = relation.observed.shape == found.relation.observed.shape
+    return same and bool(torch.equal(relation.observed.nan_to_num(), found.relation.observed.nan_to_num()))
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """An asker that keeps the target's calls of each run."""
+
+    asker: Asker
+    target: Target
+    runs: list[list[Any]]
+
+    @property
+    def boundary(self) -> Boundary:
+        return self.asker.boundary
+
+    def __call__(self, case: Any, /, *, gradients: Any = (), on: str | None = None) -> Observation:  # noqa: ANN401
+        self.target.calls = calls = []
+        try:
+            return self.asker(case, gradients=gradients, on=on)
+        finally:
+            self.runs.append(calls)
+
+
+def units(target: Target, boundaries: Sequence[Boundary], laws: Sequence[Law], request: Request) -> Iterator[Unit]:
+    """A unit for each boundary and setting, with the laws of its stage."""
+    others = {b.path: b for b in boundaries}
+    for boundary in boundaries:
+        mine = [law for law in laws if boundary.stage in law.stages]
+        for setting in boundary.settings:
+            yield Unit(target, boundary, setting, mine, others, request)

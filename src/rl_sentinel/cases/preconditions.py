@@ -1,0 +1,63 @@
+"""Facts about a batch that a law asks for before it judges, so that no alarm is false."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import EXCLUDED, Batch
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.law import Level
+
+
+def repeats_trajectory(batch: Batch) -> bool:
+    """Whether some trajectory has more than one row (a step each)."""
+    return len(batch.trajectory.unique()) < batch.rows
+
+
+def contiguous(labels: Tensor) -> bool:
+    """Whether rows of the same label stand together."""
+    return len(torch.unique_consecutive(labels)) == len(labels.unique())
+
+
+def groups_stand_as_read(boundary: Boundary, batch: Batch) -> bool:
+    """Whether the boundary can see the groups: by id, or because their rows stand together."""
+    by_id = boundary.claim("grouping") == "id" or "group" not in boundary.reads
+    return by_id or contiguous(batch.group)
+
+
+def live_in_group(batch: Batch) -> Tensor:
+    """``[B]``: number of live rows in each row's group."""
+    same = batch.group.unsqueeze(0) == batch.group.unsqueeze(1)
+    return (same & batch.live).sum(dim=1)
+
+
+def rewards_differ(batch: Batch) -> Tensor:
+    """``[B]``: True where the rewards of the row's group are not all equal."""
+    same = batch.group.unsqueeze(0) == batch.group.unsqueeze(1)
+    return (same & (batch.reward.unsqueeze(0) != batch.reward.unsqueeze(1))).any(dim=1)
+
+
+def last_trained(batch: Batch) -> Tensor:
+    """``[B]``: position of the row's last trained token; 0 in a row that is not live."""
+    return torch.where(batch.mask, torch.arange(batch.width), torch.zeros((), dtype=torch.int64)).amax(dim=1)
+
+
+def first_trained(batch: Batch) -> Tensor:
+    """``[B]``: position of the row's first trained token; 0 in a row that is not live."""
+    return batch.mask.int().argmax(dim=1)
+
+
+def outcomes_compare(batch: Batch) -> bool:
+    """Whether every outcome counts, and has a sibling to be compared with.
+
+    Each row is scored, trained up to its last token, a trajectory of its own, and no row is alone
+    in its group: what an estimator does with other rows is not what a relative baseline says.
+    """
+    ends = batch.live & (last_trained(batch) == batch.length - 1)
+    return bool((ends & batch.scored & (live_in_group(batch) >= 2)).all()) and not repeats_trajectory(batch)
+
+
+def level_of_dead_row(case: Case) -> Level:
+    """Contested where the row ``draw["row"]`` was sampled and then thrown away, a fault otherwise."""
+    why = int(case.batch.excluded[int(case.draw.get("row") or 0)])
+    return "contested" if why in (EXCLUDED["rejected"], EXCLUDED["truncated"]) else "fault"

@@ -1,0 +1,10 @@
+"""Options that several commands share."""
+
+from typing import Annotated, Literal
+
+import typer
+
+LevelOption = Annotated[
+    Literal["fault", "contested", "hazard"], typer.Option(help="Show findings of this level and worse.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of the random cases.")]

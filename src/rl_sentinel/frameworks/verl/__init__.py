@@ -1,0 +1,24 @@
+"""verl: its estimators and dispatch, KL, rollout correction, losses, metrics and configuration."""
+
+from collections.abc import Iterator
+
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.target import Target
+from rl_sentinel.frameworks.verl import advantages, correction, dispatch, kl, losses, metrics, packages
+
+
+def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    for module in (advantages, dispatch, kl, correction, losses, metrics):
+        yield from module.boundaries(target)
+
+
+FRAMEWORK = Framework(
+    name="verl",
+    package="verl",
+    distribution="verl",
+    boundaries=_boundaries,
+    light=packages.light,
+    packages=packages.script,
+    environment={"VERL_FORCE_DEVICE": "cpu"},
+)

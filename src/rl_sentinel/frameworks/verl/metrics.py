@@ -1,0 +1,47 @@
+"""verl's logged metrics of the data."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.target import Target
+from rl_sentinel.frameworks.verl.dispatch import data_of
+
+DATA = "verl.trainer.ppo.metric_utils.compute_data_metrics"
+
+#: Logged name, and the quantity that it says it is.
+LOGGED = {
+    "critic/score/mean": Output("", "reward", "reward.mean"),
+    "critic/advantages/mean": Output("", "reward", "advantage.mean", over="live"),
+    "response_length/mean": Output("", "tokens", "response_length.mean"),
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The metrics that the trainer logs at each step."""
+    try:
+        target.find(DATA)
+    except Unbindable as why:
+        yield Unbound(DATA, "metric", str(why))
+        return
+
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        data = data_of(target, batch)
+        data.batch["advantages"] = batch.advantage
+        data.batch["returns"] = batch.returns
+        logged = target.call(DATA, data, use_critic=False)
+        return {name: torch.tensor(float(logged[name])) for name in LOGGED}
+
+    yield Boundary(
+        path=DATA,
+        stage="metric",
+        call=call,
+        reads=frozenset({"reward", "mask", "length", "advantage", "returns"}),
+        outputs=LOGGED,
+        reach="every run",
+    )

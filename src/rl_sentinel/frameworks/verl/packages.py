@@ -1,0 +1,24 @@
+"""Packages that verl's code must really run, and those that a stand-alone script needs."""
+
+#: Pins that serve every release from 0.2 to 0.9.1 and a newest checkout, with all that they import.
+LIGHT = """
+omegaconf==2.4.0
+PyYAML==6.0.3
+tensordict==0.10.0
+cloudpickle==3.1.2
+pyvers==0.1.0
+orjson==3.11.4
+packaging==25.0
+"""
+
+
+def light(_version: str) -> str:
+    """Lines for pip, each an exact pin."""
+    return LIGHT
+
+
+def script(version: str) -> str:
+    """What a script that imports verl as its users do needs, in words of pip."""
+    release = f"verl=={version}" if version else "verl (this checkout)"
+    theirs = "ray transformers codetiming hydra-core torchdata datasets"
+    return f"{release} {' '.join(LIGHT.split())} and what these want: {theirs}"

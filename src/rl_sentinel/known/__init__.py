@@ -1,0 +1,1 @@
+"""Known findings that ship with this package, one file per framework."""

@@ -1,0 +1,88 @@
+"""DEG002 constant-group-amplified.
+
+What it says:
+    Responses of equal reward get advantage zero from a relative baseline: up to 4 roundings of the
+    reward where it is centred, up to 1e-3 where it is standardised, whatever the reward's size.
+
+Why it matters:
+    A mean of equal numbers rounds, and a deviation that ought to be zero divides what is left.
+    Groups that say nothing, all solved or all failed, are then trained on amplified rounding.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward = torch.full((3,), 100.1)
+    >>> rest = reward - reward.sum() / 3
+    >>> bool((rest / (rest.std() + 1e-12)).abs().max() < 1e-3), bool((reward - reward[0]).any())
+    (True, False)
+    >>> rest = torch.full((3,), 0.1) - 0.1000001
+    >>> bool((rest / (rest.square().mean().sqrt() + 1e-6)).abs().max() < 1e-3)
+    False
+
+Where it does not apply:
+    Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
+    masked at its last token, or a step.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import advantages
+from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare
+from rl_sentinel.cases.transforms import on_policy
+from rl_sentinel.core.batch import with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: The reward of every row, one per variant; none is exact in binary.
+REWARDS = (0.1, 1.1, 100.1)
+
+#: Allowed in standardised advantages, in deviations.
+STANDARDISED = 1e-3
+
+#: Roundings allowed in centred ones, each of the reward's size (of 1 for smaller rewards).
+ROUNDINGS = 4
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("baseline") != "relative":
+        return "it does not claim a relative baseline"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    batch, size = case.batch, REWARDS[variant]
+    if not outcomes_compare(batch) or bool(batch.token_reward.any()):
+        return None
+    parts = torch.full_like(batch.reward_parts, size)
+    equal = with_columns(on_policy(batch), reward=torch.full_like(batch.reward, size), reward_parts=parts)
+    return with_draw(with_batch(case, equal), variant=variant, reward=size)
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    batch, boundary, size = case.batch, ask.boundary, float(case.draw["reward"] or 0)
+    if not groups_stand_as_read(boundary, batch):
+        return
+    centred = ROUNDINGS * torch.finfo(torch.float32).eps * max(1.0, size)
+    allowed = centred if boundary.claim("standardised") == "no" else STANDARDISED
+    for name, value in ask(case).values.items():
+        if name in advantages(boundary):
+            where = batch.mask if value.dim() == 2 else batch.live
+            story = f"the reward of every row is {size:g}"
+            yield Relation(name, torch.zeros_like(value), value, where, tolerance=allowed, story=story)
+
+
+LAW = Law(
+    code="DEG002",
+    name="constant-group-amplified",
+    stages=frozenset({"normalise", "advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=len(REWARDS),
+)

@@ -1,0 +1,74 @@
+"""DEG001 degenerate-batch-not-finite.
+
+What it says:
+    On a batch with nothing to train, one row, one token, a lone response, a group without a live
+    row, or equal rewards, every output at a response token, and the loss's gradient, is finite.
+
+Why it matters:
+    Such batches come up in every long run. A NaN that the mask is meant to hide survives being
+    multiplied by zero, and one of them in a gradient ends the run, or worse, does not.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward, live = torch.tensor([1.0, 0.0]), torch.tensor([False, False])
+    >>> ((reward - reward[live].mean()) * live).tolist()
+    [nan, nan]
+
+Where it does not apply:
+    Batches with none of these. Refusing one in words is an answer, and no fault.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from rl_sentinel.cases.comparison import slopes
+from rl_sentinel.cases.preconditions import live_in_group, rewards_differ
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: What may be degenerate about a batch, one kind per variant.
+KINDS: Mapping[str, Callable[[Batch], bool]] = {
+    "no trained token": lambda b: not bool(b.live.any()),
+    "one row": lambda b: b.rows == 1 and bool(b.live.all()),
+    "one position": lambda b: b.width == 1 and bool(b.live.any()),
+    "a group without a live row": lambda b: bool(b.live.any()) and bool((live_in_group(b) == 0).any()),
+    "a lone response": lambda b: b.rows > 1 and bool((live_in_group(b) == 1).any()),
+    "equal rewards in a group": lambda b: bool(((live_in_group(b) > 1) & ~rewards_differ(b)).any()),
+}
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if boundary.outputs else "it has no outputs"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    kind = list(KINDS)[variant]
+    return with_draw(case, variant=variant, kind=kind) if KINDS[kind](case.batch) else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    seen, valid = ask(case, gradients=slopes(ask.boundary)), case.batch.valid
+    story = f"a batch with {case.draw['kind']}; which numbers are not finite"
+    found = dict(seen.values) | {f"gradient of {n}": g for n, g in seen.gradients.items()}
+    for name, value in found.items():
+        wrong = (~value.isfinite()).float()
+        where = valid if wrong.shape == valid.shape else None
+        yield Relation(name, torch.zeros_like(wrong), wrong, where, tolerance=0.5, story=story)
+
+
+LAW = Law(
+    code="DEG001",
+    name="degenerate-batch-not-finite",
+    stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=len(KINDS),
+)

@@ -1,0 +1,80 @@
+"""GRP002 group-label-matters.
+
+What it says:
+    Other names for the same groups change nothing; nor does dealing the rows of the groups in turn,
+    where rows are grouped by their label.
+
+Why it matters:
+    Prompt ids are arbitrary. Code that reads them as positions, or takes neighbours in the batch
+    for siblings, compares responses to different prompts.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward, group = torch.tensor([1.0, 5.0, 3.0, 7.0]), torch.tensor([0, 1, 0, 1])
+    >>> reward.reshape(2, 2).mean(1).repeat_interleave(2).tolist()
+    [3.0, 3.0, 5.0, 5.0]
+    >>> torch.stack([reward[group == g].mean() for g in group]).tolist()
+    [2.0, 6.0, 2.0, 6.0]
+
+Where it does not apply:
+    Boundaries that read no group. Rows are dealt only where grouping by id is claimed, and each
+    trajectory has one row.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import at_rows, magnitude, same_tokens, slopes
+from rl_sentinel.cases.preconditions import groups_stand_as_read, repeats_trajectory
+from rl_sentinel.cases.transforms import interleaved, relabelled
+from rl_sentinel.core.batch import take_rows
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: What is done to the groups, one per variant.
+CHANGES = ("other labels for the same groups", "the rows of the groups dealt in turn")
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if "group" in boundary.reads else "it reads no group"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    batch = case.batch
+    if len(batch.group.unique()) < 2 or not bool(batch.live.any()):
+        return None
+    in_order = torch.equal(interleaved(batch.group), torch.arange(batch.rows))
+    if variant == 1 and (in_order or repeats_trajectory(batch)):
+        return None
+    return with_draw(case, variant=variant)
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
+    by_id = boundary.claim("grouping") == "id"
+    if not groups_stand_as_read(boundary, batch) or (variant == 1 and not by_id):
+        return
+    order = interleaved(batch.group) if variant == 1 else torch.arange(batch.rows)
+    other = take_rows(batch, order) if variant == 1 else relabelled(batch)
+    before = ask(case, gradients=slopes(boundary))
+    after = ask(with_batch(case, other), gradients=slopes(boundary))
+    after = at_rows(boundary, after, torch.argsort(order))
+    scale = magnitude(batch, boundary.reads)
+    yield from same_tokens(boundary, batch, before, after, story=CHANGES[variant], scale=scale)
+
+
+LAW = Law(
+    code="GRP002",
+    name="group-label-matters",
+    stages=frozenset({"reward", "normalise", "correct", "advantage", "policy-loss", "aggregate", "metric"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=len(CHANGES),
+)

@@ -1,0 +1,97 @@
+"""GRP001 group-leaks-into-group.
+
+What it says:
+    Where a boundary claims that a prompt's responses are compared with each other only, moving the
+    reward of one prompt's response changes nothing for another prompt's.
+
+Why it matters:
+    Rewards of different prompts differ by difficulty. A statistic that mixes them pays a response
+    for the luck of its neighbours in the batch.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward, group = torch.tensor([1.0, 0.0, 9.0, 7.0]), torch.tensor([0, 0, 1, 1])
+    >>> mean = torch.stack([reward[group == g].mean() for g in group])
+    >>> ((reward - mean) / reward.std()).tolist()[:2] == ((reward - mean) / 4).tolist()[:2]
+    False
+    >>> (reward - mean).tolist()
+    [0.5, -0.5, 1.0, -1.0]
+
+Where it does not apply:
+    Boundaries whose claimed scope is not the group: statistics over the batch are a choice.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import magnitude, same_rows
+from rl_sentinel.cases.preconditions import groups_stand_as_read
+from rl_sentinel.cases.transforms import moved
+from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: How far the reward is moved, in reward units.
+AMOUNTS = (1.0, -1.0, 100.0, -100.0)
+
+
+def _rewards(boundary: Boundary) -> list[str]:
+    """The reward columns that are read: of the task, of its parts, of its baseline, per token."""
+    signals = {n for n in boundary.reads if "reward" in n and COLUMNS[n]["role"] == "signal"}
+    return sorted(signals, key=lambda n: (n != "reward", n))
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("scope") != "group":
+        return "its claimed scope is not the group"
+    return "" if _rewards(boundary) else "it reads no reward"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    live = torch.nonzero(case.batch.live).flatten().tolist()
+    if len(case.batch.group[live].unique()) < 2:
+        return None
+    return with_draw(case, variant=variant, row=live[-variant])
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    row, batch = int(case.draw["row"] or 0), case.batch
+    if not groups_stand_as_read(ask.boundary, batch):
+        return
+    others = batch.live & (batch.group != batch.group[row])
+    wide = [n for n, output in ask.boundary.outputs.items() if output.scope == "batch"]
+    before = ask(case)
+    for column in _rewards(ask.boundary):
+        for amount in AMOUNTS:
+            other = moved(batch, column, torch.arange(batch.rows) == row, amount)
+            after = ask(with_batch(case, other))
+            story = f"{column} of row {row} moved by {amount:+g}; rows of other groups are compared"
+            scale = magnitude(other, ask.boundary.reads)
+            yield from same_rows(
+                ask.boundary,
+                batch,
+                before,
+                after,
+                rows=others,
+                story=story,
+                scale=scale,
+                numbers=False,
+                skip=wide,
+            )
+
+
+LAW = Law(
+    code="GRP001",
+    name="group-leaks-into-group",
+    stages=frozenset({"reward", "normalise", "correct", "advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=2,
+)

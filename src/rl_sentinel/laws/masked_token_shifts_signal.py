@@ -1,0 +1,85 @@
+"""MSK002 masked-token-shifts-signal.
+
+What it says:
+    A token that is not trained, in a row that is, has no influence on what is computed for trained
+    ones: moving its log-probs or values leaves every output and the loss's gradient there.
+
+Why it matters:
+    Tool outputs and observations stand between the tokens that the policy wrote. If their log-probs
+    enter a ratio, a mean or a bootstrap, the policy is trained on text that it never chose.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> log_ratio, mask = torch.tensor([[0.0, 4.0]]), torch.tensor([[True, False]])
+    >>> (log_ratio.mean(1).unsqueeze(1) * mask).tolist()
+    [[2.0, 0.0]]
+    >>> ((log_ratio * mask).sum(1) / mask.sum(1)).tolist()
+    [0.0]
+
+Where it does not apply:
+    Boundaries that read no mask, or neither log-probs nor values. Rewards are never moved: one that
+    sits on a masked token is PLC005's subject; numbers that overflow are MSK004's.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rl_sentinel.cases.comparison import magnitude, over_all, same_tokens, slopes
+from rl_sentinel.cases.transforms import moved
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: Column to how far its masked tokens are moved, in nats or in reward units.
+AMOUNTS = {
+    "logprob": (1.0, -1.0, -100.0),
+    "old_logprob": (1.0, -1.0, -100.0),
+    "ref_logprob": (1.0, -1.0, -100.0),
+    "rollout_logprob": (1.0, -1.0, -100.0),
+    "value": (1.0, -1.0, 100.0, -100.0),
+    "old_value": (1.0, -1.0, 100.0, -100.0),
+}
+
+
+def _applies(boundary: Boundary) -> str:
+    if "mask" not in boundary.reads:
+        return "it reads no mask"
+    return "" if boundary.reads & AMOUNTS.keys() else "it reads neither log-probs nor values"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    batch = case.batch
+    hidden = batch.valid & ~batch.mask & batch.live.unsqueeze(1)
+    return with_draw(case, variant=variant) if bool(hidden.any()) else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    boundary, batch = ask.boundary, case.batch
+    hidden = batch.valid & ~batch.mask & batch.live.unsqueeze(1)
+    before = ask(case, gradients=slopes(boundary))
+    for column in sorted(boundary.reads & AMOUNTS.keys()):
+        for amount in AMOUNTS[column]:
+            other = moved(batch, column, hidden, amount)
+            after = ask(with_batch(case, other), gradients=slopes(boundary))
+            story = f"{column} of the untrained tokens moved by {amount:+g}"
+            scale = magnitude(other, boundary.reads)
+            for relation in same_tokens(
+                boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary)
+            ):
+                finite = relation.observed.isfinite()
+                where = finite if relation.where is None else relation.where & finite
+                yield replace(relation, where=where)
+
+
+LAW = Law(
+    code="MSK002",
+    name="masked-token-shifts-signal",
+    stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

@@ -1,0 +1,72 @@
+"""MSK006 masking-differs-from-removal.
+
+What it says:
+    Masking out all tokens of a row gives the other rows the advantages that they get when the row
+    is left out of the batch.
+
+Why it matters:
+    A row that trains nothing can still count: as a sibling in a group size, as a zero in a mean.
+    The rest of its group is then compared with a response that is not there.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward, live = torch.tensor([2.0, 0.0, 7.0]), torch.tensor([True, True, False])
+    >>> ((reward - (reward * live).sum() / 3) * live).tolist()
+    [1.3333333730697632, -0.6666666269302368, 0.0]
+    >>> (reward[live] - reward[live].mean()).tolist()
+    [1.0, -1.0]
+
+Where it does not apply:
+    Boundaries that read no mask; batches in which the dead row is one step of a longer trajectory.
+    Contested where the row was sampled and then rejected or cut off: it may count as a sample.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import at_rows, magnitude, same_tokens
+from rl_sentinel.cases.preconditions import groups_stand_as_read, level_of_dead_row, repeats_trajectory
+from rl_sentinel.core.batch import take_rows
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if "mask" in boundary.reads else "it reads no mask"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    dead = torch.nonzero(~case.batch.live).flatten().tolist()
+    if not dead or not bool(case.batch.live.any()) or repeats_trajectory(case.batch):
+        return None
+    return with_draw(case, variant=variant, row=dead[0])
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    row, boundary = int(case.draw["row"] or 0), ask.boundary
+    if not groups_stand_as_read(boundary, case.batch):
+        return
+    others = torch.nonzero(torch.arange(case.batch.rows) != row).squeeze(1)
+    smaller = take_rows(case.batch, others)
+    masked, removed = at_rows(boundary, ask(case), others), ask(with_batch(case, smaller))
+    story = f"row {row} has no trained token; it was left out"
+    scale = magnitude(case.batch, boundary.reads)
+    yield from same_tokens(boundary, smaller, removed, masked, story=story, scale=scale, numbers=False)
+
+
+LAW = Law(
+    code="MSK006",
+    name="masking-differs-from-removal",
+    stages=frozenset({"advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    level=level_of_dead_row,
+    intended="A rejected response was still sampled, so its reward is an unbiased sample for the baseline.",
+)

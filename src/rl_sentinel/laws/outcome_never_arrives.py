@@ -1,0 +1,93 @@
+"""PLC005 outcome-never-arrives.
+
+What it says:
+    The outcome of a response reaches its last trained token: moving it by 1 or by 100, one way or
+    the other, moves the advantage there, whatever token of the row is masked.
+
+Why it matters:
+    An outcome is often written on the last token. If that token is masked, and rewards are
+    multiplied by the mask, the response trains on no outcome at all.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward, mask = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
+    >>> ((reward * mask).sum(1, keepdim=True) * mask).tolist()
+    [[0.0, 0.0]]
+    >>> (reward.sum(1, keepdim=True) * mask).tolist()
+    [[1.0, 0.0]]
+
+Where it does not apply:
+    Order statistics, that few outcomes move; a row with no live sibling that has a token at the same
+    position; a discount of zero; outcomes that are suppressed; rows that are steps.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import advantages
+from rl_sentinel.cases.preconditions import last_trained, repeats_trajectory
+from rl_sentinel.cases.transforms import outcome_moved
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: How far the outcome is moved, in reward units; a standardised pair answers to one of them only.
+AMOUNTS = (1.0, -1.0, 100.0, -100.0)
+
+#: A movement below this is rounding, in reward units.
+STILL = 1e-5
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("credit") not in ("outcome", "temporal"):
+        return "it does not claim to credit an outcome"
+    if boundary.claim("order-statistic") == "yes":
+        return "it claims an order statistic"
+    if any(knobs.get(n) == 0 for knobs in boundary.settings.values() for n in ("gamma", "lambda")):
+        return "a setting discounts the outcome to nothing"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    batch = case.batch
+    if repeats_trajectory(batch) or not bool(batch.scored.all()):
+        return None
+    at_last = batch.mask[:, last_trained(batch)].T  # [B, B]: is row j trained where row i ends
+    siblings = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)) & at_last
+    fit = torch.nonzero(batch.live & (siblings.sum(dim=1) >= 2)).flatten().tolist()
+    return with_draw(case, variant=variant, row=fit[-variant]) if fit else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
+    if boundary.claim("suppresses") and int(batch.length[row]) == batch.width:
+        return
+    position = int(last_trained(batch)[row])
+    before = ask(case).values
+    arrived = dict.fromkeys(advantages(boundary), 0.0)
+    for amount in AMOUNTS:
+        other = outcome_moved(batch, boundary.reads, torch.arange(batch.rows) == row, amount)
+        after = ask(with_batch(case, other)).values
+        for name in arrived:
+            here = (row, position)[: before[name].dim()]
+            if not (after[name][here] - before[name][here]).abs() <= STILL:
+                arrived[name] = 1.0
+    story = f"outcome of row {row} moved by 1 and by 100, either way; did its last trained token move"
+    for name, answer in arrived.items():
+        yield Relation(name, torch.tensor(1.0), torch.tensor(answer), tolerance=0.5, story=story)
+
+
+LAW = Law(
+    code="PLC005",
+    name="outcome-never-arrives",
+    stages=frozenset({"advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=2,
+)

@@ -1,0 +1,72 @@
+"""PLC003 outcome-signal-not-constant.
+
+What it says:
+    An estimator that knows nothing but the outcome of a response gives one value to all its trained
+    tokens.
+
+Why it matters:
+    The outcome says nothing of single tokens. If they get different values all the same, some are
+    trained harder by where they stand: by their position, their length, a mask that is off by one.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward, mask = torch.tensor([[2.0]]), torch.tensor([[1.0, 1.0]])
+    >>> (reward * mask / mask.cumsum(1)).tolist()
+    [[2.0, 1.0]]
+    >>> (reward * mask).tolist()
+    [[2.0, 2.0]]
+
+Where it does not apply:
+    Estimators that spread credit over time; batches with rewards per token. Log-probs of all
+    policies are set equal, so that a KL term in the reward is zero.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+from rl_sentinel.cases.comparison import advantages, magnitude, one_value_in_row
+from rl_sentinel.cases.preconditions import repeats_trajectory
+from rl_sentinel.cases.transforms import on_policy
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _per_token(boundary: Boundary) -> list[str]:
+    return [name for name in advantages(boundary) if boundary.outputs[name].axes == "B T"]
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("credit") != "outcome":
+        return "it does not claim that the outcome credits the whole response"
+    return "" if _per_token(boundary) else "it has no advantage per token"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    long = bool((case.batch.mask.sum(dim=1) > 1).any())
+    if not long or bool(case.batch.token_reward.any()):
+        return None
+    return with_draw(with_batch(case, on_policy(case.batch)), variant=variant)
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    if repeats_trajectory(case.batch) and ask.boundary.claim("trajectories") != "step-wise":
+        return
+    seen = ask(case)
+    story = "values of a row's trained tokens against that of its first"
+    scale = magnitude(case.batch, ask.boundary.reads)
+    for name in _per_token(ask.boundary):
+        yield one_value_in_row(name, seen.values[name], case.batch, story=story, scale=scale)
+
+
+LAW = Law(
+    code="PLC003",
+    name="outcome-signal-not-constant",
+    stages=frozenset({"advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

@@ -1,0 +1,70 @@
+"""PAD001 padding-shifts-signal.
+
+What it says:
+    More columns of padding at the right change nothing at the positions that were there before:
+    no output, and no gradient of the loss.
+
+Why it matters:
+    The width of a batch is set by its longest response, so the signal of a row would depend on who
+    it happened to be batched with.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> loss, mask = torch.tensor([[2.0, 2.0]]), torch.tensor([[1.0, 1.0]])
+    >>> wider = torch.nn.functional.pad(loss, (0, 2)), torch.nn.functional.pad(mask, (0, 2))
+    >>> loss.mean().item(), wider[0].mean().item()
+    (2.0, 1.0)
+    >>> ((wider[0] * wider[1]).sum() / wider[1].sum()).item()
+    2.0
+
+Where it does not apply:
+    Boundaries whose claimed normaliser is the width; batches with a response that never ended, since
+    it is the full width that says so.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+from rl_sentinel.cases.comparison import at_first_positions, magnitude, over_all, same_tokens, slopes
+from rl_sentinel.cases.transforms import padded
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: Columns of padding that are added, one per variant.
+EXTRA = (1, 3)
+
+
+def _applies(boundary: Boundary) -> str:
+    if "mask" not in boundary.reads:
+        return "it reads no mask"
+    return "its normaliser is the width" if boundary.claim("normaliser") == "width" else ""
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    fit = bool(case.batch.scored.all()) and bool(case.batch.live.any())
+    return with_draw(case, variant=variant, extra=EXTRA[variant]) if fit else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    boundary, batch, extra = ask.boundary, case.batch, int(case.draw["extra"] or 0)
+    before = ask(case, gradients=slopes(boundary))
+    after = ask(with_batch(case, padded(batch, extra)), gradients=slopes(boundary))
+    after = at_first_positions(boundary, after, batch.width)
+    story = f"the batch made wider by {extra} of padding"
+    scale = magnitude(batch, boundary.reads)
+    yield from same_tokens(boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary))
+
+
+LAW = Law(
+    code="PAD001",
+    name="padding-shifts-signal",
+    stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=len(EXTRA),
+)

@@ -1,0 +1,83 @@
+"""SHF002 reward-scale-matters.
+
+What it says:
+    Where rewards are claimed to be standardised, multiplying all of them by a positive factor leaves
+    the advantages.
+
+Why it matters:
+    Standardising is there so that the unit of the reward does not set the step size. If it still
+    does, a reward function in percent trains a hundred times as hard as the same one in shares.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward = torch.tensor([1.0, 0.0])
+    >>> [((f * reward - (f * reward).mean()) / (f * reward).var()).tolist() for f in (1, 2)]
+    [[1.0, -1.0], [0.5, -0.5]]
+    >>> deviation = (2 * reward).std(correction=0)
+    >>> ((2 * reward - (2 * reward).mean()) / deviation).tolist()
+    [1.0, -1.0]
+
+Where it does not apply:
+    Estimators not claimed to standardise, or that read a reference policy (a KL term in the reward
+    has a unit of its own); rows and groups that SHF001 leaves out.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+from rl_sentinel.cases.comparison import advantages, cells
+from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.core.batch import with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: Factor on all rewards; a power of two, so that it rounds nothing.
+FACTOR = 2.0
+
+#: What a small number added to the deviation may change, in deviations.
+TOLERANCE = 0.02
+
+#: Columns that hold a task reward or what is subtracted from it.
+SCALED = frozenset({"reward", "reward_parts", "reward_baseline", "value", "old_value"})
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("standardised") != "yes":
+        return "it does not claim to standardise rewards"
+    if "ref_logprob" in boundary.reads:
+        return "its reward may hold a KL term"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    fit = outcomes_compare(case.batch) and not bool(case.batch.token_reward.any())
+    return with_draw(case, variant=variant) if fit and bool(rewards_differ(case.batch).any()) else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    batch, boundary = case.batch, ask.boundary
+    if not groups_stand_as_read(boundary, batch):
+        return
+    other = with_columns(batch, **{n: FACTOR * getattr(batch, n) for n in SCALED & boundary.reads})
+    before, after = ask(case).values, ask(with_batch(case, other)).values
+    for name in advantages(boundary):
+        kept = batch.mask if before[name].dim() == 2 else batch.live
+        where = cells(rewards_differ(batch), before[name]) & kept
+        story = f"all rewards multiplied by {FACTOR:g}"
+        yield Relation(name, before[name], after[name], where, tolerance=TOLERANCE, story=story)
+
+
+LAW = Law(
+    code="SHF002",
+    name="reward-scale-matters",
+    stages=frozenset({"normalise", "advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    level=lambda _case: "contested",
+    intended="The unit of the reward may be meant to set the step size.",
+)

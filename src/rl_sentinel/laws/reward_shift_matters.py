@@ -1,0 +1,82 @@
+"""SHF001 reward-shift-matters.
+
+What it says:
+    Where the baseline is claimed to be relative, a constant added to the rewards of a prompt's
+    responses leaves their advantages.
+
+Why it matters:
+    A relative estimator compares siblings. If the zero of the reward counts, shaping it by a
+    constant, which cannot change who did better, changes what is trained.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward = torch.tensor([1.0, 0.0])
+    >>> (reward - 0.5 * reward.mean()).tolist(), (reward + 4 - 0.5 * (reward + 4).mean()).tolist()
+    ([0.75, -0.25], [2.75, 1.75])
+    >>> (reward + 4 - (reward + 4).mean()).tolist()
+    [0.5, -0.5]
+
+Where it does not apply:
+    Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
+    masked at its last token, or a step; groups of equal rewards, which are DEG002's.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import advantages, cells, magnitude
+from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.cases.transforms import outcome_moved
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: Constants that are added, in reward units; exact in float32 beside the rewards of cases.
+AMOUNTS = (1.0, -1.0, 4.0)
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("baseline") != "relative":
+        return "it does not claim a relative baseline"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    fit = outcomes_compare(case.batch) and bool(rewards_differ(case.batch).any())
+    return with_draw(case, variant=variant) if fit else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    batch, boundary = case.batch, ask.boundary
+    if not groups_stand_as_read(boundary, batch):
+        return
+    differ = rewards_differ(batch)
+    one_group = batch.group == batch.group[differ][0]
+    alone = boundary.claim("scope") == "group"
+    moved_rows = one_group if alone else torch.ones_like(one_group)
+    before = ask(case).values
+    for amount in AMOUNTS:
+        other = outcome_moved(batch, boundary.reads, moved_rows, amount)
+        after = ask(with_batch(case, other)).values
+        story = f"{amount:+g} added to the rewards of {'one group' if alone else 'all rows'}"
+        scale = magnitude(other, boundary.reads)
+        for name in advantages(boundary):
+            where = cells(differ, before[name]) & (batch.mask if before[name].dim() == 2 else batch.live)
+            yield Relation(name, before[name], after[name], where, scale, story=story)
+
+
+LAW = Law(
+    code="SHF001",
+    name="reward-shift-matters",
+    stages=frozenset({"normalise", "advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    level=lambda _case: "contested",
+    intended="The zero of the reward may carry meaning, such as the reward of an empty answer.",
+)

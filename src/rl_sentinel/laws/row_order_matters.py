@@ -1,0 +1,97 @@
+"""PRM001 row-order-matters.
+
+What it says:
+    Another order of the rows, with the groups kept together as they were, permutes the outputs in
+    the same way and changes no number for the whole batch.
+
+Why it matters:
+    The order in which responses come back from the sampler is chance. A signal that depends on it
+    is noise at best, and a favour to whoever comes first at worst.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward = torch.tensor([1.0, 0.0, 5.0])
+    >>> (reward - reward[0]).tolist(), (reward.flip(0) - reward.flip(0)[0]).flip(0).tolist()
+    ([0.0, -1.0, 4.0], [-4.0, -5.0, 0.0])
+    >>> (reward - reward.mean()).tolist() == (reward.flip(0) - reward.flip(0).mean()).flip(0).tolist()
+    True
+
+Where it does not apply:
+    Batches of one row, and those in which a trajectory has several rows, whose order is its own;
+    boundaries that claim that the order counts (they draw rows or tokens at random).
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.cases.comparison import at_rows, magnitude, same_tokens, slopes
+from rl_sentinel.cases.preconditions import groups_stand_as_read, repeats_trajectory
+from rl_sentinel.core.batch import take_rows
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: What is done to the rows, one per variant.
+ORDERS = ("all rows in reverse order", "the first two rows of a group swapped")
+
+
+def _order(group: Tensor, variant: int) -> Tensor | None:
+    """A permutation that keeps neighbouring siblings neighbours, or None where there is none."""
+    order = torch.arange(len(group))
+    if variant == 0:
+        return order.flip(0) if len(group) > 1 else None
+    pairs = torch.nonzero(group[1:] == group[:-1]).flatten().tolist()
+    if pairs:
+        order[pairs[0]], order[pairs[0] + 1] = pairs[0] + 1, pairs[0]
+    return order if pairs else None
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    batch = case.batch
+    fit = bool(batch.live.any()) and not repeats_trajectory(batch)
+    return with_draw(case, variant=variant) if fit and _order(batch.group, variant) is not None else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
+    order = _order(batch.group, variant)
+    if order is None or not groups_stand_as_read(boundary, batch):
+        return
+    before = ask(case, gradients=slopes(boundary))
+    after = ask(with_batch(case, take_rows(batch, order)), gradients=slopes(boundary))
+    after = at_rows(boundary, after, torch.argsort(order))
+    scale = magnitude(batch, boundary.reads)
+    yield from same_tokens(boundary, batch, before, after, story=ORDERS[variant], scale=scale)
+
+
+def _applies(boundary: Boundary) -> str:
+    return "it claims that the order of rows counts" if boundary.claim("row-order") == "yes" else ""
+
+
+LAW = Law(
+    code="PRM001",
+    name="row-order-matters",
+    stages=frozenset(
+        {
+            "reward",
+            "normalise",
+            "kl",
+            "correct",
+            "advantage",
+            "policy-loss",
+            "value-loss",
+            "aggregate",
+            "metric",
+        }
+    ),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=len(ORDERS),
+)

@@ -1,0 +1,73 @@
+"""PUR002 same-call-differs.
+
+What it says:
+    The same call with the same seed gives the same result, to the last bit.
+
+Why it matters:
+    A signal that keeps state between calls, or reads memory that nobody wrote, cannot be replayed:
+    no run can be resumed and no bug bisected.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> seen = []
+    >>> def centred(reward: torch.Tensor) -> torch.Tensor:
+    ...     seen.append(reward)
+    ...     return reward - torch.cat(seen).mean()
+    >>> centred(torch.tensor([1.0])).item(), centred(torch.tensor([3.0])).item()
+    (0.0, 1.0)
+
+Where it does not apply:
+    Boundaries that claim a state of their own (a running mean, an adaptive coefficient).
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rl_sentinel.cases.comparison import same_tokens, slopes
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _applies(boundary: Boundary) -> str:
+    return "it claims a state of its own" if boundary.claim("state") == "yes" else ""
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    wanted = slopes(ask.boundary)
+    before, after = ask(case, gradients=wanted), ask(case, gradients=wanted)
+    story = "the same call made twice"
+    for relation in same_tokens(ask.boundary, case.batch, before, after, story=story, scale=0.0):
+        yield replace(relation, tolerance=0.0)
+
+
+LAW = Law(
+    code="PUR002",
+    name="same-call-differs",
+    stages=frozenset(
+        {
+            "reward",
+            "normalise",
+            "kl",
+            "correct",
+            "advantage",
+            "policy-loss",
+            "value-loss",
+            "aggregate",
+            "batch",
+            "metric",
+            "step",
+        }
+    ),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

@@ -1,0 +1,85 @@
+"""PAR001 siblings-disagree.
+
+What it says:
+    Two implementations of one algorithm in one framework give the same outputs at trained tokens.
+
+Why it matters:
+    A fast variant is chosen for its speed, or by a default that changed. If it computes something
+    else, two runs under the same name are two experiments.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward = torch.tensor([1.0, 0.0])
+    >>> ((reward - reward.mean()) / reward.std()).tolist()
+    [0.7071067690849304, -0.7071067690849304]
+    >>> ((reward - reward.mean()) / reward.std(correction=0)).tolist()
+    [1.0, -1.0]
+
+Where it does not apply:
+    Boundaries without a sibling; cases that either of them refuses; groups of equal rewards, whose
+    rounding is DEG002's.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+from rl_sentinel.cases.comparison import magnitude, same_tokens
+from rl_sentinel.cases.preconditions import groups_stand_as_read, live_in_group, rewards_differ
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if boundary.twins else "it has no sibling of the same algorithm"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    batch = case.batch
+    level = (live_in_group(batch) > 1) & ~rewards_differ(batch)
+    fit = bool(batch.live.any()) and not bool(level.any())
+    return with_draw(case, variant=variant) if fit else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    boundary, batch = ask.boundary, case.batch
+    if not groups_stand_as_read(boundary, batch):
+        return
+    own = ask(case)
+    scale = magnitude(batch, boundary.reads)
+    for path in boundary.twins:
+        try:
+            twin = ask(case, on=path)
+        except (Refused, NotApplicable):
+            continue
+        alone = [name for name in boundary.outputs if name not in twin.values]
+        story = f"{path} was called on the same batch"
+        yield from same_tokens(boundary, batch, twin, own, story=story, scale=scale, skip=alone)
+
+
+LAW = Law(
+    code="PAR001",
+    name="siblings-disagree",
+    stages=frozenset(
+        {
+            "reward",
+            "normalise",
+            "kl",
+            "correct",
+            "advantage",
+            "policy-loss",
+            "value-loss",
+            "aggregate",
+            "metric",
+        }
+    ),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    level=lambda _case: "contested",
+    intended="The siblings may be meant to differ where the paper leaves a choice.",
+)

@@ -1,0 +1,77 @@
+"""MSK003 suppressed-reward-shifts-signal.
+
+What it says:
+    Where a boundary says that it suppresses the task reward of a response (it never ended, it ran
+    too long), that reward moves nothing: neither the row's own signal nor another row's.
+
+Why it matters:
+    Suppressed after normalising, the reward is gone from its own row but still in the mean and the
+    deviation, so responses that did end are paid by one whose reward was declared void.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward, scored = torch.tensor([1.0, 99.0]), torch.tensor([True, False])
+    >>> torch.where(scored, reward - reward.mean(), 0.0).tolist()
+    [-49.0, 0.0]
+    >>> kept = torch.where(scored, reward, 0.0)
+    >>> (kept - kept.mean()).tolist()
+    [0.5, -0.5]
+
+Where it does not apply:
+    Boundaries that do not claim to suppress. Zeroing before normalising is legal: the zero counts,
+    the reward does not.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import magnitude, same_tokens
+from rl_sentinel.cases.transforms import outcome_moved
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: How far the suppressed reward is moved, in reward units.
+AMOUNTS = (1.0, -1.0, 100.0, -100.0)
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("suppresses") != "unscored":
+        return "it does not claim to suppress a reward"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    batch = case.batch
+    ended = batch.length < batch.width  # what never ended fills the width, so no layout can disagree
+    suppressed = torch.nonzero(batch.live & ~batch.scored & ~ended).flatten().tolist()
+    if not suppressed or not bool((batch.live & batch.scored & ended).any()):
+        return None
+    return with_draw(case, variant=variant, row=suppressed[0])
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    row, batch = int(case.draw["row"] or 0), case.batch
+    before = ask(case)
+    there = torch.arange(batch.rows) == row
+    for amount in AMOUNTS:
+        other = outcome_moved(batch, ask.boundary.reads, there, amount)
+        after = ask(with_batch(case, other))
+        story = f"row {row} has its task reward suppressed; that reward moved by {amount:+g}"
+        scale = magnitude(other, ask.boundary.reads)
+        yield from same_tokens(ask.boundary, batch, before, after, story=story, scale=scale)
+
+
+LAW = Law(
+    code="MSK003",
+    name="suppressed-reward-shifts-signal",
+    stages=frozenset({"reward", "normalise", "advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

@@ -1,0 +1,92 @@
+"""PLC001 trained-token-without-signal.
+
+What it says:
+    Where the outcome is claimed to credit a whole response, moving a trajectory's outcome moves all
+    its trained tokens, of every step, in the same direction, or none of them.
+
+Why it matters:
+    A token that is trained with advantage zero is not neutral: it is paid for by its siblings. In
+    step-wise training most tokens of a trajectory stand in steps other than the last.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> last_step, first_step = torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[1.0, 1.0, 1.0]])
+    >>> (last_step * first_step).tolist()
+    [[1.0, 0.0, 0.0]]
+    >>> (last_step[:, :1] * first_step).tolist()
+    [[1.0, 1.0, 1.0]]
+
+Where it does not apply:
+    Estimators that spread credit over time, and outcomes that move nothing at all (an order
+    statistic, a lone response). Steps are joined only where that is claimed.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import advantages, magnitude
+from rl_sentinel.cases.preconditions import repeats_trajectory
+from rl_sentinel.cases.transforms import on_policy, outcome_moved
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: How far the outcome is moved, in reward units.
+AMOUNTS = (1.0, -1.0)
+
+#: A movement below this share of the magnitudes that enter is rounding.
+ROUNDING = 1e-5
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("credit") != "outcome":
+        return "it does not claim that the outcome credits the whole response"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    batch = on_policy(case.batch)  # a KL term in the reward would move tokens apart by right
+    ids = batch.trajectory.unique().tolist()
+    if variant >= len(ids) or bool(batch.token_reward.any()) or not bool(batch.scored.all()):
+        return None
+    own = batch.trajectory == ids[variant]
+    whole = bool(batch.live[own].all()) and int(batch.last_step[own].sum()) == 1
+    return with_draw(with_batch(case, batch), variant=variant, trajectory=ids[variant]) if whole else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    batch, boundary = case.batch, ask.boundary
+    if repeats_trajectory(batch) and boundary.claim("trajectories") != "step-wise":
+        return
+    own = batch.trajectory == int(case.draw["trajectory"] or 0)
+    before = ask(case)
+    for amount in AMOUNTS:
+        other = outcome_moved(batch, boundary.reads, own & batch.last_step, amount)
+        after = ask(with_batch(case, other))
+        for name in advantages(boundary):
+            shift = after.values[name].double() - before.values[name].double()
+            where = (own.unsqueeze(1) & batch.mask) if shift.dim() == 2 else own
+            still = ROUNDING * (1 + magnitude(other, boundary.reads))
+            largest = shift[where][shift[where].abs().argmax()]
+            if not largest.abs() > 10 * still:  # nan is DEG001's
+                continue
+            way = torch.where(shift.abs() > still, shift.sign(), torch.zeros_like(shift))
+            expected = largest.sign().expand(way.shape)
+            story = f"outcome of trajectory {case.draw['trajectory']} moved by {amount:+g}; ways its tokens moved"
+            yield Relation(name, expected, way, where, tolerance=0.5, story=story)
+
+
+LAW = Law(
+    code="PLC001",
+    name="trained-token-without-signal",
+    stages=frozenset({"advantage"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=2,
+)

@@ -1,0 +1,1 @@
+"""Reports: verdicts in, one format out."""

@@ -1,0 +1,37 @@
+"""The issue report: Markdown in the form in which maintainers receive a finding."""
+
+import json
+from collections.abc import Sequence
+
+from rl_sentinel.audit.findings import Finding
+from rl_sentinel.report.repro import script
+from rl_sentinel.report.text import numbers, scenario
+
+
+def as_issue(found: Sequence[Finding], packages: str) -> str:
+    """All findings, one section each."""
+    return "\n\n---\n\n".join(_section(f, packages) for f in found) + "\n"
+
+
+def _section(f: Finding, packages: str) -> str:
+    e = f.evidence
+    columns = "\n".join(f"{name} = {numbers(values)}" for name, values in scenario(e))
+    target = e["target"]
+    seen = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
+    recipe = {k: e[k] for k in ("candidate_id", "law", "boundary", "setting", "knobs", "training_signal_effect")}
+    differs = f"`{e['observed']}` must not differ, and does. Level: {f.level}."
+    output = f"expected {numbers(e['observed_baseline'])}\nobserved {numbers(e['observed_variant'])}"
+    parts = [
+        f"# {e['law_name']} at `{f.boundary}`",
+        f"## Summary\n\nIn {seen}, {e['expected_invariant']}. {differs}",
+        f"## Minimal example\n\n```\n{columns}\n```",
+        f"## Source\n\n`{e['source']['file']}`, line {e['source']['line']}",
+        f"## Validation recipe\n\n```json\n{json.dumps(recipe, indent=2)}\n```",
+        f"## Runner\n\n```python\n{script(f, packages)}```",
+        f"## Observed output\n\n```\n{output}\n```",
+        f"## Reach\n\n{e['reach'] or 'Any run that calls this function.'}",
+        f"## Could it be intended?\n\n{e['could_be_intended'] or 'No reading is known that makes it right.'}",
+        "## Duplicate check\n\n"
+        + (f"Known: {f.known}" if f.known else "To be done against the tracker before filing."),
+    ]
+    return "\n\n".join(parts)

@@ -1,0 +1,115 @@
+"""The text report: coverage first, then findings, causes before symptoms."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rl_sentinel.audit.findings import Audit, Finding
+
+_STYLE = {"fault": "bold red", "contested": "bold yellow", "hazard": "bold cyan"}
+
+#: Columns of a case that say what the batch is; they are shown before the ones that count.
+_FIRST = ("group", "mask", "reward")
+
+
+def show(console: Console, target: str, audit: Audit, found: Sequence[Finding], seconds: float) -> None:
+    """Print coverage, what could not be judged, then each finding."""
+    counts = audit.counts
+    console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
+    console.print(
+        f"{len(audit.verdicts)} pairs of law and boundary at {audit.boundaries} boundaries in {seconds:.0f} s: "
+        f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable, "
+        f"{counts['errored']} errored",
+        highlight=False,
+    )
+    _errored(console, audit)
+    folded = sum(len(f.also) for f in found)
+    levels = Counter(f.level for f in found)
+    said = ", ".join(f"{levels[k]} {k}" for k in _STYLE if levels[k]) or "none"
+    through = f" (and {folded} places that they show through)" if folded else ""
+    console.print(f"\n{len(found)} findings: {said}{through}", highlight=False)
+    for finding in found:
+        console.print()
+        _finding(console, finding)
+
+
+def _errored(console: Console, audit: Audit) -> None:
+    lost = Counter((v.boundary, v.reason) for v in audit.verdicts if v.outcome == "errored")
+    for (boundary, reason), number in list(lost.items())[:12]:
+        console.print(f"  errored, {number} pairs at {escape(boundary)}: {escape(reason[:200])}", highlight=False)
+
+
+def _finding(console: Console, f: Finding) -> None:
+    e = f.evidence
+    style = _STYLE[f.level]
+    mark = "accepted" if f.accepted else f.level
+    setting = "" if f.setting == "default" else f" [{f.setting}]"
+    head = f"[{style}]{mark}[/] [bold]{f.law}[/] {e['law_name']} at [bold]{escape(f.boundary)}[/]{escape(setting)}"
+    console.print(head, highlight=False)
+    console.print(f"  {e['source']['file']}:{e['source']['line']}", highlight=False)
+    console.print(
+        f"  {escape(str(e['expected_invariant']))}; {escape(str(e['observed']))} must not differ:",
+        highlight=False,
+    )
+    console.print(f"    expected {numbers(e['observed_baseline'])}", highlight=False, markup=False)
+    console.print(f"    observed {numbers(e['observed_variant'])}", highlight=False, markup=False)
+    console.print(f"  on this batch ({f.rows} rows x {f.tokens} tokens):", highlight=False)
+    for name, values in scenario(e):
+        console.print(f"    {name:<16}{numbers(values)}", highlight=False, markup=False)
+    if f.level == "contested" and e["could_be_intended"]:
+        console.print(f"  the other side: {escape(str(e['could_be_intended']))}", highlight=False)
+    if e["reach"]:
+        console.print(f"  reached by {escape(str(e['reach']))}", highlight=False)
+    if f.known:
+        console.print(f"  known: {escape(f.known)}", highlight=False)
+    for other in f.also[:6]:
+        console.print(f"  also through {escape(other)}", highlight=False)
+    if len(f.also) > 6:
+        console.print(f"  also through {len(f.also) - 6} more", highlight=False)
+
+
+def scenario(evidence: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - JSON
+    """The columns of a stored case that tell the story, the most telling ones first."""
+    batch = evidence["constructed_scenario"]["batch"]
+    columns = {n: c["values"] for n, c in batch.items()}
+    quiet = {"prompt_length", "version", "token", "logits"}
+    width = len(columns["mask"][0])
+    hidden = {n for n in columns if n in quiet}
+    if all(n == width for n in columns.get("length", [])):
+        hidden.add("length")
+    if not any(columns.get("excluded", [])):
+        hidden.add("excluded")
+    if all(columns.get("scored", [])):
+        hidden.add("scored")
+    names = sorted((n for n in columns if n not in hidden), key=lambda n: (n not in _FIRST, n))
+    return [(n, columns[n]) for n in names]
+
+
+def numbers(value: Any) -> str:  # noqa: ANN401 - JSON
+    """Nested lists of numbers in few characters.
+
+    Example:
+        >>> numbers([[0.5, 1.0], [True, False]])
+        '[[0.5, 1], [1, 0]]'
+    """
+    if isinstance(value, list):
+        return "[" + ", ".join(numbers(v) for v in value) + "]"
+    if isinstance(value, bool):
+        return str(int(value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def verdict_table(console: Console, audit: Audit) -> None:
+    """A table of laws against outcomes: what was tried, and what was not."""
+    table = Table(box=None, header_style="bold")
+    for column in ("law", "holds", "broken", "not applicable", "errored"):
+        table.add_column(column, justify="left" if column == "law" else "right")
+    seen = Counter((v.law, v.outcome) for v in audit.verdicts)
+    for law in sorted({v.law for v in audit.verdicts}):
+        row = [str(seen[law, o] or "") for o in ("holds", "broken", "not-applicable", "errored")]
+        table.add_row(law, *row)
+    console.print(table)
