@@ -101,31 +101,36 @@ def _place(finding: Finding) -> str:
 
 
 def _folded(made: Iterable[Finding]) -> list[Finding]:
-    """Fold a finding under one of the same law whose own function it enters."""
-    all_of = list(made)
+    """Fold a finding under its cause, where the cause has a finding of its own.
+
+    The cause is, in this order: the same law at the same boundary under an earlier setting; the same
+    law at a function that is entered here; the law that shows with this one, at the same boundary.
+    """
+    ordered = sorted(made, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
+    parent = {f.signature: _cause(f, ordered) for f in ordered}
     also: dict[str, list[str]] = {}
-    causes = []
-    for finding in all_of:
-        inside = {":".join(name.split(":")[:2]) for name in finding.entered}
-        cause = next(
-            (
-                c
-                for c in all_of
-                if c.law == finding.law
-                and c.signature != finding.signature
-                and (
-                    (_place(c) in inside and _place(c) != _place(finding))
-                    or (c.boundary == finding.boundary and all_of.index(c) < all_of.index(finding))
-                )
-            ),
-            None,
-        )
-        if cause is None:
-            causes.append(finding)
-        else:
-            also.setdefault(cause.signature, []).append(f"{finding.boundary} [{finding.setting}]")
-    parent = {f.signature: tuple(sorted(also.get(f.signature, []))) for f in all_of}
-    return [replace(c, also=parent[c.signature]) for c in causes]
+    for finding in ordered:
+        if parent[finding.signature] is None:
+            continue
+        top = finding
+        while (above := parent[top.signature]) is not None:
+            top = above
+        law = "" if top.law == finding.law else f"{finding.law} at "
+        also.setdefault(top.signature, []).append(f"{law}{finding.boundary} [{finding.setting}]")
+    causes = [f for f in ordered if parent[f.signature] is None]
+    return [replace(c, also=tuple(sorted(also.get(c.signature, [])))) for c in causes]
+
+
+def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
+    inside = {":".join(name.split(":")[:2]) for name in finding.entered}
+    for other in ordered[: ordered.index(finding)]:
+        if other.law == finding.law and other.boundary == finding.boundary:
+            return other
+    for other in ordered:
+        if other.law == finding.law and _place(other) in inside and _place(other) != _place(finding):
+            return other
+    partner = finding.evidence.get("shows_with")
+    return next((o for o in ordered if o.law == partner and o.boundary == finding.boundary), None)
 
 
 def _annotated(finding: Finding, known: Sequence[Known], version: str) -> Finding:

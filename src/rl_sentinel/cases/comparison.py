@@ -8,8 +8,23 @@ from torch import Tensor
 
 from rl_sentinel.cases.preconditions import first_trained
 from rl_sentinel.core.batch import COLUMNS, Batch
-from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.observation import Observation, Relation
+
+#: The stages that hand back tensors of the signal, and the numbers that are logged of it.
+SIGNAL_STAGES: frozenset[Stage] = frozenset(
+    {
+        "reward",
+        "normalise",
+        "kl",
+        "correct",
+        "advantage",
+        "policy-loss",
+        "value-loss",
+        "aggregate",
+        "metric",
+    }
+)
 
 
 def magnitude(batch: Batch, reads: Iterable[str]) -> float:
@@ -33,7 +48,7 @@ def places(output: Output, batch: Batch, rows: Tensor) -> Tensor:
     return rows if output.axes == "B" else torch.tensor(data=True)
 
 
-def same_rows(
+def same_rows(  # noqa: PLR0913 - a comparison has these parts
     boundary: Boundary,
     batch: Batch,
     before: Observation,
@@ -86,7 +101,7 @@ def over_all(boundary: Boundary) -> tuple[str, ...]:
     return tuple(name for name, output in boundary.outputs.items() if output.over == "all")
 
 
-def same_tokens(
+def same_tokens(  # noqa: PLR0913 - a comparison has these parts
     boundary: Boundary,
     batch: Batch,
     before: Observation,

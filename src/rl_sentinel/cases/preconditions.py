@@ -9,14 +9,19 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.law import Level
 
 
+def distinct(labels: Tensor) -> list[int]:
+    """The different labels of ``[B]`` rows, in ascending order."""
+    return sorted(set(labels.tolist()))
+
+
 def repeats_trajectory(batch: Batch) -> bool:
     """Whether some trajectory has more than one row (a step each)."""
-    return len(batch.trajectory.unique()) < batch.rows
+    return len(distinct(batch.trajectory)) < batch.rows
 
 
 def contiguous(labels: Tensor) -> bool:
     """Whether rows of the same label stand together."""
-    return len(torch.unique_consecutive(labels)) == len(labels.unique())
+    return len(torch.unique_consecutive(labels)) == len(distinct(labels))
 
 
 def groups_stand_as_read(boundary: Boundary, batch: Batch) -> bool:

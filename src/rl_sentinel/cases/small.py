@@ -1,6 +1,7 @@
 """Tiny cases in a fixed order, smallest first, so that a first hit is small whatever the seed."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -92,7 +93,7 @@ def _degenerate() -> Iterator[Batch]:
 def _signs_mixed() -> Iterator[Batch]:
     high, zero = torch.ones(1, 3), torch.zeros(1, 3)
     advantage = torch.tensor([[-0.5, 0.25, -0.25]])
-    given = {"logprob": zero - 1, "old_logprob": high - 1, "rollout_logprob": high - 1}
+    given: dict[str, Any] = {"logprob": zero - 1, "old_logprob": high - 1, "rollout_logprob": high - 1}
     yield filled([[1, 1, 1]], reward=[1], group=[0], advantage=advantage, **given)
     yield filled(
         [[1, 1, 1], [1, 1, 0]],

@@ -21,7 +21,9 @@ class Law:
     ``applies`` answers why a boundary is no subject of the law, or an empty word. ``vary`` draws
     the ``n``-th variant of a case, or None where the precondition does not hold; it runs again on
     every shrunk case. ``relate`` calls the boundary and hands back what must be equal. A law that
-    ``fails`` ``"on-all-cases"`` is broken only if every relation over all cases is.
+    ``fails`` ``"on-all-cases"`` is broken only if every relation over all cases is. ``intended`` is
+    the other side of a contested finding; ``shows_with`` the law whose finding at the same boundary
+    has the same cause, under which this one is then listed.
     """
 
     code: str
@@ -34,6 +36,7 @@ class Law:
     level: Callable[[Case], Level] = lambda _case: "fault"
     fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"
     intended: str = ""
+    shows_with: str = ""
 
     def __post_init__(self) -> None:
         """Hold the form of a code, which never changes once given."""

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.cases.comparison import at_rows, magnitude, same_tokens, slopes
-from rl_sentinel.cases.preconditions import groups_stand_as_read, repeats_trajectory
+from rl_sentinel.cases.preconditions import distinct, groups_stand_as_read, repeats_trajectory
 from rl_sentinel.cases.transforms import interleaved, relabelled
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
@@ -47,7 +47,7 @@ def _applies(boundary: Boundary) -> str:
 
 def _vary(case: Case, variant: int) -> Case | None:
     batch = case.batch
-    if len(batch.group.unique()) < 2 or not bool(batch.live.any()):
+    if len(distinct(batch.group)) < 2 or not bool(batch.live.any()):
         return None
     in_order = torch.equal(interleaved(batch.group), torch.arange(batch.rows))
     if variant == 1 and (in_order or repeats_trajectory(batch)):

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.cases.comparison import magnitude, same_rows
-from rl_sentinel.cases.preconditions import groups_stand_as_read
+from rl_sentinel.cases.preconditions import distinct, groups_stand_as_read
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
@@ -55,7 +55,7 @@ def _applies(boundary: Boundary) -> str:
 
 def _vary(case: Case, variant: int) -> Case | None:
     live = torch.nonzero(case.batch.live).flatten().tolist()
-    if len(case.batch.group[live].unique()) < 2:
+    if len(distinct(case.batch.group[live])) < 2:
         return None
     return with_draw(case, variant=variant, row=live[-variant])
 

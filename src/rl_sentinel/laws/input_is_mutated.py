@@ -24,7 +24,7 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import cells
+from rl_sentinel.cases.comparison import SIGNAL_STAGES, cells
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
@@ -53,19 +53,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
 LAW = Law(
     code="PUR001",
     name="input-is-mutated",
-    stages=frozenset(
-        {
-            "reward",
-            "normalise",
-            "kl",
-            "correct",
-            "advantage",
-            "policy-loss",
-            "value-loss",
-            "aggregate",
-            "metric",
-        }
-    ),
+    stages=SIGNAL_STAGES,
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -12,7 +12,7 @@ A boundary that breaks it:
     >>> import torch
     >>> reward, live = torch.tensor([2.0, 0.0, 7.0]), torch.tensor([True, True, False])
     >>> ((reward - (reward * live).sum() / 3) * live).tolist()
-    [1.3333333730697632, -0.6666666269302368, 0.0]
+    [1.3333332538604736, -0.6666666865348816, 0.0]
     >>> (reward[live] - reward[live].mean()).tolist()
     [1.0, -1.0]
 

@@ -48,8 +48,6 @@ def _applies(boundary: Boundary) -> str:
         return "it does not claim to credit an outcome"
     if boundary.claim("order-statistic") == "yes":
         return "it claims an order statistic"
-    if any(knobs.get(n) == 0 for knobs in boundary.settings.values() for n in ("gamma", "lambda")):
-        return "a setting discounts the outcome to nothing"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
 
@@ -65,7 +63,9 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
-    if boundary.claim("suppresses") and int(batch.length[row]) == batch.width:
+    knobs = {**boundary.settings.get(case.setting, {}), **case.override}
+    void = bool(boundary.claim("suppresses")) and int(batch.length[row]) == batch.width
+    if void or any(knobs.get(name) == 0 for name in ("gamma", "lambda")):
         return
     position = int(last_trained(batch)[row])
     before = ask(case).values

@@ -27,7 +27,7 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import at_first_positions, magnitude, over_all, same_tokens, slopes
+from rl_sentinel.cases.comparison import SIGNAL_STAGES, at_first_positions, magnitude, over_all, same_tokens, slopes
 from rl_sentinel.cases.transforms import padded
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -62,7 +62,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
 LAW = Law(
     code="PAD001",
     name="padding-shifts-signal",
-    stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    stages=SIGNAL_STAGES - {"metric"},
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import at_rows, magnitude, same_tokens, slopes
+from rl_sentinel.cases.comparison import SIGNAL_STAGES, at_rows, magnitude, same_tokens, slopes
 from rl_sentinel.cases.preconditions import groups_stand_as_read, repeats_trajectory
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
@@ -77,19 +77,7 @@ def _applies(boundary: Boundary) -> str:
 LAW = Law(
     code="PRM001",
     name="row-order-matters",
-    stages=frozenset(
-        {
-            "reward",
-            "normalise",
-            "kl",
-            "correct",
-            "advantage",
-            "policy-loss",
-            "value-loss",
-            "aggregate",
-            "metric",
-        }
-    ),
+    stages=SIGNAL_STAGES,
     applies=_applies,
     vary=_vary,
     relate=_relate,

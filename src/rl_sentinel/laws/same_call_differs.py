@@ -26,7 +26,7 @@ Seen in:
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rl_sentinel.cases.comparison import same_tokens, slopes
+from rl_sentinel.cases.comparison import SIGNAL_STAGES, same_tokens, slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.law import Law
@@ -52,21 +52,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
 LAW = Law(
     code="PUR002",
     name="same-call-differs",
-    stages=frozenset(
-        {
-            "reward",
-            "normalise",
-            "kl",
-            "correct",
-            "advantage",
-            "policy-loss",
-            "value-loss",
-            "aggregate",
-            "batch",
-            "metric",
-            "step",
-        }
-    ),
+    stages=SIGNAL_STAGES | {"batch", "step"},
     applies=_applies,
     vary=_vary,
     relate=_relate,

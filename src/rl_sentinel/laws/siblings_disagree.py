@@ -16,7 +16,7 @@ A boundary that breaks it:
     [1.0, -1.0]
 
 Where it does not apply:
-    Boundaries without a sibling; cases that either of them refuses; groups of equal rewards, whose
+    Boundaries without a sibling; cases that either of them refuses; interleaved groups, which are GRP002's; groups of equal rewards, whose
     rounding is DEG002's.
 
 Seen in:
@@ -25,8 +25,8 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import magnitude, same_tokens
-from rl_sentinel.cases.preconditions import groups_stand_as_read, live_in_group, rewards_differ
+from rl_sentinel.cases.comparison import SIGNAL_STAGES, magnitude, same_tokens
+from rl_sentinel.cases.preconditions import contiguous, live_in_group, rewards_differ
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.errors import NotApplicable, Refused
@@ -41,14 +41,12 @@ def _applies(boundary: Boundary) -> str:
 def _vary(case: Case, variant: int) -> Case | None:
     batch = case.batch
     level = (live_in_group(batch) > 1) & ~rewards_differ(batch)
-    fit = bool(batch.live.any()) and not bool(level.any())
+    fit = bool(batch.live.any()) and contiguous(batch.group) and not bool(level.any())
     return with_draw(case, variant=variant) if fit else None
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     boundary, batch = ask.boundary, case.batch
-    if not groups_stand_as_read(boundary, batch):
-        return
     own = ask(case)
     scale = magnitude(batch, boundary.reads)
     for path in boundary.twins:
@@ -64,19 +62,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
 LAW = Law(
     code="PAR001",
     name="siblings-disagree",
-    stages=frozenset(
-        {
-            "reward",
-            "normalise",
-            "kl",
-            "correct",
-            "advantage",
-            "policy-loss",
-            "value-loss",
-            "aggregate",
-            "metric",
-        }
-    ),
+    stages=SIGNAL_STAGES,
     applies=_applies,
     vary=_vary,
     relate=_relate,

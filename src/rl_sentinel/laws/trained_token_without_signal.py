@@ -29,7 +29,7 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.cases.comparison import advantages, magnitude
-from rl_sentinel.cases.preconditions import repeats_trajectory
+from rl_sentinel.cases.preconditions import distinct, repeats_trajectory
 from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -51,7 +51,7 @@ def _applies(boundary: Boundary) -> str:
 
 def _vary(case: Case, variant: int) -> Case | None:
     batch = on_policy(case.batch)  # a KL term in the reward would move tokens apart by right
-    ids = batch.trajectory.unique().tolist()
+    ids = distinct(batch.trajectory)
     if variant >= len(ids) or bool(batch.token_reward.any()) or not bool(batch.scored.all()):
         return None
     own = batch.trajectory == ids[variant]

@@ -77,6 +77,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "quiet_training_signal_bug": law.level(case) != "hazard",
         "status": "reproduced",
         "could_be_intended": law.intended,
+        "shows_with": law.shows_with,
         "environment": {"python": platform.python_version(), "torch": torch.__version__},
         "loaded": tiers,
         "script": script,

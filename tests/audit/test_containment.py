@@ -1,0 +1,60 @@
+"""What goes wrong in one function costs its own pairs, and nothing that was not tried holds."""
+
+from pathlib import Path
+
+import pytest
+
+from audit_fixtures import MODULE, checkout
+from rl_sentinel.audit.driver import events, request
+from rl_sentinel.audit.findings import Audit
+from rl_sentinel.audit.target import named
+
+LINE = '    """Group mean over all rows."""\n'
+
+
+def _audit(folder: Path, body: str) -> dict[str, set[str]]:
+    module = MODULE.replace(LINE, LINE + body)
+    target = named(f"verl@{checkout(folder, module)}")
+    job, _ = request(target, "audit", laws=("MSK001", "PUR002"), boundary="*core_algos*advantage*", budget=4)
+    seen = Audit()
+    for event in events(job):
+        seen.take(event)
+    outcomes: dict[str, set[str]] = {}
+    for verdict in seen.verdicts:
+        outcomes.setdefault(verdict.boundary.rpartition(".")[2], set()).add(verdict.outcome)
+    return outcomes
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    import os; os._exit(3)\n",
+        "    return None\n",
+        "    torch.zeros(20 * 2**30, dtype=torch.uint8)\n",
+        "    return torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)\n",
+    ],
+    ids=["exits", "returns nothing", "allocates", "answers a constant"],
+)
+def test_accident_costs_its_own_pairs(tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pairs of the function are errored, those of its neighbour are judged."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
+    outcomes = _audit(tmp_path / "tree", body)
+    assert outcomes["compute_grpo_outcome_advantage"] == {"errored"}
+    assert outcomes["compute_gae_advantage_return"] <= {"holds", "broken"}
+
+
+def test_endless_loop_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop is cut after its processor time, and told."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
+    outcomes = _audit(tmp_path / "tree", "    while True:\n        pass\n")
+    assert outcomes["compute_grpo_outcome_advantage"] == {"errored"}
+
+
+def test_failing_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that fails to import makes its boundaries errored, by name."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
+    target = named(f"verl@{checkout(tmp_path / 'tree', 'raise RuntimeError(1)')}")
+    job, _ = request(target, "audit", boundary="*grpo*")
+    [verdict] = [e for e in events(job) if e["event"] == "verdict"]
+    assert verdict["outcome"] == "errored"
+    assert "RuntimeError" in verdict["reason"]

@@ -1,0 +1,107 @@
+"""The command line as a user meets it: exit status, one-line errors, evidence that replays."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from audit_fixtures import MODULE, checkout
+
+GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "MSK001")
+
+
+def _run(*arguments: str, cache: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"RL_SENTINEL_CACHE": str(cache), "OMP_NUM_THREADS": "1", "COLUMNS": "160"}
+    command = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=cwd)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for the session, so that light packages are fetched once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def test_finding_is_reported_replayed_and_seen_fixed(tmp_path: Path, cache: Path) -> None:
+    """A leaking mean ends with 1; its evidence is reproduced there and fixed where rows are left out."""
+    target = f"verl@{checkout(tmp_path / 'leaking')}"
+    found = _run("audit", target, *GRPO, "--json", str(tmp_path / "out.json"), cache=cache)
+    assert found.returncode == 1, found.stderr
+    report = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    [finding] = report["findings"]
+    assert finding["signature"] == "verl:MSK001:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage:default"
+    assert (finding["rows"], finding["tokens"], finding["level"]) == (2, 1, "contested")
+    assert report["counts"] == {"holds": 0, "broken": 1, "not_applicable": 0, "errored": 0}
+    evidence = tmp_path / "evidence.json"
+    evidence.write_text(json.dumps(finding["evidence"]), encoding="utf-8")
+    assert _run("replay", str(evidence), target, cache=cache).returncode == 1
+    mended = MODULE.replace(
+        "rows = torch.tensor([i == name for i in index.tolist()])",
+        "rows = torch.tensor([i == name for i in index.tolist()]) & response_mask.any(-1)",
+    )
+    fixed = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'mended', mended)}", cache=cache)
+    assert (fixed.returncode, fixed.stdout.split(":")[0]) == (0, "fixed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("audit", "nonesuch==1.0"), "'nonesuch' is no framework known here"),
+        (("audit", "verl@/nonesuch"), "expected a folder that holds verl/"),
+        (("audit", "verl==0.9.1", "--law", "XYZ999"), "law is 'XYZ999', expected one of"),
+        (("explain", "XYZ999"), "law is 'XYZ999', expected one of"),
+        (("replay", "/nonesuch.json"), "cannot be read"),
+        (("audit", "verl==0.9.1", "--report", "pdf=x"), "expected issue=PATH or repro=FOLDER"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str, cache: Path) -> None:
+    """Exit 2, one line, no traceback."""
+    run = _run(*arguments, cache=cache)
+    assert run.returncode == 2
+    assert words in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_truncated_and_foreign_evidence(tmp_path: Path, cache: Path) -> None:
+    """Neither is replayed; each is told what it is."""
+    (tmp_path / "cut.json").write_text('{"kind": "rl_sent', encoding="utf-8")
+    (tmp_path / "foreign.json").write_text('{"hello": 1}', encoding="utf-8")
+    cut = _run("replay", str(tmp_path / "cut.json"), cache=cache)
+    foreign = _run("replay", str(tmp_path / "foreign.json"), cache=cache)
+    assert (cut.returncode, foreign.returncode) == (2, 2)
+    assert "is damaged" in cut.stderr
+    assert "expected a finding of an audit" in foreign.stderr
+
+
+def test_malformed_known_file(tmp_path: Path, cache: Path) -> None:
+    """A misspelt key is named, and the file is left as it is."""
+    known = tmp_path / "known.toml"
+    known.write_text('[[finding]]\nsignatur = "x"\n', encoding="utf-8")
+    run = _run("audit", f"verl@{checkout(tmp_path / 'tree')}", *GRPO, "--known", str(known), cache=cache)
+    assert run.returncode == 2
+    assert "finding.0.signature" in run.stderr
+    assert "signatur =" in known.read_text(encoding="utf-8")
+
+
+def test_known_update_is_accepted_afterwards(tmp_path: Path, cache: Path) -> None:
+    """What --known-update wrote leaves the exit status alone."""
+    target, known = f"verl@{checkout(tmp_path / 'tree')}", str(tmp_path / "known.toml")
+    assert _run("audit", target, *GRPO, "--known", known, "--known-update", cache=cache).returncode == 1
+    assert _run("audit", target, *GRPO, "--known", known, cache=cache).returncode == 0
+
+
+def test_function_of_ones_own(tmp_path: Path, cache: Path) -> None:
+    """A function is bound by role, found broken, and refused without a stage."""
+    (tmp_path / "mine.py").write_text(
+        "def advantages(token_level_rewards, response_mask):\n"
+        "    score = token_level_rewards.sum(-1)\n"
+        "    return (score - score.mean()).unsqueeze(-1) * response_mask\n",
+        encoding="utf-8",
+    )
+    run = _run("audit", "mine:advantages", "--stage", "advantage", "--law", "MSK001", cache=cache, cwd=tmp_path)
+    assert run.returncode == 1, run.stderr
+    assert "mine.advantages" in run.stdout
+    assert "--stage is ''" in _run("audit", "mine:advantages", cache=cache, cwd=tmp_path).stderr

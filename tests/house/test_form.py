@@ -1,0 +1,49 @@
+"""The form of the house: small files, one noun each, laws and tests in step."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import rl_sentinel.laws
+from rl_sentinel.core.modules import defined
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "rl_sentinel").rglob("*.py"))
+SECTIONS = ("What it says:", "Why it matters:", "A boundary that breaks it:", "Where it does not apply:", "Seen in:")
+LAWS = defined(rl_sentinel.laws, "LAW")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_file_is_small_and_named_for_a_noun(path: Path) -> None:
+    """At most 400 lines, and no drawer for odds and ends."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert path.stem not in {"utils", "common", "helpers", "misc"}
+
+
+@pytest.mark.parametrize("name", sorted(LAWS))
+def test_law_has_its_form(name: str) -> None:
+    """The module is named for the fault, its docstring is the page, its test is beside it."""
+    law, page = LAWS[name], inspect.getdoc(importlib.import_module(f"rl_sentinel.laws.{name}")) or ""
+    assert name == law.name.replace("-", "_")
+    assert page.startswith(f"{law.code} {law.name}")
+    assert [s for s in SECTIONS if s in page] == list(SECTIONS)
+    assert (ROOT / "tests" / "laws" / f"test_{name}.py").is_file()
+
+
+def test_codes_are_given_once() -> None:
+    """No two laws share a code."""
+    codes = [law.code for law in LAWS.values()]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("folder", ["core", "signal", "laws", "cases"])
+def test_no_framework_is_named(folder: str) -> None:
+    """Frameworks appear below ``frameworks/`` only, but for the lines that say where a thing was seen."""
+    word = re.compile(r"\b(verl|areal|slime|skyrl|trl)\b", re.IGNORECASE)
+    for path in (ROOT / "src" / "rl_sentinel" / folder).rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        allowed = re.sub(r"(?ms)^\s*(Seen in|Source):.*?(?=^\s*$|\"\"\")", "", text)
+        assert not word.findall(allowed), path
