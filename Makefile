@@ -41,3 +41,9 @@ wheel: setup
 
 clean:
 	rm -rf $(ENV) .venv-wheel dist
+
+# Rewrite the expectation of the main job from what is seen; read the difference before it is committed.
+expect: setup
+	-$(BIN)/rl-sentinel audit $(TARGET) --known expect/.seen.toml --known-update --json expect/.seen.json
+	$(BIN)/python scripts/expectation.py expect/.seen.json > expect/verl-0.9.1.toml
+	rm -f expect/.seen.toml expect/.seen.json

@@ -103,8 +103,8 @@ def _place(finding: Finding) -> str:
 def _folded(made: Iterable[Finding]) -> list[Finding]:
     """Fold a finding under its cause, where the cause has a finding of its own.
 
-    The cause is, in this order: the same law at the same boundary under an earlier setting; the same
-    law at a function that is entered here; the law that shows with this one, at the same boundary.
+    The cause is, in this order: the same law at a function that is entered here; the same law at the
+    same boundary under an earlier setting; the law that shows with this one, at the same boundary.
     """
     ordered = sorted(made, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _cause(f, ordered) for f in ordered}
@@ -123,11 +123,11 @@ def _folded(made: Iterable[Finding]) -> list[Finding]:
 
 def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
     inside = {":".join(name.split(":")[:2]) for name in finding.entered}
-    for other in ordered[: ordered.index(finding)]:
-        if other.law == finding.law and other.boundary == finding.boundary:
-            return other
     for other in ordered:
         if other.law == finding.law and _place(other) in inside and _place(other) != _place(finding):
+            return other
+    for other in ordered[: ordered.index(finding)]:
+        if other.law == finding.law and other.boundary == finding.boundary:
             return other
     partner = finding.evidence.get("shows_with")
     return next((o for o in ordered if o.law == partner and o.boundary == finding.boundary), None)

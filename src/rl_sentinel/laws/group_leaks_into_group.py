@@ -65,25 +65,15 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     if not groups_stand_as_read(ask.boundary, batch):
         return
     others = batch.live & (batch.group != batch.group[row])
-    wide = [n for n, output in ask.boundary.outputs.items() if output.scope == "batch"]
+    wide = [n for n, output in ask.boundary.outputs.items() if output.scope == "batch" or output.axes == ""]
     before = ask(case)
     for column in _rewards(ask.boundary):
         for amount in AMOUNTS:
             other = moved(batch, column, torch.arange(batch.rows) == row, amount)
             after = ask(with_batch(case, other))
             story = f"{column} of row {row} moved by {amount:+g}; rows of other groups are compared"
-            scale = magnitude(other, ask.boundary.reads)
-            yield from same_rows(
-                ask.boundary,
-                batch,
-                before,
-                after,
-                rows=others,
-                story=story,
-                scale=scale,
-                numbers=False,
-                skip=wide,
-            )
+            size = magnitude(other, ask.boundary.reads)
+            yield from same_rows(ask.boundary, batch, before, after, rows=others, story=story, scale=size, skip=wide)
 
 
 LAW = Law(

@@ -68,5 +68,6 @@ LAW = Law(
     vary=_vary,
     relate=_relate,
     level=level_of_dead_row,
+    shows_with="MSK001",
     intended="A rejected response was still sampled, so its reward is an unbiased sample for the baseline.",
 )

@@ -16,8 +16,8 @@ A boundary that breaks it:
     [1.0, -1.0]
 
 Where it does not apply:
-    Boundaries without a sibling; cases that either of them refuses; interleaved groups, which are GRP002's; groups of equal rewards, whose
-    rounding is DEG002's.
+    Boundaries without a sibling; cases that either of them refuses; interleaved groups, which are
+    GRP002's; groups of equal rewards, whose rounding is DEG002's.
 
 Seen in:
     See the audit's reports.

@@ -56,7 +56,7 @@ def seed_everything(seed: int) -> None:
     """Set every generator that a target may draw from."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the target's own global generator
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a stack per absent accelerator
 
 
 def _copied(batch: Batch, wanted: tuple[str, ...]) -> Batch:

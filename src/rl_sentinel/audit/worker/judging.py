@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -88,13 +89,18 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
 
 
 def _cases(law: Law, setting: str, seed: int, budget: int) -> Iterator[Case]:
-    half = budget // 2
-    plain = small_cases(setting) + random_cases(FIXED_SEED, half, setting)
-    for case in plain + random_cases(seed + 1000, budget - half, setting):
+    for case in _all_cases(setting, seed, budget):
         for variant in range(law.variants):
             varied = law.vary(case, variant)
             if varied is not None:
                 yield varied
+
+
+@cache
+def _all_cases(setting: str, seed: int, budget: int) -> tuple[Case, ...]:
+    half = budget // 2
+    fixed = small_cases(setting) + random_cases(FIXED_SEED, half, setting)
+    return (*fixed, *random_cases(seed + 1000, budget - half, setting))
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:

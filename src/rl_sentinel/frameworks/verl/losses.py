@@ -23,17 +23,21 @@ PLAIN = f"{MODULE}.compute_policy_loss"
 
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
 
-#: Losses that average over rows or tokens of the padded width, by their docstring.
 _RATIO = claims("core_algos.py, the loss's docstring: ratio of current to old policy", ratio="yes")
+
+_CHOICE = "core_algos.py, docstring: tokens are chosen by the size of their covariance"
 
 #: By registered name; a loss that is not here is judged by the laws that need no claim.
 CLAIMS: Mapping[str, Mapping[str, Claim]] = {
     "vanilla": _RATIO,
     "gspo": _RATIO,
     "sapo": claims("core_algos.py, docstring", on_policy_gradient="other"),
-    "clip_cov": claims("core_algos.py, docstring: random tokens lose their gradient", on_policy_gradient="other"),
-    "kl_cov": claims("core_algos.py, docstring", on_policy_gradient="other"),
+    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order="yes"),
+    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order="yes"),
 }
+
+#: Denominators as the trainer gives them, counted over the mini-batch and all ranks.
+GLOBAL: Settings = {"batch_num_tokens": 64, "global_batch_size": 16}
 
 #: Entered by other routes, or drawn at random, so that two calls are no relation.
 _APART = ("bypass_mode",)
@@ -160,7 +164,8 @@ def _aggregations(target: Target) -> Iterator[Boundary | Unbound]:
 
         def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
             mask = batch.mask.to(torch.int64)
-            return {"loss": target.call(AGGREGATE, batch.advantage, mask, settings["mode"])}
+            given = {k: v for k, v in settings.items() if k != "mode"}
+            return {"loss": target.call(AGGREGATE, batch.advantage, mask, settings["mode"], **given)}
 
         width = mode.endswith("-norm")
         cite = f"core_algos.agg_loss: the horizon of the mask{fixed and ', where no scale factor is given'}"
@@ -170,7 +175,7 @@ def _aggregations(target: Target) -> Iterator[Boundary | Unbound]:
             call=call,
             reads=frozenset({"advantage", "mask"}),
             outputs={"loss": Output("", "", "loss")},
-            settings={mode: {"mode": mode}},
+            settings={mode: {"mode": mode}} | ({f"{mode}, global": {"mode": mode, **GLOBAL}} if fixed else {}),
             claims=claims(cite, normaliser="width") if width else {},
             reach=f"actor.loss_agg_mode={mode}",
         )

@@ -1,0 +1,67 @@
+"""The relations between two observations, and observations mapped back."""
+
+import torch
+
+from rl_sentinel.cases import comparison
+from rl_sentinel.cases.filling import filled
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.observation import Observation
+from specimens import specimen
+
+BATCH = filled([[1, 0], [0, 0]], reward=[1, 0], group=[0, 0])
+OUTPUTS = {
+    "advantage": Output("B T", "reward", "advantage"),
+    "weight": Output("B", "ratio"),
+    "loss": Output("", "reward", over="all"),
+}
+BOUNDARY = specimen(lambda b: b.advantage, reads="logprob value mask", outputs=OUTPUTS, stage="policy-loss")
+SEEN = Observation(
+    {
+        "advantage": torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
+        "weight": torch.tensor([5.0, 6.0]),
+        "loss": torch.tensor(7.0),
+    },
+    {"logprob": torch.tensor([[1.0, 2.0], [3.0, 4.0]])},
+)
+
+
+def test_same_tokens_compares_trained_cells() -> None:
+    """Gradients count at trained tokens, outputs in live rows, numbers always."""
+    given = comparison.same_tokens(BOUNDARY, BATCH, SEEN, SEEN, story="s", scale=2.0)
+    where = {r.key: r.where.tolist() for r in given if r.where is not None}
+    assert where == {
+        "advantage": [[True, False], [False, False]],
+        "weight": [True, False],
+        "loss": True,
+        "gradient of logprob": [[True, False], [False, False]],
+    }
+
+
+def test_outputs_are_told_apart() -> None:
+    """Advantages, outputs over everything, and columns that a loss has a slope in."""
+    assert comparison.advantages(BOUNDARY) == ("advantage",)
+    assert comparison.over_all(BOUNDARY) == ("loss",)
+    assert comparison.slopes(BOUNDARY) == ("logprob",)
+    value = specimen(lambda b: b.value, reads="value", outputs=OUTPUTS, stage="value-loss")
+    assert comparison.slopes(value) == ("value",)
+    assert comparison.slopes(specimen(lambda b: b.value, reads="logprob")) == ()
+
+
+def test_mapped_back() -> None:
+    """Rows and positions are cut where an output has them; numbers stay."""
+    rows = comparison.at_rows(BOUNDARY, SEEN, torch.tensor([1]))
+    assert rows.values["weight"].tolist() == [6.0]
+    assert rows.gradients["logprob"].tolist() == [[3.0, 4.0]]
+    narrow = comparison.at_first_positions(BOUNDARY, SEEN, 1)
+    assert narrow.values["advantage"].tolist() == [[1.0], [3.0]]
+    assert narrow.values["weight"].tolist() == [5.0, 6.0]
+    assert narrow.values["loss"].item() == 7.0
+
+
+def test_one_value_in_row() -> None:
+    """What is expected of a row is what its first trained token has."""
+    batch = filled([[0, 1, 1]], reward=[1], group=[0])
+    values = torch.tensor([[9.0, 1.0, 2.0]])
+    relation = comparison.one_value_in_row("keep", values, batch, story="s", scale=0.0)
+    assert relation.expected.tolist() == [[1.0, 1.0, 1.0]]
+    assert relation.where is batch.mask

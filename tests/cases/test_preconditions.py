@@ -1,0 +1,58 @@
+"""Facts about a batch, each on one that has it and one that has not."""
+
+from dataclasses import replace
+
+import torch
+
+from rl_sentinel.cases import preconditions
+from rl_sentinel.cases.filling import filled
+from rl_sentinel.core.batch import with_columns
+from rl_sentinel.core.case import Case
+from specimens import specimen
+
+PAIR = filled([[1, 1], [1, 0]], reward=[1, 0], group=[0, 0], length=[2, 1])
+MIXED = filled([[0, 1], [1, 0], [0, 0]], reward=[1, 1, 0], group=[3, 5, 3])
+
+
+def test_groups() -> None:
+    """Siblings are counted by label, wherever they stand."""
+    assert preconditions.distinct(MIXED.group) == [3, 5]
+    assert not preconditions.contiguous(MIXED.group)
+    assert preconditions.contiguous(PAIR.group)
+    assert preconditions.live_in_group(MIXED).tolist() == [1, 1, 1]
+    assert preconditions.rewards_differ(MIXED).tolist() == [True, False, True]
+
+
+def test_groups_are_seen_as_the_boundary_groups() -> None:
+    """Interleaved groups can be seen by id only; without groups there is nothing to see."""
+    for reads, claims, seen in (
+        ("reward group", {}, False),
+        ("reward group", {"grouping": "id"}, True),
+        ("reward", {}, True),
+    ):
+        boundary = specimen(lambda b: b.advantage, reads=reads, claims=claims)
+        assert preconditions.groups_stand_as_read(boundary, MIXED) is seen
+
+
+def test_trained_positions() -> None:
+    """First and last trained token; 0 in a dead row."""
+    assert preconditions.first_trained(MIXED).tolist() == [1, 0, 0]
+    assert preconditions.last_trained(MIXED).tolist() == [1, 0, 0]
+
+
+def test_outcomes_compare() -> None:
+    """Each way in which an outcome may not count is refused."""
+    assert preconditions.outcomes_compare(PAIR)
+    assert not preconditions.outcomes_compare(MIXED)
+    assert not preconditions.outcomes_compare(with_columns(PAIR, scored=torch.tensor([True, False])))
+    assert not preconditions.outcomes_compare(with_columns(PAIR, trajectory=torch.tensor([0, 0])))
+    assert not preconditions.outcomes_compare(with_columns(PAIR, length=torch.tensor([2, 2])))
+    assert not preconditions.outcomes_compare(with_columns(PAIR, group=torch.tensor([0, 1])))
+
+
+def test_level_of_dead_row() -> None:
+    """A row that was sampled and thrown away may be argued about, padding may not."""
+    case = Case(MIXED, draw={"row": 2})
+    assert preconditions.level_of_dead_row(case) == "contested"
+    padding = with_columns(MIXED, excluded=torch.tensor([0, 0, 1]))
+    assert preconditions.level_of_dead_row(replace(case, batch=padding)) == "fault"

@@ -1,0 +1,85 @@
+"""DEG001: a sound, a broken and a refusing specimen."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.degenerate_batch_not_finite import LAW
+from specimens import judged, specimen
+
+LOSS = {"loss": Output("", "reward", "loss")}
+
+
+def _guarded(batch: Batch) -> Tensor:
+    mean = (batch.reward * batch.live).sum() / batch.live.sum().clamp(min=1)
+    return (batch.reward - mean).unsqueeze(1) * batch.mask
+
+
+def _over_live(batch: Batch) -> Tensor:
+    return (batch.reward - batch.reward[batch.live].mean()).unsqueeze(1) * batch.mask
+
+
+def _lone(batch: Batch) -> Tensor:
+    live = torch.bincount(batch.group, batch.live.float())[batch.group]
+    return (batch.reward / (live - 1).abs()).unsqueeze(1) * batch.mask
+
+
+def _zero_variance(batch: Batch) -> Tensor:
+    gap = batch.reward - batch.reward.mean()
+    return (gap / gap.square().sum().sqrt()).unsqueeze(1) * batch.mask if batch.rows > 1 else _guarded(batch)
+
+
+def _alone(batch: Batch) -> Tensor:
+    return (batch.reward / (batch.rows - 1)).unsqueeze(1) * batch.mask
+
+
+def test_sound() -> None:
+    """A guarded mean stays finite on nothing at all."""
+    judgement = judged(LAW, specimen(_guarded, reads="reward mask"))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(
+    ("compute", "kind", "rows"),
+    [
+        (_over_live, "no trained token", 1),
+        (_alone, "one row", 1),
+        (_lone, "a lone response", 2),
+        (_zero_variance, "equal rewards in a group", 2),
+    ],
+)
+def test_broken(compute: object, kind: str, rows: int) -> None:
+    """Each kind is found by its own name, on its smallest batch."""
+    assert callable(compute)
+    found = judged(LAW, specimen(compute, reads="reward group mask")).found
+    assert found is not None
+    assert found.case.batch.rows == rows
+    assert found.relation.story == f"a batch with {kind}; which numbers are not finite"
+    assert found.distance == 1.0
+    assert LAW.level(found.case) == "fault"
+
+
+def test_gradient_is_judged() -> None:
+    """A loss of zero whose gradient is not a number is found."""
+
+    def loss(batch: Batch) -> Tensor:
+        return torch.where(batch.live.any(), (batch.logprob * batch.mask).sum() / batch.mask.sum(), 0.0)
+
+    found = judged(LAW, specimen(loss, reads="logprob mask", stage="policy-loss", outputs=LOSS)).found
+    assert found is not None
+    assert found.relation.key == "gradient of logprob"
+
+
+def test_not_applicable() -> None:
+    """A refusal in words is an answer."""
+
+    def refusing(batch: Batch) -> Tensor:
+        raise ValueError(f"{batch.rows} rows are too few")
+
+    judgement = judged(LAW, specimen(refusing, reads="reward mask"))
+    assert judgement.tried == 0
+    assert judgement.reason.startswith("ValueError: ")
+    assert judgement.reason.endswith(" rows are too few")

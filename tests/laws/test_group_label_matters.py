@@ -1,0 +1,55 @@
+"""GRP002: a sound, two broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.laws.group_label_matters import LAW
+from specimens import judged, specimen
+
+CLAIMS = {"grouping": "id"}
+
+
+def _by_id(batch: Batch) -> Tensor:
+    same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
+    return (batch.reward - same @ batch.reward / same.sum(dim=1)).unsqueeze(1) * batch.mask
+
+
+def _by_position(batch: Batch) -> Tensor:
+    return (batch.reward - batch.reward[batch.group.clamp(max=batch.rows - 1)]).unsqueeze(1) * batch.mask
+
+
+def _by_neighbour(batch: Batch) -> Tensor:
+    first = torch.cat([torch.tensor([True]), batch.group[1:] != batch.group[:-1]])
+    start = torch.where(first, torch.arange(batch.rows), 0).cummax(dim=0).values
+    return (batch.reward - batch.reward[start]).unsqueeze(1) * batch.mask
+
+
+def test_sound() -> None:
+    """Groups by label stand however they are called and wherever their rows are."""
+    judgement = judged(LAW, specimen(_by_id, reads="reward group mask", claims=CLAIMS))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_label_as_position_is_found() -> None:
+    """A label that is read as a row number is found, claimed or not."""
+    found = judged(LAW, specimen(_by_position, reads="reward group mask")).found
+    assert found is not None
+    assert found.relation.story == "other labels for the same groups"
+    assert LAW.level(found.case) == "fault"
+
+
+def test_neighbours_as_siblings_are_found() -> None:
+    """Grouping by neighbourhood is found where grouping by id is claimed, and only there."""
+    found = judged(LAW, specimen(_by_neighbour, reads="reward group mask", claims=CLAIMS)).found
+    assert found is not None
+    assert found.case.batch.rows == 3
+    assert found.relation.story == "the rows of the groups dealt in turn"
+    assert judged(LAW, specimen(_by_neighbour, reads="reward group mask")).found is None
+
+
+def test_not_applicable() -> None:
+    """What reads no group has no labels."""
+    judgement = judged(LAW, specimen(_by_id, reads="reward mask"))
+    assert (judgement.tried, judgement.reason) == (0, "it reads no group")

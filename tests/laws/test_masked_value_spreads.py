@@ -1,0 +1,53 @@
+"""MSK004: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.masked_value_spreads import LAW
+from specimens import judged, specimen
+
+KL = {"kl": Output("B T", "nats", "kl.k1")}
+LOSS = {"loss": Output("", "reward", "loss")}
+
+
+def _difference(batch: Batch) -> Tensor:
+    return torch.where(batch.mask, batch.logprob - batch.ref_logprob, 0.0)
+
+
+def _less_the_mean(batch: Batch) -> Tensor:
+    return batch.logprob - batch.logprob.mean(dim=1, keepdim=True)
+
+
+def test_sound() -> None:
+    """A difference of log-probs is selected, not summed over what is masked."""
+    judgement = judged(LAW, specimen(_difference, reads="logprob ref_logprob mask", stage="kl", outputs=KL))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """A mean over all positions is found; padding alone is enough."""
+    found = judged(LAW, specimen(_less_the_mean, reads="logprob mask", stage="kl", outputs=KL)).found
+    assert found is not None
+    assert sorted(found.case.batch.mask.flatten().tolist()) == [False, True]
+    assert found.relation.story == "the log-probs at untrained positions, padding too, set to -10000"
+    assert LAW.level(found.case) == "fault"
+
+
+def test_not_finite_is_found() -> None:
+    """A fill that overflows is found, though the mask multiplies it by zero."""
+
+    def loss(batch: Batch) -> Tensor:
+        return ((-batch.logprob).exp() * batch.mask).sum()
+
+    found = judged(LAW, specimen(loss, reads="logprob mask", stage="policy-loss", outputs=LOSS)).found
+    assert found is not None
+    assert found.distance == float("inf")
+
+
+def test_not_applicable() -> None:
+    """What makes its own log-probs has no slot for a fill."""
+    judgement = judged(LAW, specimen(_difference, reads="logits logprob mask", stage="kl", outputs=KL))
+    assert (judgement.tried, judgement.reason) == (0, "it makes its log-probs from logits")

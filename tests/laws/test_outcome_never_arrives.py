@@ -1,0 +1,52 @@
+"""PLC005: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.laws.outcome_never_arrives import LAW
+from specimens import judged, specimen
+
+CLAIMS = {"credit": "outcome"}
+
+
+def _standardised(batch: Batch) -> Tensor:
+    same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
+    gap = batch.reward - same @ batch.reward / same.sum(dim=1)
+    deviation = (same @ gap.square() / same.sum(dim=1)).sqrt()
+    return (gap / (deviation + 1e-6)).unsqueeze(1) * batch.mask
+
+
+def _on_the_last_token(batch: Batch) -> Tensor:
+    last = torch.arange(batch.width) == (batch.length - 1).unsqueeze(1)
+    reward = (last * batch.mask * batch.reward.unsqueeze(1)).sum(dim=1, keepdim=True)
+    return reward * batch.mask
+
+
+def test_sound() -> None:
+    """An outcome that belongs to the row arrives, also where it is standardised in pairs."""
+    judgement = judged(LAW, specimen(_standardised, reads="reward group mask", claims=CLAIMS))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """An outcome on a masked last token is lost, with a row of one trained token and a sibling."""
+    found = judged(LAW, specimen(_on_the_last_token, reads="reward mask", claims=CLAIMS)).found
+    assert found is not None
+    assert found.case.batch.mask.tolist() == [[True, False], [True, True]]
+    story = "outcome of row 0 moved by 1 and by 100, either way; did its last trained token move"
+    assert found.relation.story == story
+    assert (found.relation.expected.item(), found.relation.observed.item()) == (1.0, 0.0)
+    assert LAW.level(found.case) == "fault"
+
+
+def test_not_applicable() -> None:
+    """An order statistic answers to few outcomes; a discount of zero to none."""
+    judgement = judged(
+        LAW, specimen(_on_the_last_token, reads="reward mask", claims=CLAIMS | {"order-statistic": "yes"})
+    )
+    assert (judgement.tried, judgement.reason) == (0, "it claims an order statistic")
+    none = {"default": {"gamma": 0.0}}
+    boundary = specimen(lambda b, gamma: gamma * _standardised(b), reads="reward mask", claims=CLAIMS, settings=none)
+    assert judged(LAW, boundary).tried == 0

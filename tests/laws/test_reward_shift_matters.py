@@ -1,0 +1,46 @@
+"""SHF001: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.laws.reward_shift_matters import LAW
+from specimens import judged, specimen
+
+CLAIMS = {"baseline": "relative", "scope": "group", "grouping": "id"}
+
+
+def _mean(batch: Batch) -> Tensor:
+    same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
+    return same @ batch.reward / same.sum(dim=1)
+
+
+def _centred(batch: Batch) -> Tensor:
+    return (batch.reward - _mean(batch)).unsqueeze(1) * batch.mask
+
+
+def _clipped(batch: Batch) -> Tensor:
+    return _centred(batch).clamp(-10, 10) + torch.relu(batch.reward - 2).unsqueeze(1) * batch.mask
+
+
+def test_sound() -> None:
+    """A mean of siblings moves with them."""
+    judgement = judged(LAW, specimen(_centred, reads="reward group mask", claims=CLAIMS))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """A bonus above a fixed reward is found, with two rows of one token."""
+    found = judged(LAW, specimen(_clipped, reads="reward group mask", claims=CLAIMS)).found
+    assert found is not None
+    assert found.case.batch.mask.tolist() == [[True], [True]]
+    assert found.relation.story == "+4 added to the rewards of one group"
+    assert found.distance == 3.0  # rewards 1 and 0 become 5 and 4: a bonus of 3 and 2
+    assert LAW.level(found.case) == "contested"
+
+
+def test_not_applicable() -> None:
+    """An absolute reward has a zero."""
+    judgement = judged(LAW, specimen(_clipped, reads="reward group mask"))
+    assert (judgement.tried, judgement.reason) == (0, "it does not claim a relative baseline")
