@@ -34,10 +34,14 @@ def test_unpack_refuses_a_way_out(tmp_path: Path) -> None:
 def test_damaged_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry whose bytes changed is refused, and left for the user to look at."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
-    place = kept("releases", "x-1", lambda to: (to / "a.py").write_text("1", encoding="utf-8") and None)
+
+    def make(to: Path) -> None:
+        (to / "a.py").write_text("1", encoding="utf-8")
+
+    place = kept("releases", "x-1", make)
     assert kept("releases", "x-1", lambda _to: None) == place
     (place / "a.py").write_text("2", encoding="utf-8")
-    with pytest.raises(SentinelError, match="is damaged .*: delete this folder to fetch it anew"):
+    with pytest.raises(SentinelError, match=r"is damaged .*: delete this folder to fetch it anew"):
         kept("releases", "x-1", lambda _to: None)
 
 

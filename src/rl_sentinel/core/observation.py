@@ -25,7 +25,10 @@ class Ask(Protocol):
     Raises :class:`~rl_sentinel.core.errors.Refused` where the target refuses the case in words.
     """
 
-    boundary: Boundary
+    @property
+    def boundary(self) -> Boundary:
+        """The boundary that is asked."""
+        ...
 
     def __call__(self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None) -> Observation:
         """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns."""

@@ -30,7 +30,7 @@ import torch
 
 from rl_sentinel.cases.comparison import advantages
 from rl_sentinel.cases.preconditions import last_trained, repeats_trajectory
-from rl_sentinel.cases.transforms import outcome_moved
+from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
@@ -52,13 +52,13 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _vary(case: Case, variant: int) -> Case | None:
-    batch = case.batch
+    batch = on_policy(case.batch)  # what a boundary rejects by log-probs need not arrive
     if repeats_trajectory(batch) or not bool(batch.scored.all()):
         return None
     at_last = batch.mask[:, last_trained(batch)].T  # [B, B]: is row j trained where row i ends
     siblings = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)) & at_last
     fit = torch.nonzero(batch.live & (siblings.sum(dim=1) >= 2)).flatten().tolist()
-    return with_draw(case, variant=variant, row=fit[-variant]) if fit else None
+    return with_draw(with_batch(case, batch), variant=variant, row=fit[-variant]) if fit else None
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 
 from rl_sentinel.cases.comparison import advantages, cells
 from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -55,7 +56,8 @@ def _applies(boundary: Boundary) -> str:
 
 def _vary(case: Case, variant: int) -> Case | None:
     fit = outcomes_compare(case.batch) and not bool(case.batch.token_reward.any())
-    return with_draw(case, variant=variant) if fit and bool(rewards_differ(case.batch).any()) else None
+    even = with_batch(case, on_policy(case.batch))  # a rejected sibling would leave a row alone
+    return with_draw(even, variant=variant) if fit and bool(rewards_differ(case.batch).any()) else None
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:

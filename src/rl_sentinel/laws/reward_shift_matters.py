@@ -30,7 +30,7 @@ import torch
 
 from rl_sentinel.cases.comparison import advantages, cells, magnitude
 from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
-from rl_sentinel.cases.transforms import outcome_moved
+from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
@@ -48,7 +48,8 @@ def _applies(boundary: Boundary) -> str:
 
 def _vary(case: Case, variant: int) -> Case | None:
     fit = outcomes_compare(case.batch) and bool(rewards_differ(case.batch).any())
-    return with_draw(case, variant=variant) if fit else None
+    even = with_batch(case, on_policy(case.batch))  # a rejected sibling would leave a row alone
+    return with_draw(even, variant=variant) if fit else None
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:

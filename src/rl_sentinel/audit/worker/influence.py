@@ -66,7 +66,7 @@ def _reached(
         batch = type(case.batch)(**{n: changed if n == column else getattr(case.batch, n) for n in COLUMNS})
         after = ask(with_batch(case, batch)).values
         for name, value in before.items():
-            cells = torch.nonzero(torch.atleast_1d(~torch.isclose(value, after[name], equal_nan=True)))
+            cells = torch.nonzero(~torch.isclose(value, after[name], equal_nan=True).reshape(value.shape or (1,)))
             for where in cells.tolist():
                 if where not in reached.setdefault(name, []):
                     reached[name].append(where)

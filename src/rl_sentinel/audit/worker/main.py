@@ -47,9 +47,10 @@ def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of 
     if request.function:
         os.environ["RL_SENTINEL_FUNCTION"] = request.function
         os.environ["RL_SENTINEL_STAGE"] = request.stage
-    found = [b for b in framework.boundaries(target) if _wanted(b.path, request)]
-    bound = [b for b in found if isinstance(b, Boundary)]
-    unbound = [b for b in found if isinstance(b, Unbound)]
+    found = list(framework.boundaries(target))
+    everything = [b for b in found if isinstance(b, Boundary)]
+    bound = [b for b in everything if _wanted(b.path, request)]
+    unbound = [b for b in found if isinstance(b, Unbound) and _wanted(b.path, request)]
     if request.task == "replay":
         send(_replayed(target, bound, unbound, request))
         return
@@ -60,14 +61,20 @@ def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of 
         for b in bound:
             send({"event": "influence", "path": b.path, "maps": influence(b)})
     if request.task == "audit":
-        _audit(target, bound, request, send)
+        _audit(target, bound, {b.path: b for b in everything}, request, send)
     for missing in unbound:
         send(_unbound(missing))
 
 
-def _audit(target: Target, bound: list[Boundary], request: Request, send: Any) -> None:  # noqa: ANN401
+def _audit(
+    target: Target,
+    bound: list[Boundary],
+    others: dict[str, Boundary],
+    request: Request,
+    send: Any,  # noqa: ANN401 - a function of one event
+) -> None:
     chosen = [law for code, law in laws().items() if _chosen(code, request)]
-    work = [u for u in units(target, bound, chosen, request) if u.laws]
+    work = [u for u in units(target, bound, chosen, others, request) if u.laws]
     for unit in work:
         unit.tiers = dict(loading.used)
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})

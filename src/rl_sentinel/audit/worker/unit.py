@@ -17,7 +17,7 @@ from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
 from rl_sentinel.frameworks.loading import while_running
-from rl_sentinel.frameworks.target import Target
+from rl_sentinel.frameworks.target import Call, Target
 
 Event = dict[str, Any]
 
@@ -140,16 +140,22 @@ class _Recorder:
         return self.asker.boundary
 
     def __call__(self, case: Any, /, *, gradients: Any = (), on: str | None = None) -> Observation:  # noqa: ANN401
-        self.target.calls = calls = []
+        calls: list[Call] = []
+        self.target.calls = calls
         try:
             return self.asker(case, gradients=gradients, on=on)
         finally:
             self.runs.append(calls)
 
 
-def units(target: Target, boundaries: Sequence[Boundary], laws: Sequence[Law], request: Request) -> Iterator[Unit]:
+def units(
+    target: Target,
+    boundaries: Sequence[Boundary],
+    laws: Sequence[Law],
+    others: dict[str, Boundary],
+    request: Request,
+) -> Iterator[Unit]:
     """A unit for each boundary and setting, with the laws of its stage."""
-    others = {b.path: b for b in boundaries}
     for boundary in boundaries:
         mine = [law for law in laws if boundary.stage in law.stages]
         for setting in boundary.settings:

@@ -49,7 +49,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     takes = inspect.signature(function).parameters
     for name, knobs in WEIGHTS.items():
-        if all(k in takes for k in knobs):
+        words = "str" in str(takes["rollout_is_threshold"].annotation) if "rollout_is_threshold" in takes else False
+        if all(k in takes and (words or v in ("token", "sequence", 2.0)) for k, v in knobs.items()):
             yield _weights(target, name, knobs)
     if "rollout_rs_threshold" in takes:
         for name, threshold in REJECTIONS.items():

@@ -47,15 +47,21 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield _route(target, name)
 
 
-def data_of(target: Target, batch: Batch) -> Any:  # noqa: ANN401 - the target's DataProto
-    """The batch as the trainer holds it when rewards and log-probs are there."""
+def data_of(target: Target, batch: Batch, entered: str) -> Any:  # noqa: ANN401 - the target's DataProto
+    """The batch as the trainer holds it when rewards and log-probs are there.
+
+    ``entered`` is the dotted path that it is for: a release in which that function knows no mask but
+    the attention mask leaves out a token by that one.
+    """
     prompt = torch.ones(batch.rows, 1, dtype=torch.int64)
-    valid = batch.valid.to(torch.int64)
+    mask = batch.mask.to(torch.int64)
+    valid = batch.valid.to(torch.int64) if knows_response_mask(target, entered) else mask
     rewards = token_rewards(batch)
     tensors = {
         "token_level_rewards": rewards,
         "token_level_scores": rewards.clone(),
-        "response_mask": batch.mask.to(torch.int64),
+        "response_mask": mask,
+        "loss_mask": torch.cat([prompt * 0, mask], dim=1),
         "values": batch.value,
         "old_log_probs": batch.old_logprob,
         "rollout_log_probs": batch.rollout_logprob,
@@ -68,6 +74,18 @@ def data_of(target: Target, batch: Batch) -> Any:  # noqa: ANN401 - the target's
     return proto(target, tensors, {"uid": uids(batch)}, {})
 
 
+def knows_response_mask(target: Target, path: str) -> bool:
+    """Whether a function takes the trained tokens from ``response_mask`` or ``loss_mask``."""
+    source = inspect.getsource(inspect.unwrap(target.find(path)))
+    return any(word in source for word in ('["response_mask"]', "['response_mask']", '["loss_mask"]'))
+
+
+def given_to(target: Target, path: str, **offered: Any) -> dict[str, Any]:  # noqa: ANN401 - settings
+    """Those of the offered keyword arguments that a function of this release takes."""
+    takes = inspect.signature(inspect.unwrap(target.find(path))).parameters
+    return {k: v for k, v in offered.items() if k in takes}
+
+
 def _advantages(target: Target, data: Any, name: str, settings: Settings) -> Any:  # noqa: ANN401
     config = algorithm(target, {"gamma": 1.0, "lam": 1.0, **settings})
     standardise = settings.get("norm_adv_by_std_in_grpo", True)
@@ -78,13 +96,12 @@ def _advantages(target: Target, data: Any, name: str, settings: Settings) -> Any
         "norm_adv_by_std_in_grpo": standardise,
         "config": config,
     }
-    takes = inspect.signature(inspect.unwrap(target.find(DISPATCH))).parameters
-    return target.call(DISPATCH, data, **{k: v for k, v in given.items() if k in takes})
+    return target.call(DISPATCH, data, **given_to(target, DISPATCH, multi_turn=True, **given))
 
 
 def _dispatch(target: Target, name: str) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        data = data_of(target, batch)
+        data = data_of(target, batch, DISPATCH)
         if name == "remax":
             data.batch["reward_baselines"] = batch.reward_baseline
         data = _advantages(target, data, name, settings)
@@ -113,7 +130,7 @@ def _route(target: Target, name: str) -> Boundary:
             rollout_rs="seq_sum_k1",
             rollout_rs_threshold="0.5_2.0",
         )
-        data = data_of(target, batch)
+        data = data_of(target, batch, DISPATCH)
         before = data.batch["response_mask"].clone()
         data, _ = target.call(REJECT, data, config)
         kept = data.batch["response_mask"]

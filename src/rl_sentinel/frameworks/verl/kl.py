@@ -11,7 +11,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.dispatch import data_of
+from rl_sentinel.frameworks.verl.dispatch import data_of, given_to
 
 PENALTY = "verl.trainer.ppo.core_algos.kl_penalty"
 STEP = "verl.trainer.ppo.ray_trainer.apply_kl_penalty"
@@ -50,9 +50,9 @@ def _penalties(target: Target) -> Iterator[Boundary]:
 def _steps(target: Target) -> Iterator[Boundary]:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         controller: Any = target.call("verl.trainer.ppo.core_algos.FixedKLController", settings["kl_coef"])
-        data = data_of(target, batch)
-        data, metrics = target.call(STEP, data, controller, "kl")
-        logged = next(v for k, v in metrics.items() if k.rpartition("/")[2] in ("reward_kl_penalty", "kl_penalty"))
+        data = data_of(target, batch, STEP)
+        data, metrics = target.call(STEP, data, controller, "kl", **given_to(target, STEP, multi_turn=True))
+        logged = next(v for k, v in metrics.items() if k.endswith(("/kl", "_kl_penalty")))
         return {"token_reward": data.batch["token_level_rewards"], "kl": torch.tensor(float(logged))}
 
     yield Boundary(

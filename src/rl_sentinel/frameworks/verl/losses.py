@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,10 +70,22 @@ def _guarded(path: str, make: Callable[[], Boundary]) -> Boundary | Unbound:
 
 
 def _actor(target: Target, name: str) -> Any:  # noqa: ANN401 - the target's class
+    if not target.has("verl.workers.config.FSDPActorConfig"):
+        return _section(target.root, name)
     policy = {}
     if target.has("verl.workers.config.PolicyLossConfig"):
         policy = {"policy_loss": target.call("verl.workers.config.PolicyLossConfig", loss_mode=name)}
     return target.call("verl.workers.config.FSDPActorConfig", rollout_n=4, ppo_micro_batch_size_per_gpu=4, **policy)
+
+
+@cache
+def _section(root: Path, name: str) -> Any:  # noqa: ANN401 - an OmegaConf section
+    """The actor's section of the configuration that ships, before verl had a class for it."""
+    from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
+
+    config = OmegaConf.load(root / "verl" / "trainer" / "config" / "ppo_trainer.yaml").actor_rollout_ref.actor
+    OmegaConf.update(config, "policy_loss.loss_mode", name, force_add=True)
+    return config
 
 
 def _registered(target: Target, name: str, function: Callable[..., Any]) -> Boundary:

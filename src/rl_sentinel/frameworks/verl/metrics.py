@@ -1,6 +1,7 @@
 """verl's logged metrics of the data."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,9 +11,13 @@ from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.dispatch import data_of
+from rl_sentinel.frameworks.verl.dispatch import data_of, knows_response_mask
 
-DATA = "verl.trainer.ppo.metric_utils.compute_data_metrics"
+#: Where releases have it, newest first.
+PLACES = (
+    "verl.trainer.ppo.metric_utils.compute_data_metrics",
+    "verl.trainer.ppo.ray_trainer.compute_data_metrics",
+)
 
 #: Logged name, and the quantity that it says it is.
 LOGGED = {
@@ -22,26 +27,31 @@ LOGGED = {
 }
 
 
+#: The same, for releases whose metrics know no mask but the attention mask.
+UNDECLARED = {name: replace(output, over="") for name, output in LOGGED.items()}
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The metrics that the trainer logs at each step."""
+    path = next((p for p in PLACES if target.has(p)), PLACES[0])
     try:
-        target.find(DATA)
+        target.find(path)
     except Unbindable as why:
-        yield Unbound(DATA, "metric", str(why))
+        yield Unbound(path, "metric", str(why))
         return
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        data = data_of(target, batch)
+        data = data_of(target, batch, path)
         data.batch["advantages"] = batch.advantage
         data.batch["returns"] = batch.returns
-        logged = target.call(DATA, data, use_critic=False)
+        logged = target.call(path, data, use_critic=False)
         return {name: torch.tensor(float(logged[name])) for name in LOGGED}
 
     yield Boundary(
-        path=DATA,
+        path=path,
         stage="metric",
         call=call,
         reads=frozenset({"reward", "mask", "length", "advantage", "returns"}),
-        outputs=LOGGED,
+        outputs=LOGGED if knows_response_mask(target, path) else UNDECLARED,
         reach="every run",
     )
