@@ -7,72 +7,157 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.cases.allowed import LOGPROBS, kind
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
 
-#: Estimators of a KL from the log-ratio ``d`` of the sampling policy to the other one, in nats.
-KL: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "k1": lambda d: d,
-    "abs": lambda d: d.abs(),
-    "k2": lambda d: d.square() / 2,
-    "k3": lambda d: torch.expm1(-d) + d,
-    "k3 cut at 10": lambda d: (torch.expm1(-d) + d).clamp(-10, 10),
+Named = dict[str, Tensor]
+
+#: Estimators of a KL from the log-ratio of the sampling policy to the other one, in nats.
+KL: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
+    "k1": {"k1": lambda d: d},
+    "abs": {"absolute k1": lambda d: d.abs()},
+    "k2": {"k2": lambda d: d.square() / 2},
+    "k3": {
+        "k3": lambda d: torch.expm1(-d) + d,
+        "k3 cut at 10": lambda d: (torch.expm1(-d) + d).clamp(-10, 10),
+    },
 }
 
-#: Row quantities by the first word of their name.
+_LENGTHS: Mapping[str, Callable[[Batch], Tensor]] = {
+    "response tokens": lambda b: b.length.double(),
+    "trained tokens": lambda b: b.mask.sum(1).double(),
+}
+
+#: First word of a quantity -> what it may count per row.
 ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
     "reward": {
         "outcome reward": lambda b: b.reward,
-        "outcome and token rewards": lambda b: b.reward + torch.where(b.valid, b.token_reward, 0).sum(1),
-        "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0).sum(1),
+        "outcome and token rewards": lambda b: b.reward + torch.where(b.valid, b.token_reward, 0.0).sum(1),
+        "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),
     },
-    "length": {"tokens": lambda b: b.length, "trained tokens": lambda b: b.mask.sum(1)},
-    "response_length": {"tokens": lambda b: b.length, "trained tokens": lambda b: b.mask.sum(1)},
+    "length": _LENGTHS,
+    "response_length": _LENGTHS,
 }
 
-#: Columns that are logged as they stand, by the first word of the quantity.
-TOKENS = {"advantage": "advantage", "returns": "returns", "value": "value", "entropy": "entropy"}
+#: First word of a quantity that is a column of the batch, logged as it stands.
+COLUMN_NAMES = ("advantage", "returns", "value", "entropy")
 
-#: Statistics of rows or tokens by the last word of a quantity's name.
-STATISTICS: Mapping[str, Callable[[Tensor], Mapping[str, Tensor]]] = {
+#: Last word of a quantity -> statistics of a flat list of numbers.
+STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
     "mean": lambda x: {"mean": x.mean()},
     "max": lambda x: {"maximum": x.max()},
     "min": lambda x: {"minimum": x.min()},
-    "std": lambda x: {"deviation (n - 1)": x.std(), "deviation (n)": x.std(correction=0)},
+    "std": lambda x: {"deviation (n - 1)": x.std(), "deviation (n)": x.std(correction=0)}
+    if len(x) > 1
+    else {"deviation": x.sum() * 0},
 }
 
 
-def judged(output: Output, reads: frozenset[str]) -> bool:
-    """Whether the table knows the quantity of an output, and its inputs are read."""
+def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> bool:
+    """Whether the table knows the quantity of an output, and its inputs are among the columns read."""
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
-    plain = last in ("", first, *STATISTICS)
+    pairs = len(LOGPROBS & reads) >= 2 and "logits" not in reads
     if first == "kl":
-        known = {"kl", "row_mean", "mean", *KL}
-        return len(LOGPROBS & reads) >= 2 and "logits" not in reads and last in known
-    if first in TOKENS:
-        return TOKENS[first] in reads and plain and output.axes == "" and not {"logits", "logprob"} & reads
+        return pairs and last in {"kl", "row_mean", "mean", *KL}
+    if first == "clip_fraction":
+        return output.axes == "" and {"logprob", "old_logprob", "advantage"} <= reads and bool(_clip(settings))
+    if first in COLUMN_NAMES:
+        own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
+        return own and output.axes == "" and last in STATISTICS
     if first == "ratio":
-        return len(LOGPROBS & reads) >= 2 and plain
-    return first in ROWS and plain and output.axes in ("", "B")
+        return pairs and last in ("ratio", *STATISTICS)
+    return first in ROWS and output.axes in ("", "B") and last in (first, *STATISTICS)
 
 
-def definitions(output: Output, batch: Batch, reads: frozenset[str]) -> dict[str, Tensor]:
+def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings) -> Named:
     """Name to value, in the axes of the output, of every accepted definition of its quantity."""
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
-    wide = _wide(batch, reads)
+    wide = with_columns(batch, **{n: getattr(batch, n).double() for n in reads if COLUMNS[n]["role"] == "signal"})
+    statistic = STATISTICS.get(last, STATISTICS["mean"])
     if first in ROWS:
-        rows = {n: f(wide).double() for n, f in ROWS[first].items()}
-        return rows if output.axes == "B" else _over_rows(rows, wide, output, last)
-    tokens = _tokens(first, last, wide, reads)
+        rows = {name: count(wide) for name, count in ROWS[first].items()}
+        return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic)
+    tokens = _tokens(first, last, wide, reads, settings)
     if output.axes == "B T":
         return tokens
     if output.axes == "B":
-        return _row_means(tokens, batch.mask) | _row_sums(tokens, batch.mask)
-    return _over_tokens(tokens, wide, output, last if last in STATISTICS else "mean")
+        return _of_rows(tokens, batch.mask)
+    return _over_tokens(tokens, wide, output, statistic)
 
 
-def _wide(batch: Batch, reads: frozenset[str]) -> Batch:
-    from rl_sentinel.core.batch import COLUMNS, with_columns  # noqa: PLC0415
-    signals = {n: getattr(batch, n).double() for n in reads if COLUMNS[n]["role"] == "signal"}
-    return with_columns(batch, **signals)
+def _clip(settings: Settings) -> tuple[float, float] | None:
+    low = settings.get("clip_low", settings.get("clip"))
+    high = settings.get("clip_high", settings.get("clip"))
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    return float(low), float(high)
+
+
+def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named:
+    if first in COLUMN_NAMES:
+        return {first: getattr(batch, first)}
+    if first == "clip_fraction":
+        return _clipped(batch, *(_clip(settings) or (0.0, 0.0)))
+    found: Named = {}
+    for one, other in permutations(sorted(LOGPROBS & reads), 2):
+        log_ratio = getattr(batch, one) - getattr(batch, other)
+        if first == "ratio":
+            found[f"ratio of {one} to {other}"] = log_ratio.exp()
+            continue
+        for group, estimators in KL.items():
+            if last in (group, "kl", "row_mean", "mean"):
+                found |= {f"{n} of {one} against {other}": f(log_ratio) for n, f in estimators.items()}
+    return found
+
+
+def _clipped(batch: Batch, low: float, high: float) -> Named:
+    ratio = (batch.logprob - batch.old_logprob).exp()
+    above, below = ratio > 1 + high, ratio < 1 - low
+    up, down = above & (batch.advantage > 0), below & (batch.advantage < 0)
+    named = {"outside the range": above | below, "where clipping binds": up | down}
+    named |= {"above, where it binds": up, "below, where it binds": down}
+    return {n: x.double() for n, x in named.items()}
+
+
+def _of_rows(tokens: Named, mask: Tensor) -> Named:
+    found: Named = {}
+    for name, x in tokens.items():
+        total = torch.where(mask, x, 0.0).sum(1)
+        found[f"{name}, row mean"] = total / mask.sum(1).clamp(min=1)
+        found[f"{name}, row sum"] = total
+    return found
+
+
+def _over_tokens(tokens: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named]) -> Named:
+    """The statistic over tokens; a mean also over rows, each as its own mean or sum, and as a sum."""
+    found: Named = {}
+    places = {"trained tokens": batch.mask} | ({} if output.over == "live" else {"response tokens": batch.valid})
+    for name, x in tokens.items():
+        for where, chosen in places.items():
+            found |= {f"{s} of {name} over {where}": v for s, v in statistic(x[chosen]).items()}
+    if statistic is STATISTICS["mean"]:
+        found |= _over_rows(_of_rows(tokens, batch.mask), batch, output, statistic)
+        for name, x in tokens.items():
+            total = torch.where(batch.mask, x, 0.0).sum()
+            found |= {f"sum of {name}": total, f"sum of {name} by the width": total / x.numel()}
+    return found
+
+
+def _over_rows(rows: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named]) -> Named:
+    """The statistic over the rows that the output may count, and over one row for each group."""
+    everyone = torch.ones_like(batch.live)
+    populations = {
+        "live": {"live rows": batch.live, "scored live rows": batch.live & batch.scored},
+        "all": {"all rows": everyone, "scored rows": batch.scored},
+    }
+    chosen = {n: p for over, ps in populations.items() if output.over in ("", over) for n, p in ps.items()}
+    found: Named = {}
+    for name, x in rows.items():
+        for who, where in chosen.items():
+            if not bool(where.any()):
+                continue
+            found |= {f"{s} of {name} over {who}": v for s, v in statistic(x[where]).items()}
+            groups = [x[where & (batch.group == g)].mean() for g in batch.group[where].unique()]
+            found |= {f"{s} of {name} over groups of {who}": v for s, v in statistic(torch.stack(groups)).items()}
+    return found

@@ -40,15 +40,16 @@ def take_ragged(parts: Sequence[Tensor], width: int) -> Tensor:
     return torch.stack([torch.nn.functional.pad(p, (0, width - p.shape[0])) for p in parts])
 
 
-def put_full(column: Tensor, batch: Batch, extra: int = 0) -> Tensor:
+def put_full(column: Tensor, batch: Batch, extra: int = 0, shift: int = 0) -> Tensor:
     """Full sequences ``[B, S]``: each row's prompt, its response, then padding.
 
-    Prompt positions get 0; ``S`` is the longest prompt plus ``T`` plus ``extra``.
+    Prompt positions get 0; ``S`` is the longest prompt plus ``T`` plus ``extra``; ``shift`` is 1
+    where position t predicts t + 1.
     """
     width = int(batch.prompt_length.max()) + batch.width + extra
     out = column.new_zeros(batch.rows, width)
     for row, (p, n) in enumerate(zip(batch.prompt_length.tolist(), batch.length.tolist(), strict=True)):
-        out[row, p : p + n] = column[row, :n]
+        out[row, p - shift : p - shift + n] = column[row, :n]
     return out
 
 

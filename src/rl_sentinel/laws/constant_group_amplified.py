@@ -33,14 +33,15 @@ import torch
 from rl_sentinel.cases.comparison import advantages
 from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare
 from rl_sentinel.cases.transforms import on_policy
-from rl_sentinel.core.batch import with_columns
+from rl_sentinel.core.batch import take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
-#: The reward of every row, one per variant; none is exact in binary.
-REWARDS = (0.1, 1.1, 100.1)
+#: The reward of every row, which is not exact in binary, and how many rows one group is dealt
+#: (0: groups as they are), one pair per variant; a mean of few equal numbers happens to be exact.
+VARIANTS = ((0.1, 0), (1.1, 0), (100.1, 0), (0.1, 8), (1.1, 10), (100.1, 8))
 
 #: Allowed in standardised advantages, in deviations.
 STANDARDISED = 1e-3
@@ -56,7 +57,10 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _vary(case: Case, variant: int) -> Case | None:
-    batch, size = case.batch, REWARDS[variant]
+    batch, (size, count) = case.batch, VARIANTS[variant]
+    if count:
+        one = {"group": torch.zeros(count, dtype=torch.int64), "trajectory": torch.arange(count)}
+        batch = with_columns(take_rows(batch, torch.arange(count) % batch.rows), **one)
     if not outcomes_compare(batch) or bool(batch.token_reward.any()):
         return None
     parts = torch.full_like(batch.reward_parts, size)
@@ -73,7 +77,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for name, value in ask(case).values.items():
         if name in advantages(boundary):
             where = batch.mask if value.dim() == 2 else batch.live
-            story = f"the reward of every row is {size:g}"
+            story = f"the reward of all {batch.rows} rows is {size:g}"
             yield Relation(name, torch.zeros_like(value), value, where, tolerance=allowed, story=story)
 
 
@@ -84,5 +88,5 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     relate=_relate,
-    variants=len(REWARDS),
+    variants=len(VARIANTS),
 )

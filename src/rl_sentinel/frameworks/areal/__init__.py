@@ -1,0 +1,34 @@
+"""AReaL: its actor's advantages, normalisation, KL estimators, rejection and losses."""
+
+from collections.abc import Iterator
+
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.frameworks.areal import advantages, correction, losses, rewards
+from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.target import Target
+
+#: What AReaL's modules must really run: its log formatter, and its configuration's base.
+LIGHT = """
+colorlog==6.10.1
+omegaconf==2.4.0
+PyYAML==6.0.3
+"""
+
+
+def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    for module in (rewards, advantages, correction, losses):
+        yield from module.boundaries(target)
+
+
+def _script(version: str) -> str:
+    return f"areal=={version}" if version else "areal (this checkout)"
+
+
+FRAMEWORK = Framework(
+    name="areal",
+    package="areal",
+    distribution="areal",
+    boundaries=_boundaries,
+    light=lambda _version: LIGHT,
+    packages=_script,
+)

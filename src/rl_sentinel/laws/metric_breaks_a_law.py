@@ -1,0 +1,93 @@
+"""MET003 metric-breaks-a-law.
+
+What it says:
+    A metric that is declared over live rows obeys the laws of the signal: moving what is known of
+    a row with no trained token, or more padding, leaves it as it was.
+
+Why it matters:
+    A mean reward that counts rejected rows, or a mean length that grows with the widest row of the
+    batch, moves with the batch's composition and not with the policy.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> kl, mask = torch.tensor([[1.0, 1.0]]), torch.tensor([[True, True]])
+    >>> (kl * mask).mean().item()
+    1.0
+    >>> wide, wider = torch.nn.functional.pad(kl, (0, 2)), torch.nn.functional.pad(mask, (0, 2))
+    >>> (wide * wider).mean().item(), ((wide * wider).sum() / wider.sum()).item()
+    (0.5, 1.0)
+
+Where it does not apply:
+    Metrics that declare no population, or all rows. Padding is not judged where the fixed width is
+    the claimed normaliser.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import magnitude
+from rl_sentinel.cases.transforms import moved, padded
+from rl_sentinel.core.batch import COLUMNS, Batch
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: How far a cell of the dead row is moved, in the unit of its column.
+AMOUNTS = (1.0, -100.0)
+
+#: Positions of padding that are added.
+EXTRA = 2
+
+
+def _declared(boundary: Boundary) -> list[str]:
+    return [n for n, o in boundary.outputs.items() if o.axes == "" and o.over == "live"]
+
+
+def _applies(boundary: Boundary) -> str:
+    if not _declared(boundary):
+        return "it logs no number that is declared over live rows"
+    return "" if "mask" in boundary.reads else "it reads no mask"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    live = case.batch.live
+    possible = bool(live.any()) and (variant == 1 or not bool(live.all()))
+    return with_draw(case, variant=variant) if possible else None
+
+
+def _altered(case: Case, boundary: Boundary) -> Iterator[tuple[Batch, str]]:
+    batch = case.batch
+    if case.draw["variant"] == 1:
+        if boundary.claim("normaliser") != "width":
+            yield padded(batch, EXTRA), f"{EXTRA} positions of padding were added"
+        return
+    row = int(torch.nonzero(~batch.live)[0])
+    for column in sorted(n for n in boundary.reads if COLUMNS[n]["role"] == "signal"):
+        for amount in AMOUNTS:
+            there = torch.arange(batch.rows) == row
+            story = f"row {row} has no trained token; its {column} moved by {amount:+g}"
+            yield moved(batch, column, there, amount), story
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    before = ask(case).values
+    for other, story in _altered(case, ask.boundary):
+        after, scale = ask(with_batch(case, other)).values, magnitude(other, ask.boundary.reads)
+        for name in _declared(ask.boundary):
+            yield Relation(name, before[name], after[name], None, scale, story=story)
+
+
+LAW = Law(
+    code="MET003",
+    name="metric-breaks-a-law",
+    stages=frozenset({"metric"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    variants=2,
+)

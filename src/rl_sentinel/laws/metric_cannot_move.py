@@ -1,0 +1,85 @@
+"""MET002 metric-cannot-move.
+
+What it says:
+    A logged metric takes more than one value over all cases: rewards, log-probs, masks and lengths
+    that differ show in it somewhere.
+
+Why it matters:
+    A curve that stays where it is reads as "all is well". A clip fraction that is always 0, or a
+    KL of a policy with itself, hides the very thing that it is there to show.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> def clip_fraction(logprob):
+    ...     old_logprob = logprob.detach()  # not the sampler's
+    ...     ratio = (logprob - old_logprob).exp()
+    ...     return ((ratio - 1).abs() > 0.2).float().mean().item()
+    >>> {clip_fraction(torch.tensor(x)) for x in ([-1.0, -2.0], [-3.0, -0.1])}
+    {0.0}
+
+Where it does not apply:
+    Numbers without a declared quantity, which may be constants of the run. Boundaries that read
+    nothing but labels.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.cases.companions import answered, companions
+from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: Cases that must have been answered before a metric is said not to move.
+ENOUGH = 16
+
+
+def _metrics(boundary: Boundary) -> list[str]:
+    return [n for n, o in boundary.outputs.items() if o.axes == "" and o.quantity]
+
+
+def _applies(boundary: Boundary) -> str:
+    if not _metrics(boundary):
+        return "it logs no number of a declared quantity"
+    moves = any(COLUMNS[n]["role"] != "label" for n in boundary.reads)
+    return "" if moves else "it reads labels only"
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    first = ask(case).values
+    still, count = set(_metrics(ask.boundary)), 0
+    for other in companions(case):
+        seen = answered(ask, other)
+        count += seen is not None
+        if seen is not None:
+            still = {n for n in still if _same(first[n], seen.values[n])}
+        if not still:
+            break
+    if still and count < ENOUGH:
+        return
+    for name in _metrics(ask.boundary):
+        moved = torch.tensor(float(name not in still))
+        story = f"{name} is {first[name].item():.6g} on this case and on {count} others"
+        yield Relation(name, torch.tensor(1.0), moved, tolerance=0.5, story=story)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return bool(torch.isclose(one.double(), other.double(), rtol=1e-6, atol=1e-9, equal_nan=True))
+
+
+LAW = Law(
+    code="MET002",
+    name="metric-cannot-move",
+    stages=frozenset({"metric"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    relate=_relate,
+    fails="on-all-cases",
+)

@@ -1,0 +1,103 @@
+"""MET004 quantity-answers-to-wrong-input.
+
+What it says:
+    An exposed quantity answers to its own inputs only: a KL, a ratio or an entropy to log-probs
+    and logits, a clip fraction also to the advantage, a length to none. Moving any other column
+    that is read by 1 and by 100, either way, changes it nowhere; nor does the coefficient by which
+    a KL is weighed afterwards.
+
+Why it matters:
+    A curve called KL that is really a shaped reward looks calm while the policy runs away, and
+    every alarm and controller that is fed by it is fed with something else.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> log_ratio, coefficient = torch.tensor([0.5, -0.5]), 0.1
+    >>> token_rewards = torch.tensor([0.0, 1.0])
+    >>> kl = token_rewards.sub_(coefficient * log_ratio)  # written where the KL was to be
+    >>> [round(x, 2) for x in kl.tolist()]
+    [-0.05, 1.05]
+
+Where it does not apply:
+    Quantities that the table of allowed inputs does not know. A KL that is not computed at
+    coefficient 0 (it is 0 everywhere) is not held against the others. A clip fraction is not
+    judged where the advantage is made inside.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.cases.allowed import UNWEIGHED, kind, wrong_inputs
+from rl_sentinel.cases.comparison import magnitude
+from rl_sentinel.cases.transforms import moved
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: How far a column is moved, in its own unit.
+AMOUNTS = (1.0, -1.0, 100.0, -100.0)
+
+#: Coefficients that a KL is asked under; the first is what the others are held against.
+COEFFICIENTS = (1.0, 0.1, 0.0)
+
+
+def _applies(boundary: Boundary) -> str:
+    known = [o for o in boundary.outputs.values() if wrong_inputs(o.quantity, boundary.reads) or _weighed(boundary, o)]
+    return "" if known else "it exposes no quantity that reads more than its own inputs"
+
+
+def _weighed(boundary: Boundary, output: Output) -> list[str]:
+    named = {key for settings in boundary.settings.values() for key in settings}
+    return [key for key in UNWEIGHED.get(kind(output.quantity), ()) if key in named]
+
+
+def _where(output: Output, batch: Batch) -> Tensor | None:
+    return batch.valid if output.axes == "B T" else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    boundary, batch, before = ask.boundary, case.batch, ask(case)
+    wrong = {n: wrong_inputs(o.quantity, boundary.reads) for n, o in boundary.outputs.items()}
+    for column in dict.fromkeys(c for columns in wrong.values() for c in columns):
+        for row in [*range(batch.rows), None]:
+            there = torch.arange(batch.rows) == row if row is not None else torch.ones_like(batch.live)
+            for amount in AMOUNTS:
+                other = moved(batch, column, there, amount)
+                after, scale = ask(with_batch(case, other)), magnitude(other, boundary.reads)
+                who = "every row" if row is None else f"row {row}"
+                for name in (n for n, columns in wrong.items() if column in columns):
+                    old, new, where = before.values[name], after.values[name], _where(boundary.outputs[name], batch)
+                    story = f"{name} may not answer to {column}, which was moved by {amount:+g} in {who}"
+                    yield Relation(name, old, new, where, scale, story=story)
+    for name, output in boundary.outputs.items():
+        for key in _weighed(boundary, output):
+            yield from _weights(ask, case, name, key)
+
+
+def _weights(ask: Ask, case: Case, name: str, key: str) -> Iterator[Relation]:
+    if key not in ask.boundary.settings.get(case.setting, {}):
+        return
+    seen = [ask(replace(case, override={**case.override, key: x})).values[name] for x in COEFFICIENTS]
+    where, scale = _where(ask.boundary.outputs[name], case.batch), magnitude(case.batch, ask.boundary.reads)
+    for value, number in list(zip(seen, COEFFICIENTS, strict=True))[1:]:
+        if number or bool((value != 0).any()):
+            story = f"{name} may not answer to {key}, which was set to {number:g} instead of {COEFFICIENTS[0]:g}"
+            yield Relation(f"{name} by {key}", seen[0], value, where, scale, story=story)
+
+
+LAW = Law(
+    code="MET004",
+    name="quantity-answers-to-wrong-input",
+    stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "metric"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    relate=_relate,
+)
