@@ -42,7 +42,7 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_standardised, reads="reward mask", claims=STANDARDISED)).found
     assert found is not None
     assert found.case.batch.width == 1
-    assert found.relation.story == "the reward of all 3 rows is 0.1"
+    assert found.relation.story == "the reward of all 8 rows is 0.1"
     assert found.distance > 0.9  # what was rounding is now one deviation
     assert found.allowed == 1e-3
     assert LAW.level(found.case) == "fault"

@@ -1,11 +1,15 @@
 """The first step on fresh samples: what a loss is asked there, with nothing else in it."""
 
+from collections.abc import Iterator
+
 import torch
+from torch import Tensor
 
 from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch
+from rl_sentinel.core.observation import Relation
 
 
 def regularisers_off(boundary: Boundary, setting: str) -> Settings:
@@ -14,9 +18,7 @@ def regularisers_off(boundary: Boundary, setting: str) -> Settings:
     A coefficient is a setting of the boundary named ``kl...coef`` or ``entropy...coef``.
     """
     settings = boundary.settings.get(setting, {})
-    return {
-        name: 0.0 for name in settings if name.startswith(("kl", "entropy")) and name.endswith(("coef", "coeff"))
-    }
+    return {name: 0.0 for name in settings if name.startswith(("kl", "entropy")) and name.endswith(("coef", "coeff"))}
 
 
 def first_step(boundary: Boundary, case: Case) -> Case:
@@ -31,3 +33,26 @@ def row_constant(batch: Batch) -> Batch:
     first = batch.advantage[:, :1]
     plain = torch.where(first == 0, torch.ones_like(first), first)
     return with_columns(batch, advantage=plain.expand(batch.advantage.shape).clone())
+
+
+def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Relation]:
+    """Relations saying that a ``[B, T]`` gradient is minus the advantage, times a positive number.
+
+    There is one number for each row, or one for all rows where they are aggregated ``together``.
+    """
+    weight = torch.where(batch.mask, batch.advantage, torch.zeros_like(batch.advantage))
+    if together:
+        at = weight.abs().argmax().expand(batch.rows, 1)
+        tall, steep = weight.flatten()[at], gradient.flatten()[at]
+    else:
+        at = weight.abs().argmax(dim=1, keepdim=True)
+        tall, steep = weight.gather(1, at), gradient.gather(1, at)
+    ratio = torch.where(tall == 0, torch.zeros_like(steep), -steep / tall)
+    count = "the batch" if together else "each row"
+    story = f"all policies are equal, so that the gradient is minus the advantage, times one number for {count}"
+    yield Relation(
+        "gradient of logprob", -weight * ratio, gradient, batch.mask, gradient.abs().max().item(), story=story
+    )
+    sign = "all policies are equal, so that the gradient goes against the advantage's sign"
+    positive, counted = (ratio > 0).float(), (tall != 0) & batch.live.unsqueeze(1)
+    yield Relation("sign of the gradient", torch.ones_like(positive), positive, counted, tolerance=0.5, story=sign)

@@ -85,7 +85,7 @@ def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) ->
     while attempt(_fewer) | attempt(lambda b: _plainer(b, reads)):
         pass
     attempt(lambda b: _cells(b, reads))
-    for _ in range(2):
+    for _ in range(4):
         for batch in _canonical(case.batch):
             candidate = with_batch(case, batch)
             if batch.rows == case.batch.rows and broken(candidate):

@@ -55,7 +55,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         raise SentinelError("--known-update writes to --known, which is not given: name a file with --known FILE")
     mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
     expected = knowledge.read(expect) if expect else None
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     more = {
         "laws": tuple(law or ()),
         "ignore": tuple(ignore or ()),

@@ -43,7 +43,7 @@ def laws() -> None:
 
 def boundaries(target: TargetArgument, *, python: Python = sys.executable, stage: str = "") -> None:
     """List what an audit of TARGET would call, with its claims and their citations."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     job, _ = request(named(target), "boundaries", python=python, stage=stage)
     for event in events(job, python):
         if event["event"] == "verdict":
@@ -56,7 +56,7 @@ def boundaries(target: TargetArgument, *, python: Python = sys.executable, stage
 
 def influence(target: TargetArgument, *, boundary: str = "", python: Python = sys.executable, stage: str = "") -> None:
     """Show which output cells move when one input cell moves: no law, no judgement."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     job, _ = request(named(target), "influence", python=python, boundary=boundary, stage=stage)
     for event in events(job, python):
         if event["event"] == "influence":

@@ -26,7 +26,6 @@ Seen in:
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from rl_sentinel.cases.comparison import magnitude, places
@@ -68,7 +67,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         largest = max(v.abs().nan_to_num().max().item() for v in accepted.values())
         scale = magnitude(batch, boundary.reads) + largest
         story = f"{name} fits none of {len(accepted)} definitions; the nearest is {nearest}"
-        yield Relation(name, accepted[nearest], value.to(torch.float32), where, scale, story=story)
+        yield Relation(name, accepted[nearest], value, where, scale, story=story)
 
 
 LAW = Law(

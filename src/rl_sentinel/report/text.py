@@ -52,7 +52,7 @@ def _finding(console: Console, f: Finding) -> None:
     console.print(head, highlight=False)
     console.print(f"  {e['source']['file']}:{e['source']['line']}", highlight=False)
     console.print(
-        f"  {escape(str(e['expected_invariant']))}; {escape(str(e['observed']))} must not differ:",
+        f"  {escape(str(e['expected_invariant']))}; {escape(str(e['observed']))}:",
         highlight=False,
     )
     console.print(f"    expected {numbers(e['observed_baseline'])}", highlight=False, markup=False)

@@ -1,0 +1,68 @@
+"""SPL003 doubled-batch-changes-mean.
+
+What it says:
+    A mean does not change when every row is there twice.
+
+Why it matters:
+    A "mean" that is divided by a fixed number, by the count of something else, or twice, scales
+    the learning rate with the batch. Runs of different size cannot be compared.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> tokens, configured_rows = torch.tensor([1.0, 3.0]), 2
+    >>> tokens.sum().item() / configured_rows, tokens.repeat(2).sum().item() / configured_rows
+    (2.0, 4.0)
+    >>> tokens.mean().item(), tokens.repeat(2).mean().item()
+    (2.0, 2.0)
+
+Where it does not apply:
+    Boundaries that neither claim a mean nor declare the population of a number. Sums, counts and
+    deviations, which may change.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+from rl_sentinel.cases.comparison import magnitude
+from rl_sentinel.cases.transforms import doubled
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: Last words of quantities that are no mean, although they declare a population.
+OTHERS = frozenset({"std", "sum", "count", "total", "quantile", "percentile"})
+
+
+def _mean(boundary: Boundary, output: Output) -> bool:
+    declared = boundary.claim("mean") == "yes" or output.over in ("live", "all")
+    return output.axes == "" and declared and output.quantity.rpartition(".")[2] not in OTHERS
+
+
+def _applies(boundary: Boundary) -> str:
+    means = any(_mean(boundary, output) for output in boundary.outputs.values())
+    return "" if means else "it claims no mean and declares the population of no number"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    before, after = ask(case).values, ask(with_batch(case, doubled(case.batch))).values
+    scale = magnitude(case.batch, ask.boundary.reads)
+    for name, output in ask.boundary.outputs.items():
+        if _mean(ask.boundary, output):
+            yield Relation(name, before[name], after[name], None, scale, story=f"each of {case.batch.rows} rows twice")
+
+
+LAW = Law(
+    code="SPL003",
+    name="doubled-batch-changes-mean",
+    stages=frozenset({"policy-loss", "value-loss", "aggregate", "metric"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

@@ -1,0 +1,68 @@
+"""GRD002 gradient-against-advantage.
+
+What it says:
+    On fresh samples, with no regulariser and one advantage for each row, a step along the gradient
+    never lowers the log-prob of a trained token with positive advantage, nor raises that of one
+    with negative advantage.
+
+Why it matters:
+    A loss of the wrong sign, on some rows or some tokens, unlearns what was rewarded. With noisy
+    rewards this looks like slow learning.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> logprob, advantage = torch.zeros(2, requires_grad=True), torch.tensor([1.0, -1.0])
+    >>> (-(logprob * advantage.abs())).sum().backward()
+    >>> logprob.grad.tolist()  # the second row is pushed up as well
+    [-1.0, -1.0]
+
+Where it does not apply:
+    Losses that claim no ratio of two policies. A loss without any gradient there.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.on_policy_step import first_step, row_constant
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("ratio") != "yes":
+        return "it claims no ratio of two policies"
+    asked = "loss" in boundary.outputs and {"logprob", "advantage"} <= boundary.reads
+    return "" if asked else "it has no loss that weighs log-probs by advantages"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    batch = row_constant(case.batch)
+    gradient = ask(first_step(ask.boundary, with_batch(case, batch)), gradients=("logprob",)).gradients["logprob"]
+    if not bool((gradient[batch.mask] != 0).any()):
+        return
+    against = torch.where(batch.mask, gradient * batch.advantage.sign(), torch.zeros_like(gradient)).clamp(min=0)
+    row = int(against.amax(dim=1).argmax())
+    way = "lowers" if float(batch.advantage[row, 0]) > 0 else "raises"
+    story = f"row {row} has advantage {float(batch.advantage[row, 0]):+g}, and the gradient {way} its log-probs"
+    scale = gradient.abs().max().item()
+    yield Relation("gradient of logprob", torch.zeros_like(against), against, batch.mask, scale, story=story)
+
+
+LAW = Law(
+    code="GRD002",
+    name="gradient-against-advantage",
+    stages=frozenset({"policy-loss"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

@@ -1,0 +1,65 @@
+"""GRD001 gradient-through-weight.
+
+What it says:
+    Importance weights and masks that a boundary computes from current log-probs, and that it
+    claims constant, carry no gradient.
+
+Why it matters:
+    A weight that is differentiated adds a second term to the policy gradient, of the size of the
+    first one. No number in the log shows it.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> logprob, rollout = torch.tensor([-1.0], requires_grad=True), torch.tensor([-1.5])
+    >>> (logprob - rollout).exp().requires_grad, (logprob.detach() - rollout).exp().requires_grad
+    (True, False)
+
+Where it does not apply:
+    Boundaries that do not claim constant weights, or that do not expose whether each weight
+    requires a gradient (outputs of quantity ``requires_grad``, 0 or 1).
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _flags(boundary: Boundary) -> list[str]:
+    return [n for n, o in boundary.outputs.items() if o.quantity == "requires_grad" and o.axes == ""]
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("weights") != "constant":
+        return "it does not claim constant weights"
+    if "logprob" not in boundary.reads:
+        return "it reads no current log-probs"
+    return "" if _flags(boundary) else "it does not expose whether a weight requires a gradient"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    seen = ask(case, gradients=("logprob",) if "loss" in ask.boundary.outputs else ())
+    for name in _flags(ask.boundary):
+        story = f"{name.removesuffix('_requires_grad')} is claimed constant, and requires a gradient"
+        yield Relation(name, torch.tensor(0.0), seen.values[name].float(), tolerance=0.5, story=story)
+
+
+LAW = Law(
+    code="GRD001",
+    name="gradient-through-weight",
+    stages=frozenset({"policy-loss", "correct"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

@@ -1,0 +1,85 @@
+"""CFG001 knob-without-effect.
+
+What it says:
+    A setting that is documented to matter matters: two values of it give different outputs, or
+    different gradients, on at least one case.
+
+Why it matters:
+    A knob that is not connected costs a sweep, and a paper's ablation says that it "had no effect".
+
+A boundary that breaks it:
+    >>> def loss(ratio, config):
+    ...     clip_high = config.get("clip_ratio_high", 0.2)  # the documented name is clip_high
+    ...     return min(ratio, 1 + clip_high)
+    >>> loss(1.5, {"clip_high": 0.1}), loss(1.5, {"clip_high": 0.4})
+    (1.2, 1.2)
+
+Where it does not apply:
+    Boundaries that claim no knob (``knob:<name>``, with two JSON values ``a|b``). Knobs for which
+    one of the values is refused.
+
+Seen in:
+    See the audit's reports.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from rl_sentinel.cases.comparison import slopes
+from rl_sentinel.cases.companions import companions
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, Scalar, with_draw
+from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: Cases that must have been answered under both values before a knob is said to be dead.
+ENOUGH = 16
+
+
+def _knobs(boundary: Boundary) -> dict[str, list[Scalar]]:
+    values = {k.removeprefix("knob:"): c.value for k, c in boundary.claims.items() if k.startswith("knob:")}
+    return {name: [json.loads(v) for v in pair.split("|")] for name, pair in values.items()}
+
+
+def _differs(ask: Ask, case: Case, name: str, values: list[Scalar]) -> bool | None:
+    try:
+        one, other = (
+            ask(replace(case, override={**case.override, name: v}), gradients=slopes(ask.boundary)) for v in values
+        )
+    except (NotApplicable, Refused):
+        return None
+    pairs = [(v, other.values[n]) for n, v in one.values.items()]
+    pairs += [(g, other.gradients[n]) for n, g in one.gradients.items()]
+    return any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    for name, values in _knobs(ask.boundary).items():
+        answers: list[bool] = []
+        for other in companions(case):
+            differs = _differs(ask, other, name, values)
+            answers += [] if differs is None else [differs]
+            if differs:
+                break
+        if any(answers) or len(answers) >= ENOUGH:
+            told = " or ".join(json.dumps(v) for v in values)
+            story = f"{name} is {told}: no output differs on any of {len(answers)} cases"
+            moved = torch.tensor(float(any(answers)))
+            yield Relation(f"knob {name}", torch.tensor(1.0), moved, tolerance=0.5, story=story)
+
+
+LAW = Law(
+    code="CFG001",
+    name="knob-without-effect",
+    stages=frozenset(
+        {"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "batch"}
+    ),
+    applies=lambda boundary: "" if _knobs(boundary) else "it claims no knob",
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    relate=_relate,
+    fails="on-all-cases",
+)

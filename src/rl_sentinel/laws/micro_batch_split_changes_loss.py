@@ -1,0 +1,73 @@
+"""SPL001 micro-batch-split-changes-loss.
+
+What it says:
+    Where the denominators of the whole mini-batch are given to the loss, cutting the rows into
+    micro-batches with the target's own splitter changes neither the loss nor its gradient: one
+    part, two parts, or one for each row, an all-masked part included.
+
+Why it matters:
+    Micro-batches are a matter of memory. If each divides by the tokens that it happens to hold,
+    tokens of short responses weigh more than others, and by how much depends on the hardware.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> tokens = torch.tensor([[1.0, 1.0, 1.0], [4.0, 0.0, 0.0]])
+    >>> mask = torch.tensor([[True, True, True], [True, False, False]])
+    >>> (tokens * mask).sum().item() / 4
+    1.75
+    >>> sum((tokens[i] * mask[i]).sum() / mask[i].sum() / 2 for i in range(2)).item()
+    2.5
+
+Where it does not apply:
+    Boundaries that do not claim denominators given from outside, or whose adapter cannot cut with
+    the target's own splitter.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rl_sentinel.cases.comparison import magnitude, slopes
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Observation, Relation
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("denominator") != "given":
+        return "it does not claim denominators that are given from outside"
+    return "" if "loss" in boundary.outputs else "it has no loss"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    several = case.batch.rows > 1 and bool(case.batch.live.any())
+    return with_draw(case, variant=variant) if several else None
+
+
+def _cut(ask: Ask, case: Case, parts: int) -> Observation:
+    cut = replace(case, override={**case.override, "micro_batches": parts})
+    return ask(cut, gradients=slopes(ask.boundary))
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    batch, whole = case.batch, _cut(ask, case, 1)
+    scale = magnitude(batch, ask.boundary.reads)
+    for parts in sorted({2, batch.rows}):
+        cut = _cut(ask, case, parts)
+        story = f"{batch.rows} rows cut into {parts} micro-batches"
+        for column, gradient in whole.gradients.items():
+            yield Relation(f"gradient of {column}", gradient, cut.gradients[column], None, scale, story=story)
+        yield Relation("loss", whole.values["loss"], cut.values["loss"], None, scale, story=story)
+
+
+LAW = Law(
+    code="SPL001",
+    name="micro-batch-split-changes-loss",
+    stages=frozenset({"policy-loss", "value-loss", "aggregate"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

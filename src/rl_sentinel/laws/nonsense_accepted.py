@@ -1,0 +1,72 @@
+"""CFG003 nonsense-accepted.
+
+What it says:
+    Impossible values, and pairs of settings that exclude each other, are refused before training.
+
+Why it matters:
+    A run that starts is taken for a run that does what its configuration says. What could have
+    been one line at the start is found, if ever, in the curves.
+
+A boundary that breaks it:
+    >>> def check(config):
+    ...     if config["group_size"] < 1:
+    ...         raise ValueError("group_size must be positive")
+    >>> check({"group_size": 1, "baseline": "leave-one-out"})  # nothing is left to be the baseline
+
+Where it does not apply:
+    Boundaries that claim no setting to be nonsense (``nonsense:<setting>``, with the reason).
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _nonsense(boundary: Boundary) -> list[str]:
+    claimed = [k.removeprefix("nonsense:") for k in boundary.claims if k.startswith("nonsense:")]
+    return [name for name in claimed if name in boundary.settings]
+
+
+def _applies(boundary: Boundary) -> str:
+    if not _nonsense(boundary):
+        return "it claims no setting to be nonsense"
+    return "" if "accepted" in boundary.outputs else "it does not say whether it accepts a setting"
+
+
+def _accepted(ask: Ask, case: Case, setting: str) -> float:
+    try:
+        return float(ask(replace(case, setting=setting)).values["accepted"])
+    except Refused:
+        return 0.0
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    """All nonsense at once and under one setting only, so that a boundary has one finding."""
+    if case.setting != next(iter(ask.boundary.settings)):
+        return
+    names = _nonsense(ask.boundary)
+    answers = torch.tensor([_accepted(ask, case, name) for name in names])
+    told = [f"{n} ({ask.boundary.claim(f'nonsense:{n}')})" for n, a in zip(names, answers, strict=True) if a]
+    story = f"accepted, and expected to be refused: {'; '.join(told)}"
+    yield Relation("accepted", torch.zeros_like(answers), answers, tolerance=0.5, story=story)
+
+
+LAW = Law(
+    code="CFG003",
+    name="nonsense-accepted",
+    stages=frozenset({"config"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    relate=_relate,
+    level=lambda _case: "hazard",
+)

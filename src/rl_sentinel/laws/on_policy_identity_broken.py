@@ -1,0 +1,84 @@
+"""ONP001 on-policy-identity-broken.
+
+What it says:
+    On fresh samples (current, old, reference and sampling policy are one, no regulariser) the ratio
+    and every importance weight is 1, nothing is clipped or rejected, each KL is 0, and the gradient
+    is that of REINFORCE: minus the advantage on trained tokens, times one positive number.
+
+Why it matters:
+    On this step every ratio loss is the same. One that differs there applies a wrong sign, weight
+    or mask, or takes the wrong policy's log-probs, on all other steps as well.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> logprob, advantage = torch.tensor([-1.0, -1.0], requires_grad=True), torch.tensor([1.0, -1.0])
+    >>> ratio = (logprob - logprob.detach()).exp()
+    >>> torch.minimum(-ratio * advantage, -ratio.clamp(1.1, 1.2) * advantage).sum().backward()
+    >>> logprob.grad.tolist()  # clipped before it has moved
+    [-0.0, 1.0]
+
+Where it does not apply:
+    Losses that claim no ratio of two policies, or another gradient on the first step. Weights and
+    decisions that read anything but log-probs, advantages and the mask.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.allowed import LOGPROBS, kind
+from rl_sentinel.cases.comparison import places
+from rl_sentinel.cases.on_policy_step import first_step, reinforce, row_constant
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+#: Quantity -> what it is on the first step.
+IDENTITY = {"ratio": 1.0, "weight": 1.0, "keep": 1.0, "kl": 0.0, "clip_fraction": 0.0}
+
+_OWN = LOGPROBS | {"advantage", "mask", "length", "group"}
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.stage == "policy-loss":
+        return "" if boundary.claim("ratio") == "yes" else "it claims no ratio of two policies"
+    if len(LOGPROBS & boundary.reads) < 2 or not boundary.reads <= _OWN:
+        return "it does not compare two policies by their log-probs alone"
+    known = any(kind(o.quantity) in IDENTITY for o in boundary.outputs.values())
+    return "" if known else "it exposes no ratio, weight, decision or KL"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    boundary, first = ask.boundary, first_step(ask.boundary, case)
+    if boundary.claim("scope") == "sequence":
+        first = with_batch(first, row_constant(first.batch))
+    graded = boundary.stage == "policy-loss" and "loss" in boundary.outputs and "logprob" in boundary.reads
+    graded = graded and boundary.claim("on-policy-gradient") != "other"
+    seen = ask(first, gradients=("logprob",) if graded else ())
+    for name, output in boundary.outputs.items():
+        if kind(output.quantity) in IDENTITY:
+            number, value = IDENTITY[kind(output.quantity)], seen.values[name].float()
+            story = f"all policies are equal, so that {name} is {number:g}"
+            where = places(output, first.batch, first.batch.live)
+            yield Relation(name, torch.full_like(value, number), value, where, 1.0, story=story)
+    if graded:
+        together = boundary.claim("aggregation") in ("token-mean", "token-sum")
+        yield from reinforce(first.batch, seen.gradients["logprob"], together=together)
+
+
+LAW = Law(
+    code="ONP001",
+    name="on-policy-identity-broken",
+    stages=frozenset({"policy-loss", "correct", "kl"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+)

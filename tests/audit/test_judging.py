@@ -1,0 +1,41 @@
+"""Only the runner compares: tolerances, non-finite numbers, and what was never compared."""
+
+import math
+
+import torch
+
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.judging import canary, compared
+from rl_sentinel.core.observation import Relation
+from specimens import specimen
+
+
+def test_nothing_to_compare_is_no_pass() -> None:
+    """An empty place, or an expectation that is not finite, gives no measure."""
+    one = torch.ones(2)
+    assert compared(Relation("x", one, one, torch.zeros(2, dtype=torch.bool))) is None
+    assert compared(Relation("x", one * math.nan, one)) is None
+
+
+def test_not_a_number_is_infinitely_far() -> None:
+    """A finite expectation met by NaN breaks at any tolerance."""
+    measured = compared(Relation("x", torch.zeros(1), torch.tensor([math.nan]), tolerance=1e9))
+    assert measured == (math.inf, 1e9)
+
+
+def test_allowance_grows_with_what_enters() -> None:
+    """64 roundings of float32 per unit of magnitude."""
+    small = compared(Relation("x", torch.ones(1), torch.ones(1)))
+    large = compared(Relation("x", torch.ones(1), torch.ones(1), scale=99.0))
+    assert small is not None
+    assert large is not None
+    assert 7e-6 < small[1] < 8e-6
+    assert 7e-4 < large[1] < 8e-4
+
+
+def test_canary_sees_what_cannot_move() -> None:
+    """A constant is not judged."""
+    still = specimen(lambda batch: torch.zeros_like(batch.reward).unsqueeze(1) * batch.mask, reads="reward mask")
+    moving = specimen(lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="reward mask")
+    assert canary(Asker(still, {}), "default") == "no output moves with any column that it reads"
+    assert canary(Asker(moving, {}), "default") == ""
