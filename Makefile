@@ -8,7 +8,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test check lint wheel expect clean
+.PHONY: setup audit test check lint wheel expect proof clean
 
 setup: $(STAMP)
 
@@ -47,3 +47,7 @@ expect: setup
 	-$(BIN)/rl-sentinel audit $(TARGET) --known expect/.seen.toml --known-update --json expect/.seen.json
 	$(BIN)/python scripts/expectation.py expect/.seen.json > expect/verl-0.9.1.toml
 	rm -f expect/.seen.toml expect/.seen.json
+
+# What is longer, or needs git histories: SLIME=PATH AREAL=PATH make proof. Writes docs/proof.md.
+proof: setup
+	$(BIN)/python scripts/proof.py

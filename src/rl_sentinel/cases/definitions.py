@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.cases.allowed import LOGPROBS, kind
+from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
@@ -160,6 +161,6 @@ def _over_rows(rows: Named, batch: Batch, output: Output, statistic: Callable[[T
             if not bool(where.any()):
                 continue
             found |= {f"{s} of {name} over {who}": v for s, v in statistic(x[where]).items()}
-            groups = [x[where & (batch.group == g)].mean() for g in batch.group[where].unique()]
+            groups = [x[where & (batch.group == g)].mean() for g in distinct(batch.group[where])]
             found |= {f"{s} of {name} over groups of {who}": v for s, v in statistic(torch.stack(groups)).items()}
     return found

@@ -23,7 +23,7 @@ def regularisers_off(boundary: Boundary, setting: str) -> Settings:
 
 def first_step(boundary: Boundary, case: Case) -> Case:
     """The case with all policies equal and no regulariser."""
-    override = dict(case.override) | regularisers_off(boundary, case.setting)
+    override = {**case.override, **regularisers_off(boundary, case.setting)}
     fresh = with_batch(case, on_policy(case.batch))
     return Case(fresh.batch, case.setting, override, case.draw, case.seed)
 

@@ -49,13 +49,21 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
     os.environ.update(framework.environment)
     sys.meta_path.insert(0, _Bare(root, frozenset(framework.bare)))
     for name, factory in framework.doubles.items():
-        _install(name, factory())
+        _install(name, factory(), root)
     builtins.__import__ = _Importer(framework.package, root, folders)
     return Target(root=root, version=version)
 
 
-def _install(name: str, double: ModuleType) -> None:
-    """Put a double into place, with packages around it where nothing real is there."""
+def _install(name: str, double: ModuleType, root: Path) -> None:
+    """Put a double into place; what it lacks is a stand-in, like its submodules."""
+
+    def lacking(attribute: str) -> object:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return vars(double).setdefault(attribute, StandIn(f"{name}.{attribute}", (root,)))
+
+    vars(double).setdefault("__getattr__", lacking)
+    vars(double)["__spec__"] = ModuleSpec(name, None)
     sys.modules[name] = double
     used[name] = "double"
     parent, _, leaf = name.rpartition(".")
@@ -63,7 +71,7 @@ def _install(name: str, double: ModuleType) -> None:
         if parent not in sys.modules:
             package = ModuleType(parent)
             package.__path__ = []
-            _install(parent, package)
+            _install(parent, package, root)
         setattr(sys.modules[parent], leaf, double)
 
 
@@ -110,8 +118,11 @@ class _Importer:
             module = self.real(name, globals, locals, fromlist or (), level)
         except ModuleNotFoundError as error:
             top = name.partition(".")[0]
-            if level or error.name != top or not self._serves(top, sys._getframe(1)):  # noqa: SLF001
+            absent = error.name == top or (used.get(top) == "double" and f"{error.name}.".startswith(f"{top}."))
+            if level or not absent or not self._serves(top, sys._getframe(1)):  # noqa: SLF001
                 raise
+            if top in sys.modules and not fromlist:
+                return sys.modules[top]
             return self._stand_in(top, name if fromlist else top)
         if not level and self.overlay:
             self._note(name.partition(".")[0])

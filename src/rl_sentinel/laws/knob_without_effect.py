@@ -28,8 +28,8 @@ from dataclasses import replace
 
 import torch
 
-from rl_sentinel.cases.comparison import slopes
 from rl_sentinel.cases.companions import companions
+from rl_sentinel.cases.comparison import slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Scalar, with_draw
 from rl_sentinel.core.errors import NotApplicable, Refused

@@ -66,7 +66,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         return
     for name in _metrics(ask.boundary):
         moved = torch.tensor(float(name not in still))
-        story = f"{name} is {first[name].item():.6g} on this case and on {count} others"
+        story = f"{name} is {first[name].item():.6g} on each of {count} cases that differ"
         yield Relation(name, torch.tensor(1.0), moved, tolerance=0.5, story=story)
 
 

@@ -15,7 +15,7 @@ A boundary that breaks it:
     >>> ratio = (logprob - logprob.detach()).exp()
     >>> torch.minimum(-ratio * advantage, -ratio.clamp(1.1, 1.2) * advantage).sum().backward()
     >>> logprob.grad.tolist()  # clipped before it has moved
-    [-0.0, 1.0]
+    [0.0, 1.0]
 
 Where it does not apply:
     Losses that claim no ratio of two policies, or another gradient on the first step. Weights and

@@ -52,7 +52,7 @@ def group_size(batch: Batch) -> int:
         NotApplicable: elsewhere, since AReaL knows its groups by position alone.
     """
     labels, sizes = torch.unique_consecutive(batch.group, return_counts=True)
-    if len(labels) != len(labels.unique()) or len(sizes.unique()) != 1:
+    if len(labels) != len(set(labels.tolist())) or len(set(sizes.tolist())) != 1:
         raise NotApplicable("groups are not of one size and together: AReaL groups by position")
     return int(sizes[0])
 

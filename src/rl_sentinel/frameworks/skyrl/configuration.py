@@ -1,0 +1,57 @@
+"""SkyRL's check of a configuration before training."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.skyrl.batches import STEP_WISE, config
+from rl_sentinel.frameworks.target import Target
+
+PATH = "skyrl.train.utils.utils.validate_cfg"
+
+ESTIMATOR = "trainer.algorithm.advantage_estimator"
+
+#: A critic's model and a log that needs no account, without which other checks come first.
+_PLAIN: Settings = {"trainer.logger": "console", "trainer.critic.model.path": "critic"}
+
+FAMILIES: Mapping[str, Settings] = {
+    "default": {"trainer.logger": "console"},
+    "step-wise grpo": {"trainer.logger": "console", STEP_WISE: True},
+    "stepwise_gae": {**_PLAIN, STEP_WISE: True, ESTIMATOR: "gae"},
+    "stepwise_reinforce++": {**_PLAIN, STEP_WISE: True, ESTIMATOR: "reinforce++"},
+}
+
+_WHY = "trainer.py: one advantage of the last step is broadcast to all steps, which a temporal estimator has not"
+
+CLAIMS = {f"nonsense:{name}": Claim("yes", _WHY) for name in FAMILIES if name.startswith("stepwise_")}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The check, under a sound configuration first, then under each that excludes itself."""
+    try:
+        target.find(PATH)
+        for settings in FAMILIES.values():
+            config(target, settings)
+    except Unbindable as why:
+        yield Unbound(PATH, "config", str(why))
+        return
+
+    def call(_batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        target.call(PATH, config(target, settings))
+        return {"accepted": torch.tensor(1.0)}
+
+    yield Boundary(
+        path=PATH,
+        stage="config",
+        call=call,
+        reads=frozenset(),
+        outputs={"accepted": Output("", "", "accepted")},
+        settings=FAMILIES,
+        claims=CLAIMS,
+        reach="every run",
+    )

@@ -1,0 +1,1 @@
+"""Pure functions of the training signal: tensors in, new tensors out."""

@@ -1,0 +1,1 @@
+"""Advantage estimators: one module each, with ``advantages(...)``; one number per row."""

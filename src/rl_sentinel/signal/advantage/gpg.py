@@ -1,0 +1,44 @@
+"""GPG: centred rewards, rescaled for the groups that carry no signal."""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.groups import centred, group_sums
+
+#: What the estimator says of itself; the scale is counted over the batch.
+CLAIMS = {"algorithm": "gpg", "scope": "batch", "grouping": "id", "credit": "outcome"}
+
+
+def advantages(
+    reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    r"""Centre each reward on its group's live mean, and scale by the share of rows with a signal.
+
+    .. math:: A_b = \frac{B}{B - M} (r_b - \bar r_{g(b)})
+
+    ``B`` is the number of live rows, ``M`` that of live rows whose group has equal rewards.
+
+    Args:
+        reward: task reward per response, in reward units.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response has at least one trained token.
+
+    Returns:
+        Advantage per response, in reward units; exactly 0 where ``live`` is False, and all 0 where
+        no group has a signal.
+
+    Raises:
+        ValueError: if ``reward`` is not finite on a live row.
+
+    Source:
+        GPG, arXiv 2504.02546, without division by a deviation. Only live rows are counted.
+
+    Example:
+        >>> import torch
+        >>> reward, group = torch.tensor([1.0, 0.0, 2.0, 2.0]), torch.tensor([0, 0, 1, 1])
+        >>> advantages(reward, group=group, live=torch.ones(4).bool())
+        tensor([ 1., -1.,  0.,  0.])
+    """
+    relative = centred(reward, group=group, live=live)
+    signal = live & (group_sums(relative.abs(), group=group, live=live) > 0)
+    return relative * live.sum() / signal.sum().clamp(min=1)

@@ -1,0 +1,53 @@
+"""GRPO: each response against the mean of its prompt's responses."""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.groups import centred, deviations
+
+#: What the estimator says of itself.
+CLAIMS = {"algorithm": "grpo", "scope": "group", "grouping": "id", "credit": "outcome", "baseline": "relative"}
+
+
+def advantages(
+    reward: Float[Tensor, " B"],
+    *,
+    group: Int[Tensor, " B"],
+    live: Bool[Tensor, " B"],
+    standardise: bool,
+    epsilon: float,
+) -> Float[Tensor, " B"]:
+    r"""Centre each reward on its group's live mean and, if asked, divide by its deviation.
+
+    .. math:: A_b = \frac{r_b - \bar r_{g(b)}}{s_{g(b)} + \epsilon}
+
+    Args:
+        reward: task reward per response, in reward units.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response has at least one trained token.
+        standardise: divide by the deviation (n - 1) of the group; False is the form without deviation.
+        epsilon: added to the deviation, in reward units; without effect if not ``standardise``.
+
+    Returns:
+        Advantage per response, a number of deviations or in reward units; exactly 0 where ``live``
+        is False, and for a lone response.
+
+    Raises:
+        ValueError: if ``reward`` is not finite on a live row.
+
+    Source:
+        DeepSeekMath, arXiv 2402.03300. Only live rows are counted, and a constant group gives
+        exactly 0.
+
+    Example:
+        >>> import torch
+        >>> reward, group = torch.tensor([1.0, 0.0, 9.0]), torch.tensor([0, 0, 0])
+        >>> live = torch.tensor([True, True, False])
+        >>> advantages(reward, group=group, live=live, standardise=False, epsilon=0.0)
+        tensor([ 0.5000, -0.5000,  0.0000])
+    """
+    relative = centred(reward, group=group, live=live)
+    if not standardise:
+        return relative
+    scale = deviations(reward, group=group, live=live) + epsilon
+    return relative / scale.masked_fill(scale == 0, 1.0)

@@ -1,0 +1,44 @@
+"""OPO: each response against the length-weighted mean of its prompt's responses."""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.groups import centred
+
+#: What the estimator says of itself.
+CLAIMS = {"algorithm": "opo", "scope": "group", "grouping": "id", "credit": "outcome", "baseline": "relative"}
+
+
+def advantages(
+    reward: Float[Tensor, " B"],
+    *,
+    group: Int[Tensor, " B"],
+    live: Bool[Tensor, " B"],
+    length: Int[Tensor, " B"],
+) -> Float[Tensor, " B"]:
+    r"""Subtract the mean of the group's live rewards, each weighted by its response's length.
+
+    .. math:: A_b = r_b - \frac{\sum_{j \in g(b)} l_j r_j}{\sum_{j \in g(b)} l_j}
+
+    Args:
+        reward: task reward per response, in reward units.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response has at least one trained token.
+        length: tokens of the response, in tokens; positive on live rows.
+
+    Returns:
+        Advantage per response, in reward units; exactly 0 where ``live`` is False.
+
+    Raises:
+        ValueError: if ``reward`` is not finite on a live row.
+
+    Source:
+        On-Policy RL with Optimal Reward Baseline, arXiv 2505.23585. Only live rows are counted.
+
+    Example:
+        >>> import torch
+        >>> reward, group, live = torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), torch.tensor([True, True])
+        >>> advantages(reward, group=group, live=live, length=torch.tensor([3, 1]))
+        tensor([ 0.2500, -0.7500])
+    """
+    return centred(reward, group=group, live=live, weight=length.to(reward.dtype))

@@ -1,0 +1,46 @@
+"""Pass@k: only the best response of a prompt counts, by its margin over the second."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.groups import group_counts, group_maxima, require_finite
+
+#: What the estimator says of itself.
+CLAIMS = {"algorithm": "pass@k", "scope": "group", "grouping": "id", "credit": "outcome", "order-statistic": "yes"}
+
+
+def advantages(
+    reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    r"""Give the best live response its margin over the group's second best, and all others 0.
+
+    .. math:: A_b = r_b - \max_{j \ne b} r_j \text{ if } r_b \text{ is the largest, else } 0
+
+    Args:
+        reward: task reward per response, in reward units.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response has at least one trained token.
+
+    Returns:
+        Advantage per response, in reward units; exactly 0 where ``live`` is False, where the best
+        is shared, and for a lone response.
+
+    Raises:
+        ValueError: if ``reward`` is not finite on a live row.
+
+    Source:
+        The order-statistic estimator of the best of k responses; its form is the one in common use.
+
+    Example:
+        >>> import torch
+        >>> reward, group = torch.tensor([5.0, 2.0, 1.0]), torch.tensor([0, 0, 0])
+        >>> advantages(reward, group=group, live=torch.tensor([True, True, True]))
+        tensor([3., 0., 0.])
+    """
+    require_finite(reward, live=live)
+    wide = reward.to(torch.promote_types(reward.dtype, torch.float32))
+    best = live & (wide == group_maxima(wide, group=group, live=live))
+    alone = best & (group_counts(group=group, live=best) == 1) & (group_counts(group=group, live=live) > 1)
+    second = group_maxima(wide, group=group, live=live & ~best)
+    return torch.where(alone, wide - second, torch.zeros_like(wide))

@@ -1,0 +1,45 @@
+"""REINFORCE++ with baseline: rewards centred by group, then normalised over the batch."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.groups import centred, deviations
+
+#: What the estimator says of itself; the deviation is that of the batch.
+CLAIMS = {"algorithm": "reinforce++ baseline", "scope": "batch", "grouping": "id", "credit": "outcome"}
+
+
+def advantages(
+    reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], epsilon: float
+) -> Float[Tensor, " B"]:
+    r"""Centre each reward on its group's live mean, then standardise over all live rows.
+
+    .. math:: A_b = \frac{c_b - \bar c}{s_c + \epsilon}, \quad c_b = r_b - \bar r_{g(b)}
+
+    Args:
+        reward: task reward per response, in reward units.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response has at least one trained token.
+        epsilon: added to the deviation, in reward units.
+
+    Returns:
+        Advantage per response, a number of deviations; exactly 0 where ``live`` is False, and all 0
+        where every group is constant.
+
+    Raises:
+        ValueError: if ``reward`` is not finite on a live row.
+
+    Source:
+        REINFORCE++, arXiv 2501.03262. Every live row counts once, whatever its length.
+
+    Example:
+        >>> import torch
+        >>> reward, group = torch.tensor([1.0, 0.0, 4.0, 2.0]), torch.tensor([0, 0, 1, 1])
+        >>> advantages(reward, group=group, live=torch.ones(4).bool(), epsilon=0.0)
+        tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
+    """
+    everyone = torch.zeros_like(group)
+    relative = centred(reward, group=group, live=live)
+    scale = deviations(relative, group=everyone, live=live) + epsilon
+    return centred(relative, group=everyone, live=live) / scale.masked_fill(scale == 0, 1.0)

@@ -1,0 +1,126 @@
+"""The one place for statistics of a prompt's responses: live rows only, centred, any labels."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def group_sums(
+    values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    """For each row, the sum over the live rows of its group.
+
+    Example:
+        >>> group_sums(torch.tensor([1.0, 2.0, 9.0]), group=torch.tensor([7, 7, -1]), live=torch.ones(3).bool())
+        tensor([3., 3., 9.])
+    """
+    place = _places(group)
+    kept = torch.where(live, values, torch.zeros_like(values))
+    return torch.zeros_like(kept).index_add(0, place, kept)[place]
+
+
+def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """For each row, the number of live rows in its group.
+
+    Example:
+        >>> group_counts(group=torch.tensor([7, 7, -1]), live=torch.tensor([True, False, True]))
+        tensor([1, 1, 1])
+    """
+    place = _places(group)
+    return torch.zeros_like(place).index_add(0, place, live.to(place.dtype))[place]
+
+
+def group_maxima(
+    values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    """For each row, the largest value among the live rows of its group; minus infinity without any.
+
+    Example:
+        >>> group_maxima(torch.tensor([1.0, 2.0, 9.0]), group=torch.tensor([0, 0, 0]),
+        ...              live=torch.tensor([True, True, False]))
+        tensor([2., 2., 2.])
+    """
+    place = _places(group)
+    kept = torch.where(live, values, torch.full_like(values, -torch.inf))
+    return torch.full_like(kept, -torch.inf).scatter_reduce(0, place, kept, "amax")[place]
+
+
+def centred(
+    values: Float[Tensor, " B"],
+    *,
+    group: Int[Tensor, " B"],
+    live: Bool[Tensor, " B"],
+    weight: Float[Tensor, " B"] | None = None,
+) -> Float[Tensor, " B"]:
+    r"""Each live value minus the (weighted) mean of its group's live values.
+
+    .. math:: c_b = r_b - \frac{\sum_{j \in g(b)} w_j r_j}{\sum_{j \in g(b)} w_j}
+
+    The mean is taken of the distances to the group's largest value, so that a group of equal values
+    gives exactly 0 at any magnitude.
+
+    Args:
+        values: one number per row.
+        group: prompt id per row; any integers, in any order.
+        live: True where the row has at least one trained token.
+        weight: weight of each row in the mean, positive on live rows; all equal if not given.
+
+    Returns:
+        Centred values, in float32 or wider; exactly 0 where ``live`` is False.
+
+    Raises:
+        ValueError: if a value is not finite on a live row.
+
+    Example:
+        >>> reward, live = torch.tensor([1.0, 0.0, 100.0]), torch.tensor([True, True, False])
+        >>> centred(reward, group=torch.tensor([3, 3, 3]), live=live)
+        tensor([ 0.5000, -0.5000,  0.0000])
+    """
+    require_finite(values, live=live)
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))
+    share = torch.ones_like(wide) if weight is None else weight.to(wide.dtype)
+    top = group_maxima(wide, group=group, live=live)
+    distance = torch.where(live, wide - top, torch.zeros_like(wide))
+    total = group_sums(share, group=group, live=live)
+    total = torch.where(total == 0, torch.ones_like(total), total)
+    mean = group_sums(share * distance, group=group, live=live) / total
+    return torch.where(live, distance - mean, torch.zeros_like(distance))
+
+
+def deviations(
+    values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    """For each row, the deviation (n - 1) of its group's live values; 0 where there are fewer than two.
+
+    Example:
+        >>> deviations(torch.tensor([1.0, 3.0, 5.0]), group=torch.tensor([0, 0, 1]), live=torch.ones(3).bool())
+        tensor([1.4142, 1.4142, 0.0000])
+    """
+    squares = centred(values, group=group, live=live).square()
+    others = (group_counts(group=group, live=live) - 1).clamp(min=1)
+    return (group_sums(squares, group=group, live=live) / others).sqrt()
+
+
+def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> None:
+    """Refuse a live row without a finite value.
+
+    Raises:
+        ValueError: naming the first such row.
+    """
+    wrong = live & ~values.isfinite()
+    if bool(wrong.any()):
+        row = int(torch.nonzero(wrong)[0])
+        message = (
+            f"reward[{row}] is {values[row].item()}, expected a finite number: "
+            "a row with a trained token needs a reward (mask the row to leave it out)"
+        )
+        raise ValueError(message)
+
+
+def _places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """A number from 0 for each group, at each of its rows."""
+    order = torch.argsort(group, stable=True)
+    ordered = group[order]
+    fresh = torch.zeros_like(order)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
+    return torch.empty_like(order).scatter(0, order, fresh)

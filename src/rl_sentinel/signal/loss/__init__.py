@@ -1,0 +1,1 @@
+"""Policy losses: one module each, with ``loss(...)``; one number, by a denominator that is given."""

@@ -1,0 +1,53 @@
+"""PPO's clipped loss."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {"algorithm": "ppo", "ratio": "yes", "denominator": "given", "mean": "yes"}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    clip_low: float,
+    clip_high: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""Minus the smaller of the weighted advantage and its clipped form, aggregated.
+
+    .. math:: L_t = -\min(\rho_t A_t, \operatorname{clip}(\rho_t, 1 - \epsilon_l, 1 + \epsilon_h) A_t),
+        \quad \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy before the update, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        clip_low: how far below 1 the ratio counts, a ratio.
+        clip_high: how far above 1 the ratio counts, a ratio.
+        aggregation: how token losses become one number, and by what they are divided.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Source:
+        Proximal Policy Optimization, arXiv 1707.06347; the two sides of the clip are set apart.
+
+    Example:
+        >>> from rl_sentinel.signal.reduce import Aggregation
+        >>> new, old = torch.tensor([[0.0, -9.0]]), torch.tensor([[-1.0, 0.0]])
+        >>> mask, one = torch.tensor([[True, False]]), Aggregation("token-mean", 1)
+        >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.2, clip_high=0.2, aggregation=one)
+        tensor(-1.2000)
+    """
+    ratio = selected(logprob - old_logprob, mask=mask).exp()
+    weight = selected(advantage, mask=mask)
+    gain = torch.minimum(ratio * weight, ratio.clamp(1 - clip_low, 1 + clip_high) * weight)
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -1,0 +1,53 @@
+"""PLC002: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.gradient_off_mask import LAW
+from specimens import judged, specimen
+
+LOSS = {"loss": Output("", "", "loss")}
+READS = "logprob advantage mask"
+
+
+def _masked(batch: Batch) -> Tensor:
+    return -torch.where(batch.mask, batch.logprob * batch.advantage, 0.0).sum() / batch.mask.sum().clamp(min=1)
+
+
+def _unmasked(batch: Batch) -> Tensor:
+    return -(batch.logprob * batch.advantage).sum() / batch.mask.sum().clamp(min=1)
+
+
+def test_sound() -> None:
+    """Tokens that are selected away have no gradient."""
+    judgement = judged(LAW, specimen(_masked, reads=READS, stage="policy-loss", outputs=LOSS))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """A sum over all tokens is found, with one that is trained and one that is not."""
+    found = judged(LAW, specimen(_unmasked, reads=READS, stage="policy-loss", outputs=LOSS)).found
+    assert found is not None
+    assert int(found.case.batch.mask.sum()) == 1
+    assert found.case.batch.mask.numel() == 2
+    assert found.relation.story == "logprob[0, 1] is not trained; the loss has a gradient there"
+
+
+def test_value_loss() -> None:
+    """The gradient to the values is asked where the loss is that of the values."""
+
+    def loss(batch: Batch) -> Tensor:
+        return (batch.value - batch.returns).square().mean()
+
+    found = judged(LAW, specimen(loss, reads="value returns mask", stage="value-loss", outputs=LOSS)).found
+    assert found is not None
+    assert found.relation.key == "gradient of value"
+
+
+def test_not_applicable() -> None:
+    """Without a loss there is no gradient."""
+    judgement = judged(LAW, specimen(_masked, reads=READS, stage="policy-loss"))
+    assert (judgement.tried, judgement.reason) == (0, "it has no loss with a gradient to log-probs or values")

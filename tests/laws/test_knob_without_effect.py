@@ -1,0 +1,44 @@
+"""CFG001: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.knob_without_effect import LAW
+from specimens import judged, specimen
+
+LOSS = {"loss": Output("", "", "loss")}
+READS = "logprob old_logprob advantage mask"
+KNOBS = {"knob:clip_low": "0.1|0.4", "knob:clip_high": "0.1|0.4"}
+
+
+def _loss(batch: Batch, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
+    ratio = torch.where(batch.mask, batch.logprob - batch.old_logprob, 0.0).exp()
+    cut = ratio.clamp(1 - clip_low, 1 + clip_high)
+    gain = torch.minimum(ratio * batch.advantage, cut * batch.advantage)
+    return -torch.where(batch.mask, gain, 0.0).sum()
+
+
+def _deaf(batch: Batch, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
+    return _loss(batch, clip_low, clip_low)
+
+
+def test_sound() -> None:
+    """Both sides of a clip range matter, each on other cases."""
+    judgement = judged(LAW, specimen(_loss, reads=READS, stage="policy-loss", outputs=LOSS, claims=KNOBS))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """A knob that is never read is found; its neighbour is not blamed."""
+    found = judged(LAW, specimen(_deaf, reads=READS, stage="policy-loss", outputs=LOSS, claims=KNOBS)).found
+    assert found is not None
+    assert found.relation.story == "clip_high is 0.1 or 0.4: no output differs on any of 63 cases"
+
+
+def test_not_applicable() -> None:
+    """A boundary that claims no knob has none."""
+    judgement = judged(LAW, specimen(_loss, reads=READS, stage="policy-loss", outputs=LOSS))
+    assert (judgement.tried, judgement.reason) == (0, "it claims no knob")

@@ -1,0 +1,86 @@
+"""MET001: sound, broken and refusing specimens."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.metric_fits_no_definition import LAW
+from specimens import judged, specimen
+
+KL = {"kl": Output("", "nats", "kl.k1")}
+READS = "logprob ref_logprob mask"
+
+
+def _token_mean(batch: Batch) -> Tensor:
+    return (batch.logprob - batch.ref_logprob)[batch.mask].sum() / batch.mask.sum().clamp(min=1)
+
+
+def _row_mean(batch: Batch) -> Tensor:
+    kl = (batch.logprob - batch.ref_logprob) * batch.mask
+    return (kl.sum(1) / batch.mask.sum(1).clamp(min=1)).mean()
+
+
+def _divided_twice(batch: Batch) -> Tensor:
+    kl = (batch.logprob - batch.ref_logprob) * batch.mask
+    return (kl.mean(1) / batch.mask.sum(1).clamp(min=1)).mean()
+
+
+@pytest.mark.parametrize("compute", [_token_mean, _row_mean])
+def test_sound(compute: Callable[[Batch], Tensor]) -> None:
+    """A mean over tokens and one over rows are both accepted."""
+    judgement = judged(LAW, specimen(compute, reads=READS, stage="metric", outputs=KL))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_clip_fraction() -> None:
+    """The fraction of tokens that are clipped is recomputed with the boundary's own range."""
+
+    def fraction(batch: Batch, clip_low: float, clip_high: float) -> Tensor:
+        ratio = (batch.logprob - batch.old_logprob).exp()
+        outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
+        return outside[batch.mask].sum() / batch.mask.sum().clamp(min=1)
+
+    outputs = {"clip": Output("", "", "clip_fraction")}
+    settings = {"default": {"clip_low": 0.2, "clip_high": 0.3}}
+    reads = "logprob old_logprob advantage mask"
+    judgement = judged(LAW, specimen(fraction, reads=reads, stage="metric", outputs=outputs, settings=settings))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(
+    ("quantity", "compute"),
+    [
+        ("reward.mean", lambda b: b.reward.mean()),
+        ("reward.std", lambda b: b.reward.std(correction=0)),
+        ("response_length.max", lambda b: b.length.max().float()),
+        ("advantage.mean", lambda b: b.advantage[b.mask].sum() / b.mask.sum().clamp(min=1)),
+    ],
+)
+def test_sound_of_rows(quantity: str, compute: Callable[[Batch], Tensor]) -> None:
+    """Statistics of rows and of columns are known."""
+    outputs = {"number": Output("", "", quantity)}
+    judgement = judged(LAW, specimen(compute, reads="reward advantage length mask", stage="metric", outputs=outputs))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """A KL that is divided by the tokens twice fits nothing."""
+    found = judged(LAW, specimen(_divided_twice, reads=READS, stage="metric", outputs=KL)).found
+    assert found is not None
+    nearest = "mean of k1 of logprob against ref_logprob over trained tokens"
+    assert found.relation.story == f"kl fits none of 40 definitions; the nearest is {nearest}"
+    assert bool(torch.isfinite(found.relation.expected))
+
+
+def test_not_applicable() -> None:
+    """A quantity without known definitions is not judged."""
+    outputs = {"speed": Output("", "tokens per second", "speed")}
+    judgement = judged(LAW, specimen(_token_mean, reads=READS, stage="metric", outputs=outputs))
+    assert (judgement.tried, judgement.reason) == (0, "no output is a quantity whose definitions are known")

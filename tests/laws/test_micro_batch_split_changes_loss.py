@@ -1,0 +1,52 @@
+"""SPL001: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW
+from specimens import judged, specimen
+
+LOSS = {"loss": Output("", "", "loss")}
+READS = "logprob advantage mask"
+GIVEN = {"denominator": "given"}
+
+
+def _total(batch: Batch) -> Tensor:
+    return -torch.where(batch.mask, batch.logprob * batch.advantage, 0.0).sum()
+
+
+def _parts(batch: Batch, count: int) -> list[Batch]:
+    return [take_rows(batch, index) for index in torch.arange(batch.rows).chunk(count)]
+
+
+def _by_all_tokens(batch: Batch, micro_batches: int = 1) -> Tensor:
+    tokens = batch.mask.sum().clamp(min=1)
+    return torch.stack([_total(part) / tokens for part in _parts(batch, micro_batches)]).sum()
+
+
+def _by_own_tokens(batch: Batch, micro_batches: int = 1) -> Tensor:
+    parts = _parts(batch, micro_batches)
+    return torch.stack([_total(p) / p.mask.sum().clamp(min=1) / len(parts) for p in parts]).sum()
+
+
+def test_sound() -> None:
+    """Divided by all tokens, the cut does not matter."""
+    judgement = judged(LAW, specimen(_by_all_tokens, reads=READS, stage="policy-loss", outputs=LOSS, claims=GIVEN))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """Divided by the tokens of each part, it does: two rows of unequal length show it."""
+    found = judged(LAW, specimen(_by_own_tokens, reads=READS, stage="policy-loss", outputs=LOSS, claims=GIVEN)).found
+    assert found is not None
+    assert found.case.batch.rows == 2
+    assert found.relation.story == "2 rows cut into 2 micro-batches"
+
+
+def test_not_applicable() -> None:
+    """Without the claim the denominators are the part's own."""
+    judgement = judged(LAW, specimen(_by_own_tokens, reads=READS, stage="policy-loss", outputs=LOSS))
+    assert (judgement.tried, judgement.reason) == (0, "it does not claim denominators that are given from outside")

@@ -1,0 +1,50 @@
+"""CFG003: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.nonsense_accepted import LAW
+from specimens import judged, specimen
+
+ACCEPTED = {"accepted": Output("", "", "accepted")}
+SETTINGS = {"default": {"size": 4}, "no group": {"size": 0}, "lone": {"size": 1}}
+NONSENSE = {"nonsense:no group": "a group has a response", "nonsense:lone": "nothing is left out"}
+
+
+def _strict(_batch: Batch, size: int) -> Tensor:
+    if size < 2:
+        message = f"size is {size}, expected at least 2"
+        raise ValueError(message)
+    return torch.tensor(1.0)
+
+
+def _lax(_batch: Batch, size: int) -> Tensor:
+    if size < 1:
+        message = f"size is {size}, expected at least 1"
+        raise ValueError(message)
+    return torch.tensor(1.0)
+
+
+def test_sound() -> None:
+    """What is refused in words is held."""
+    boundary = specimen(_strict, reads="", stage="config", outputs=ACCEPTED, claims=NONSENSE, settings=SETTINGS)
+    judgement = judged(LAW, boundary)
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """What is accepted is listed in one finding, with the reason that the claim gives."""
+    boundary = specimen(_lax, reads="", stage="config", outputs=ACCEPTED, claims=NONSENSE, settings=SETTINGS)
+    found = judged(LAW, boundary).found
+    assert found is not None
+    assert found.relation.story == "accepted, and expected to be refused: lone (nothing is left out)"
+    assert LAW.level(found.case) == "hazard"
+
+
+def test_not_applicable() -> None:
+    """Without a claim nothing is nonsense."""
+    judgement = judged(LAW, specimen(_lax, reads="", stage="config", outputs=ACCEPTED, settings=SETTINGS))
+    assert (judgement.tried, judgement.reason) == (0, "it claims no setting to be nonsense")

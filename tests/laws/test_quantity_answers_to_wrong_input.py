@@ -1,0 +1,58 @@
+"""MET004: a sound, two broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.quantity_answers_to_wrong_input import LAW
+from specimens import judged, specimen
+
+KL = {"kl": Output("B T", "nats", "kl.k1")}
+READS = "reward logprob ref_logprob mask"
+
+
+def _kl(batch: Batch, kl_coef: float = 0.1) -> Tensor:
+    kl = batch.logprob - batch.ref_logprob
+    return kl if kl_coef else torch.zeros_like(kl)
+
+
+def _shaped(batch: Batch, kl_coef: float = 0.1) -> Tensor:
+    return batch.reward.unsqueeze(1) - kl_coef * _kl(batch)
+
+
+def _weighed(batch: Batch, kl_coef: float = 0.1) -> Tensor:
+    return kl_coef * _kl(batch)
+
+
+def test_sound() -> None:
+    """A log-ratio answers to log-probs only, and need not be computed at coefficient 0."""
+    boundary = specimen(_kl, reads=READS, stage="kl", outputs=KL, settings={"default": {"kl_coef": 0.1}})
+    judgement = judged(LAW, boundary)
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken_by_reward() -> None:
+    """A shaped reward that is exposed as a KL is found on one token."""
+    found = judged(LAW, specimen(_shaped, reads=READS, stage="kl", outputs=KL)).found
+    assert found is not None
+    assert found.case.batch.mask.shape == (1, 1)
+    assert found.relation.story == "kl may not answer to reward, which was moved by +1 in row 0"
+    assert found.distance == 1.0
+
+
+def test_broken_by_coefficient() -> None:
+    """A KL that is weighed before it is exposed is found, though it reads nothing else."""
+    settings = {"default": {"kl_coef": 0.1}}
+    boundary = specimen(_weighed, reads="logprob ref_logprob mask", stage="kl", outputs=KL, settings=settings)
+    found = judged(LAW, boundary).found
+    assert found is not None
+    assert found.relation.story == "kl may not answer to kl_coef, which was set to 0.1 instead of 1"
+
+
+def test_not_applicable() -> None:
+    """A KL that reads nothing but log-probs has no wrong input."""
+    judgement = judged(LAW, specimen(_kl, reads="logprob ref_logprob mask", stage="kl", outputs=KL))
+    reason = "it exposes no quantity that reads more than its own inputs"
+    assert (judgement.tried, judgement.reason) == (0, reason)
