@@ -35,7 +35,7 @@ def test_one_cause_is_one_line() -> None:
     """The other setting, the law that shows with it, and the dispatch are all listed under it."""
     [finding] = findings(_audit(), [], "1.0")
     assert finding.signature == "f:MSK001:m.estimator:default"
-    assert finding.also == ("MSK006 at m.estimator [default]", "m.dispatch [first]", "m.estimator [no-std]")
+    assert finding.also == ("m.dispatch [first]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
 
 
 def test_known_entry_counts_within_its_releases() -> None:

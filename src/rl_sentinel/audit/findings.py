@@ -118,7 +118,11 @@ def _folded(made: Iterable[Finding]) -> list[Finding]:
         law = "" if top.law == finding.law else f"{finding.law} at "
         also.setdefault(top.signature, []).append(f"{law}{finding.boundary} [{finding.setting}]")
     causes = [f for f in ordered if parent[f.signature] is None]
-    return [replace(c, also=tuple(sorted(also.get(c.signature, [])))) for c in causes]
+
+    def in_order(signature: str) -> tuple[str, ...]:
+        return tuple(sorted(also.get(signature, []), key=lambda place: (" at " in place, place)))
+
+    return [replace(c, also=in_order(c.signature)) for c in causes]
 
 
 def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:

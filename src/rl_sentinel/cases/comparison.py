@@ -34,6 +34,12 @@ def magnitude(batch: Batch, reads: Iterable[str]) -> float:
     return max(finite, default=0.0)
 
 
+def finite_only(relation: Relation) -> Relation:
+    """The relation without the places where the observation overflowed, which is another law's business."""
+    finite = relation.observed.isfinite()
+    return replace(relation, where=finite if relation.where is None else relation.where & finite)
+
+
 def spread(rows: Tensor, like: Tensor) -> Tensor:
     """``[B]`` bool over the axes of ``like``; a number for the whole batch is one cell."""
     if like.dim() == 0:

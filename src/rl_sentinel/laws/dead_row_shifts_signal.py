@@ -17,7 +17,8 @@ A boundary that breaks it:
     [0.5, -0.5, 0.0]
 
 Where it does not apply:
-    Boundaries that read no mask. Rows that train are MSK002's and GRP001's subject.
+    Boundaries that read no mask; results that overflow, which are MSK004's subject. Rows that train
+    are MSK002's and GRP001's.
 
 Seen in:
     verl 0.2 to 0.9.1, the group estimators (upstream pull request 6452).
@@ -28,7 +29,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import magnitude, same_rows
+from rl_sentinel.cases.comparison import finite_only, magnitude, same_rows
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS, EXCLUDED, Batch
 from rl_sentinel.core.boundary import Boundary
@@ -71,7 +72,8 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
             after = ask(with_batch(case, other))
             story = f"row {row} has no trained token; its {column} moved by {amount:+g}"
             scale = magnitude(other, ask.boundary.reads)
-            yield from same_rows(ask.boundary, batch, before, after, rows=live, story=story, scale=scale)
+            for relation in same_rows(ask.boundary, batch, before, after, rows=live, story=story, scale=scale):
+                yield finite_only(relation)
 
 
 def _level(case: Case) -> Level:

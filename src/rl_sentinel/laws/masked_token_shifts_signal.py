@@ -25,9 +25,8 @@ Seen in:
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from rl_sentinel.cases.comparison import magnitude, over_all, same_tokens, slopes
+from rl_sentinel.cases.comparison import finite_only, magnitude, over_all, same_tokens, slopes
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -70,9 +69,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
             for relation in same_tokens(
                 boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary)
             ):
-                finite = relation.observed.isfinite()
-                where = finite if relation.where is None else relation.where & finite
-                yield replace(relation, where=where)
+                yield finite_only(relation)
 
 
 LAW = Law(

@@ -78,9 +78,9 @@ def aggregate(
     Example:
         >>> values = torch.tensor([[1.0, 3.0], [8.0, 0.0]])
         >>> mask = torch.tensor([[True, True], [True, False]])
-        >>> aggregate(values, mask=mask, aggregation=Aggregation("token-mean", 3))
+        >>> aggregate(values, mask=mask, aggregation=Aggregation("token-mean", 3.0))
         tensor(4.)
-        >>> aggregate(values, mask=mask, aggregation=Aggregation("sequence-mean-token-mean", 2))
+        >>> aggregate(values, mask=mask, aggregation=Aggregation("sequence-mean-token-mean", 2.0))
         tensor(5.)
     """
     by_row = row_means if aggregation.mode == "sequence-mean-token-mean" else row_sums

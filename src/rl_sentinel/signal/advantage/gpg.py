@@ -6,7 +6,7 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centred, group_sums
 
 #: What the estimator says of itself; the scale is counted over the batch.
-CLAIMS = {"algorithm": "gpg", "scope": "batch", "grouping": "id", "credit": "outcome"}
+CLAIMS = {"algorithm": "gpg", "scope": "batch", "grouping": "id", "credit": "outcome", "standardised": "no"}
 
 
 def advantages(

@@ -6,7 +6,14 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centred, deviations
 
 #: What the estimator says of itself.
-CLAIMS = {"algorithm": "grpo", "scope": "group", "grouping": "id", "credit": "outcome", "baseline": "relative"}
+CLAIMS = {
+    "algorithm": "grpo",
+    "scope": "group",
+    "grouping": "id",
+    "credit": "outcome",
+    "baseline": "relative",
+    "knob:standardise": "true|false",
+}
 
 
 def advantages(

@@ -6,7 +6,14 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centred
 
 #: What the estimator says of itself.
-CLAIMS = {"algorithm": "opo", "scope": "group", "grouping": "id", "credit": "outcome", "baseline": "relative"}
+CLAIMS = {
+    "algorithm": "opo",
+    "scope": "group",
+    "grouping": "id",
+    "credit": "outcome",
+    "baseline": "relative",
+    "standardised": "no",
+}
 
 
 def advantages(

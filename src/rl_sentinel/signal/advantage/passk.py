@@ -7,7 +7,14 @@ from torch import Tensor
 from rl_sentinel.signal.groups import group_counts, group_maxima, require_finite
 
 #: What the estimator says of itself.
-CLAIMS = {"algorithm": "pass@k", "scope": "group", "grouping": "id", "credit": "outcome", "order-statistic": "yes"}
+CLAIMS = {
+    "algorithm": "pass@k",
+    "scope": "group",
+    "grouping": "id",
+    "credit": "outcome",
+    "order-statistic": "yes",
+    "standardised": "no",
+}
 
 
 def advantages(

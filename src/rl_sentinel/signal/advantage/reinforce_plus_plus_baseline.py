@@ -7,7 +7,13 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centred, deviations
 
 #: What the estimator says of itself; the deviation is that of the batch.
-CLAIMS = {"algorithm": "reinforce++ baseline", "scope": "batch", "grouping": "id", "credit": "outcome"}
+CLAIMS = {
+    "algorithm": "reinforce++ baseline",
+    "scope": "batch",
+    "grouping": "id",
+    "credit": "outcome",
+    "standardised": "yes",
+}
 
 
 def advantages(

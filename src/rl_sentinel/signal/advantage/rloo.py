@@ -6,7 +6,14 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centred, group_counts
 
 #: What the estimator says of itself.
-CLAIMS = {"algorithm": "rloo", "scope": "group", "grouping": "id", "credit": "outcome", "baseline": "relative"}
+CLAIMS = {
+    "algorithm": "rloo",
+    "scope": "group",
+    "grouping": "id",
+    "credit": "outcome",
+    "baseline": "relative",
+    "standardised": "no",
+}
 
 
 def advantages(

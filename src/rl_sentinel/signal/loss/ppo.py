@@ -7,7 +7,14 @@ from torch import Tensor
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 
 #: What the loss says of itself.
-CLAIMS = {"algorithm": "ppo", "ratio": "yes", "denominator": "given", "mean": "yes"}
+CLAIMS = {
+    "algorithm": "ppo",
+    "ratio": "yes",
+    "denominator": "given",
+    "mean": "yes",
+    "knob:clip_low": "0.1|0.4",
+    "knob:clip_high": "0.1|0.4",
+}
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
@@ -43,7 +50,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     Example:
         >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old = torch.tensor([[0.0, -9.0]]), torch.tensor([[-1.0, 0.0]])
-        >>> mask, one = torch.tensor([[True, False]]), Aggregation("token-mean", 1)
+        >>> mask, one = torch.tensor([[True, False]]), Aggregation("token-mean", 1.0)
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.2, clip_high=0.2, aggregation=one)
         tensor(-1.2000)
     """

@@ -1,0 +1,71 @@
+"""Group statistics, by hand: live rows only, any labels, constant groups exactly 0."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_sentinel.signal.groups import centred, deviations, group_counts, group_maxima, group_sums
+
+REWARD = torch.tensor([1.0, 10.0, 3.0, torch.nan, 20.0])
+GROUP = torch.tensor([9, -4, 9, 9, -4])
+LIVE = torch.tensor([True, True, True, False, True])
+
+
+def test_sums_counts_and_maxima() -> None:
+    """Interleaved groups under odd labels; the dead row sees its group and adds nothing."""
+    assert group_sums(REWARD, group=GROUP, live=LIVE).tolist() == [4.0, 30.0, 4.0, 4.0, 30.0]
+    assert group_counts(group=GROUP, live=LIVE).tolist() == [2, 2, 2, 2, 2]
+    assert group_maxima(REWARD, group=GROUP, live=LIVE).tolist() == [3.0, 20.0, 3.0, 3.0, 20.0]
+
+
+def test_centred() -> None:
+    """Means are 2 and 15; a dead row is exactly 0."""
+    assert centred(REWARD, group=GROUP, live=LIVE).tolist() == [-1.0, -5.0, 1.0, 0.0, 5.0]
+
+
+def test_weighted() -> None:
+    """Weights 3 and 1 put the mean at 1.5."""
+    weight = torch.tensor([3.0, 1.0, 1.0, 7.0, 1.0])
+    assert centred(REWARD, group=GROUP, live=LIVE, weight=weight).tolist() == [-0.5, -5.0, 1.5, 0.0, 5.0]
+
+
+def test_deviations() -> None:
+    """Of 1 and 3, and of 10 and 20, with n - 1."""
+    expected = torch.tensor([2.0, 50.0, 2.0, 2.0, 50.0]).sqrt()
+    assert torch.equal(deviations(REWARD, group=GROUP, live=LIVE), expected)
+
+
+def test_no_rows() -> None:
+    """An empty batch has empty statistics; one without live rows has zeros."""
+    nothing = torch.zeros(0)
+    assert centred(nothing, group=nothing.long(), live=nothing.bool()).tolist() == []
+    assert centred(REWARD, group=GROUP, live=torch.zeros(5, dtype=torch.bool)).tolist() == [0.0] * 5
+
+
+@given(st.floats(-(2.0**99), 2.0**99, width=32), st.integers(1, 40))
+def test_constant_group_is_exactly_zero(reward: float, count: int) -> None:
+    """At any magnitude and count."""
+    same = torch.full((count,), reward)
+    group, live = torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.bool)
+    assert not centred(same, group=group, live=live).any()
+    assert not deviations(same, group=group, live=live).any()
+
+
+def test_low_precision_is_widened() -> None:
+    """Statistics of bfloat16 rewards are taken in float32."""
+    reward = torch.tensor([1.0] * 300 + [0.0] * 300).bfloat16()
+    group, live = torch.zeros(600, dtype=torch.int64), torch.ones(600, dtype=torch.bool)
+    relative = centred(reward, group=group, live=live)
+    assert relative.dtype == torch.float32
+    assert relative[0].item() == 0.5
+
+
+def test_missing_reward_is_refused() -> None:
+    """A live row needs a reward; the message says which, and the way out."""
+    message = (
+        r"^reward\[3\] is nan, expected a finite number: "
+        r"a row with a trained token needs a reward \(mask the row to leave it out\)$"
+    )
+    with pytest.raises(ValueError, match=message):
+        centred(REWARD, group=GROUP, live=torch.ones(5, dtype=torch.bool))
