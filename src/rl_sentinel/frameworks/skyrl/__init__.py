@@ -61,4 +61,5 @@ FRAMEWORK = Framework(
         "pydantic": lambda: ModuleType("pydantic"),
     },
     bare=("skyrl.backends",),
+    environment={"LOGURU_LEVEL": "ERROR"},
 )

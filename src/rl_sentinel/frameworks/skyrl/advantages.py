@@ -19,6 +19,9 @@ REGISTRY = f"{MODULE}.AdvantageEstimatorRegistry"
 #: The estimator that every release has, so that a failed import is told by name.
 EVERYWHERE = f"{MODULE}.compute_grpo_outcome_advantage"
 
+#: With rewards 0 and x, mean x/2, the advantage is 1 whatever x is.
+_BY_MEAN = "ppo_utils.py, compute_maxrl_advantage: divided by the group's mean, so that a size may cancel"
+
 _DOC = "ppo_utils.py, the estimator's docstring"
 _BY_UID = claims("ppo_utils.py: scores are gathered by index, the uids of the prompts", grouping="id")
 
@@ -26,7 +29,9 @@ _BY_UID = claims("ppo_utils.py: scores are gathered by index, the uids of the pr
 CLAIMS: Mapping[str, Mapping[str, Claim]] = {
     "grpo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
     "rloo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
-    "maxrl": _BY_UID | claims(_DOC, scope="group", credit="outcome", algorithm="maxrl"),
+    "maxrl": _BY_UID
+    | claims(_DOC, scope="group", credit="outcome", algorithm="maxrl")
+    | claims(_BY_MEAN, order_statistic="yes"),
     "gae": claims(_DOC, scope="batch", credit="temporal", algorithm="gae"),
     "reinforce++": claims(_DOC, scope="batch", credit="temporal", algorithm="reinforce++"),
 }

@@ -28,7 +28,9 @@ FAMILIES: Mapping[str, Settings] = {
 
 _WHY = "trainer.py: one advantage of the last step is broadcast to all steps, which a temporal estimator has not"
 
-CLAIMS = {f"nonsense:{name}": Claim("yes", _WHY) for name in FAMILIES if name.startswith("stepwise_")}
+_BROADCAST = "a temporal estimator's advantages, one per token, cannot be taken from the last step alone"
+
+CLAIMS = {f"nonsense:{name}": Claim(_BROADCAST, _WHY) for name in FAMILIES if name.startswith("stepwise_")}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

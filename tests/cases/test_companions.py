@@ -1,0 +1,33 @@
+"""Companions of a case."""
+
+import torch
+
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.cases.companions import answered, companions
+from rl_sentinel.core.batch import Batch, batch_of
+from rl_sentinel.core.case import Case
+from specimens import specimen
+
+
+def test_companions_keep_the_setting() -> None:
+    """The case comes first; the others are other batches under its setting, override and draw."""
+    case = Case(batch_of(torch.ones(1, 1)), "seq", {"clip": 0.1}, {"variant": 3}, 5)
+    found = list(companions(case))
+    assert found[0] is case
+    assert len(found) > 40
+    assert {(c.setting, c.override["clip"], c.draw["variant"]) for c in found} == {("seq", 0.1, 3)}
+    assert any(not bool(c.batch.live.all()) for c in found)
+
+
+def test_refusal_is_no_answer() -> None:
+    """A companion that is refused is passed over."""
+
+    def refuse(batch: Batch) -> torch.Tensor:
+        if batch.rows == 1:
+            message = "one row is too few"
+            raise ValueError(message)
+        return batch.advantage
+
+    ask = Asker(specimen(refuse, reads="advantage"), {})
+    assert answered(ask, Case(batch_of(torch.ones(1, 1)))) is None
+    assert answered(ask, Case(batch_of(torch.ones(2, 1)))) is not None

@@ -1,0 +1,53 @@
+"""Definitions of logged quantities, by hand."""
+
+import math
+
+import pytest
+import torch
+
+from rl_sentinel.cases.definitions import definitions, is_defined
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Output
+
+READS = frozenset({"reward", "logprob", "old_logprob", "advantage", "length", "mask"})
+RANGE = {"clip_low": 0.2, "clip_high": 0.2}
+BATCH = batch_of(
+    torch.tensor([[True, True], [True, False], [False, False]]),
+    reward=torch.tensor([1.0, 3.0, 8.0]),
+    advantage=torch.tensor([[1.0, -1.0], [1.0, 1.0], [1.0, 1.0]]),
+    logprob=torch.tensor([[-1.0, -1.0], [-2.0, -1.0], [-1.0, -1.0]]),
+    old_logprob=torch.tensor([[-2.0, -2.0], [-1.0, -1.0], [-1.0, -1.0]]),
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "name", "value"),
+    [
+        (Output("", "", "reward.mean"), "mean of outcome reward over live rows", 2.0),
+        (Output("", "", "reward.mean"), "mean of outcome reward over all rows", 4.0),
+        (Output("", "", "reward.std"), "deviation (n) of outcome reward over live rows", 1.0),
+        (Output("", "", "length.max"), "maximum of trained tokens over live rows", 2.0),
+        (Output("", "", "kl.k1"), "mean of k1 of logprob against old_logprob over trained tokens", 1 / 3),
+        (Output("", "", "kl.k1"), "mean of k1 of logprob against old_logprob, row mean over live rows", 0.0),
+        (Output("", "", "kl.k2"), "mean of k2 of logprob against old_logprob over trained tokens", 0.5),
+        (Output("", "", "ratio.max"), "maximum of ratio of logprob to old_logprob over trained tokens", math.e),
+        (Output("", "", "clip_fraction"), "mean of outside the range over trained tokens", 1.0),
+        (Output("", "", "clip_fraction"), "mean of where clipping binds over trained tokens", 1 / 3),
+    ],
+)
+def test_by_hand(output: Output, name: str, value: float) -> None:
+    """Rows and tokens of three rows, of which one is dead."""
+    assert is_defined(output, READS, RANGE)
+    assert definitions(output, BATCH, READS, RANGE)[name].item() == pytest.approx(value)
+
+
+def test_declared_population() -> None:
+    """What is declared over live rows is not accepted over all of them."""
+    live = definitions(Output("", "", "reward.mean", over="live"), BATCH, READS, {})
+    assert not [name for name in live if "all rows" in name]
+
+
+@pytest.mark.parametrize("quantity", ["speed", "kl.other", "entropy.mean", "reward.median", "clip_fraction"])
+def test_unknown(quantity: str) -> None:
+    """Quantities that the table does not know, or whose inputs are not read, are not judged."""
+    assert not is_defined(Output("", "", quantity), READS, {})
