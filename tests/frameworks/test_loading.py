@@ -1,13 +1,10 @@
 """Loading: what is stood in for, what is not, and that nothing absent computes."""
 
-import builtins
 import importlib
 import importlib.util
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
@@ -16,35 +13,21 @@ import pytest
 from rl_sentinel.core.errors import StandInTouched, Unbindable
 from rl_sentinel.frameworks import loading
 from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.loading import load, used, while_running
+from rl_sentinel.frameworks.loading import used, while_running
 from rl_sentinel.frameworks.target import Target
 
 Loaded = Callable[..., Target]
 
 
 @pytest.fixture
-def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loaded]:
-    """Write a package ``toy`` and load it; the import machinery is put back afterwards."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(builtins, "__import__", builtins.__import__)
-    before, environment = set(sys.modules), dict(os.environ)
-    used.clear()
+def loaded(loads: Callable[..., Target]) -> Loaded:
+    """Write a package ``toy`` and load it."""
 
     def write(files: dict[str, str], *, overlay: dict[str, str] | None = None, **about: Any) -> Target:
-        for folder, sources in (("tree", {"toy/__init__.py": ""} | files), ("light", overlay or {})):
-            for name, source in sources.items():
-                place = tmp_path / folder / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(dedent(source))
         toy = Framework(name="toy", package="toy", boundaries=lambda _t: iter(()), **about)
-        return load(toy, tmp_path / "tree", "1.0", [tmp_path / "light"])
+        return loads(toy, {"toy/__init__.py": ""} | files, overlay)
 
-    yield write
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
-    for name in set(os.environ) - set(environment):
-        del os.environ[name]
+    return write
 
 
 MODULE = """

@@ -20,6 +20,9 @@ SAPO = "areal.utils.functional.sapo_loss_fn"
 CRITIC = "areal.utils.functional.ppo_critic_loss_fn"
 
 _RATIO = claims("functional.py, ppo_actor_loss_fn: ratio of the current to the proximal policy", ratio="yes")
+_SEQUENCE = _RATIO | claims(
+    "functional.py, ppo_actor_loss_fn: advantages averaged over the row", on_policy_gradient="other"
+)
 _GATE = claims("functional.py, sapo_loss_fn: soft sigmoid gates instead of clipping", on_policy_gradient="other")
 
 PLAIN: Mapping[str, Settings] = {
@@ -66,7 +69,7 @@ def _ppo(target: Target) -> Iterator[Boundary]:
         return {"loss": target.call(PPO, **given, eps_clip=0.2, rejection_sampling=config)[0]}
 
     for name, settings in PLAIN.items():
-        yield _policy(PPO, plain, name, settings, _RATIO)
+        yield _policy(PPO, plain, name, settings, _SEQUENCE if name == "sequence" else _RATIO)
     if target.has(REJECTION):
         for name, settings in REJECTING.items():
             yield _policy(PPO, decoupled, name, settings, _RATIO, frozenset({"rollout_logprob"}))

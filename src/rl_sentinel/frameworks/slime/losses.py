@@ -28,6 +28,8 @@ _REDUCTIONS: Mapping[str, Settings] = {"default": {}, "per token": {"calculate_p
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """PPO with and without dual clip, GSPO, CISPO, then the reducer."""
     for path, make in ((CLIPPED, _ppo), (SEQUENCE, _gspo), (CISPO, _cispo), (REDUCER, _reducers)):
+        if path == CISPO and not target.has(path) and target.has(CLIPPED):
+            continue  # older than CISPO
         try:
             target.find(path)
             target.find(REDUCER)

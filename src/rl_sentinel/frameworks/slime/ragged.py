@@ -45,7 +45,7 @@ def rollout_data(batch: Batch, rewards: list[float]) -> dict[str, Any]:
 
 
 def arguments(settings: Settings, **fixed: object) -> Namespace:
-    """slime's arguments: only those that are set here; any other raises its name."""
+    """Arguments of slime: only those that are set here; any other raises its name."""
     return Namespace(**{**fixed, **settings})
 
 
@@ -56,7 +56,8 @@ def back(samples: list[Tensor], batch: Batch) -> Tensor:
 
 def split_back(column: Tensor, batch: Batch) -> Tensor:
     """``[B, T]`` from the tensors of all samples put end to end."""
-    return back(list(column.split(batch.length.tolist())), batch)
+    ends = batch.length.cumsum(0).tolist()
+    return back([column[end - n : end] for end, n in zip(ends, batch.length.tolist(), strict=True)], batch)
 
 
 def claims(where: str, **said: str) -> dict[str, Claim]:

@@ -22,5 +22,5 @@ def _group(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - a proce
     if not dist.is_initialized():
         from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - costs a second
 
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)  # type: ignore[no-untyped-call]
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
     return dist.group.WORLD
