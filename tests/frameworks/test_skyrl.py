@@ -151,7 +151,7 @@ TRAINER = """
                 return data
             last = torch.tensor(data.metadata["is_last_step"])
             shown = torch.ones_like(mask[last]) if FIXED else mask[last]
-            advantages, _ = estimate(rewards[last], response_mask=shown, index=np.array(index)[last], **given)
+            advantages, _ = estimate(rewards[last], response_mask=shown, index=np.array(index)[last.numpy()], **given)
             owner = torch.cat([torch.tensor([0]), last[:-1].long()]).cumsum(0)
             data["advantages"] = advantages[owner] * (mask if FIXED else 1)
             data["returns"] = data["advantages"]

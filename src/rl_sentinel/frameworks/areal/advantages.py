@@ -96,8 +96,15 @@ def _boundary(target: Target, name: str, settings: Settings, said: Mapping[str, 
         },
         settings={name: settings},
         claims=said,
-        reach=", ".join(f"actor.{k.replace(' ', '_norm.')}={v}" for k, v in settings.items() if k != "critic"),
+        reach=", ".join(knob(k, v) for k, v in settings.items() if k != "critic" and k not in UNCLIPPED),
     )
+
+
+def knob(name: str, value: object) -> str:
+    """A setting in the words of AReaL's configuration."""
+    which, _, what = name.partition(" ")
+    own = {"mean": "mean_level", "std": "std_level", "leave1out": "mean_leave1out"}
+    return f"actor.{which}_norm.{own[what]}={value}" if what else f"actor.{name}={value}"
 
 
 def _call(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:

@@ -9,7 +9,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.areal.advantages import norm
+from rl_sentinel.frameworks.areal.advantages import knob, norm
 from rl_sentinel.frameworks.areal.sequences import claims, sequences
 from rl_sentinel.frameworks.target import Target
 
@@ -75,7 +75,7 @@ def _normalisations(target: Target) -> Iterator[Boundary]:
             outputs={"advantage": Output("B T", "reward", "advantage")},
             settings={name: settings},
             claims=claims(cite, scope="group") if grouped else claims(cite, scope="batch"),
-            reach=", ".join(f"actor.adv_norm.{k.removeprefix('x ')}={v}" for k, v in settings.items()),
+            reach=", ".join(knob(k.replace("x ", "adv "), v) for k, v in settings.items()),
         )
 
 
