@@ -44,6 +44,9 @@ def test_finding_is_reported_replayed_and_seen_fixed(tmp_path: Path, cache: Path
     )
     fixed = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'mended', mended)}", cache=cache)
     assert (fixed.returncode, fixed.stdout.split(":")[0]) == (0, "fixed")
+    refusing = MODULE.replace("    score = token", '    raise ValueError("no")\n    score = token', 1)
+    refused = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'refusing', refusing)}", cache=cache)
+    assert (refused.returncode, refused.stdout.split(":")[0]) == (2, "not-reproducible")
 
 
 @pytest.mark.parametrize(

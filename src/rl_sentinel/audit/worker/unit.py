@@ -82,12 +82,19 @@ class Unit:
             return self._verdict(law, "errored", reason=f"{type(error).__name__}: {error}")
 
     def replayed(self, law: Law, found_case: Any) -> tuple[str, Break | None]:  # noqa: ANN401 - a Case
-        """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case."""
+        """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case.
+
+        Raises:
+            NotApplicable: where the boundary refuses the case or fails its canary, which mends nothing.
+        """
+        failed, reason = self._canary()
+        if failed:
+            raise NotApplicable(reason)
         with while_running():
             try:
                 outcome = recheck(law, Asker(self.boundary, self.others), found_case)
-            except (Refused, NotApplicable):
-                return "fixed", None
+            except Refused as words:
+                raise NotApplicable(str(words)) from words
         if isinstance(outcome, Break):
             return "reproduced", outcome
         return ("fixed", None) if outcome else ("not-reproducible", None)
