@@ -64,6 +64,7 @@ def bound(
     return given
 
 
+@cache
 def takes(function: Callable[..., Any], role: str) -> bool:
     """Whether a parameter of ``function`` has this role."""
     return any(_ROLE.get(n) == role for n in _parameters(function))

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl import advantages, correction, dispatch, kl, losses, metrics, packages
+from rl_sentinel.frameworks.verl import advantages, correction, dispatch, kl, losses, metrics, packages, trajectories
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (advantages, dispatch, kl, correction, losses, metrics):
+    for module in (advantages, dispatch, trajectories, kl, correction, losses, metrics):
         yield from module.boundaries(target)
 
 

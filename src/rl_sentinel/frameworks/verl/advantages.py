@@ -13,9 +13,8 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound, takes
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import ROLES, algorithm, claims
-
-MODULE = "verl.trainer.ppo.core_algos"
+from rl_sentinel.frameworks.verl.columns import ROLES, algorithm, claims, uids
+from rl_sentinel.frameworks.verl.registries import ESTIMATORS, MODULE, missing, registered
 
 #: Estimators that every release has under these names, so that a failed import is told by name.
 EVERYWHERE = ("compute_gae_advantage_return", "compute_grpo_outcome_advantage")
@@ -30,22 +29,26 @@ _COLUMNS = {
 
 _DOC = "core_algos.py, the estimator's docstring"
 
+#: Estimators that take the prompt of a row from its uid.
+_GROUPED = claims("core_algos.py, docstrings: index is the uid of each row's prompt", grouping="id")
+
 #: What the estimators say of themselves, by the name that they are registered under.
 CLAIMS: Mapping[str, Mapping[str, Claim]] = {
     "gae": claims(_DOC, scope="batch", credit="temporal", algorithm="gae"),
-    "grpo": claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
-    "grpo_vectorized": claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
-    "grpo_passk": claims(_DOC, scope="group", credit="outcome", order_statistic="yes", algorithm="pass@k"),
-    "reinforce_plus_plus_baseline": claims(_DOC, scope="batch", credit="outcome", algorithm="reinforce++ baseline"),
-    "rloo": claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
-    "rloo_vectorized": claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
-    "opo": claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="opo"),
-    "gpg": claims(_DOC, scope="batch", credit="outcome", algorithm="gpg"),
-    "gdpo": claims(_DOC, scope="batch", credit="outcome", algorithm="gdpo"),
+    "grpo": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
+    "grpo_vectorized": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
+    "grpo_passk": _GROUPED | claims(_DOC, scope="group", credit="outcome", order_statistic="yes", algorithm="pass@k"),
+    "reinforce_plus_plus_baseline": _GROUPED
+    | claims(_DOC, scope="batch", credit="outcome", algorithm="reinforce++ baseline"),
+    "rloo": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
+    "rloo_vectorized": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
+    "opo": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="opo"),
+    "gpg": _GROUPED | claims(_DOC, scope="batch", credit="outcome", algorithm="gpg"),
+    "gdpo": _GROUPED | claims(_DOC, scope="batch", credit="outcome", algorithm="gdpo"),
     "remax": claims(_DOC, scope="sequence", credit="temporal", algorithm="remax"),
     "reinforce_plus_plus": claims(_DOC, scope="batch", credit="temporal", algorithm="reinforce++"),
-    "optimal_token_baseline": claims(_DOC, scope="group", algorithm="optimal token baseline"),
-    "tir_optimal_token_baseline": claims(_DOC, scope="group", algorithm="optimal token baseline"),
+    "optimal_token_baseline": _GROUPED | claims(_DOC, scope="group", algorithm="optimal token baseline"),
+    "tir_optimal_token_baseline": _GROUPED | claims(_DOC, scope="group", algorithm="optimal token baseline"),
 }
 
 #: Estimators that compute one algorithm.
@@ -62,6 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         for name in EVERYWHERE:
             yield Unbound(f"{MODULE}.{name}", "advantage", str(why))
         return
+    yield from missing(target, ESTIMATORS)
     by_name = {name: path_of(function) for name, function in found.items()}
     for name, function in found.items():
         try:
@@ -73,11 +77,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def estimators(target: Target) -> dict[str, Callable[..., Any]]:
     """Registered name to function; before there was a registry, the module's functions by name."""
-    module = target.module(MODULE)
-    registry = getattr(module, "ADV_ESTIMATOR_REGISTRY", None)
-    if registry is not None:
-        return {str(getattr(n, "value", n)): f for n, f in registry.items()}
-    named = inspect.getmembers(module, inspect.isfunction)
+    known = registered(target, ESTIMATORS)
+    if known is not None:
+        return known
+    named = inspect.getmembers(target.module(MODULE), inspect.isfunction)
     return {
         n.removeprefix("compute_").removesuffix("_outcome_advantage").removesuffix("_advantage_return"): f
         for n, f in named
@@ -92,7 +95,8 @@ def path_of(function: Callable[..., Any]) -> str:
 
 def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: Mapping[str, str]) -> Boundary:
     path = path_of(function)
-    roles = {r for r in _COLUMNS if takes(function, r)}
+    more = _open(function)
+    roles = {r for r in _COLUMNS if takes(function, r) or (more and r == "group")}
     said = CLAIMS.get(name, {})
     temporal = "credit" not in said or said["credit"].value == "temporal"
     reads = {"reward", "mask", "length"} | ({"token_reward"} if temporal else set())
@@ -106,8 +110,8 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
         given |= {"gamma": knobs.get("gamma", 1.0), "lambda": knobs.get("lam", 1.0)}
         if "norm_adv_by_std_in_grpo" in knobs:
             given["standardise"] = knobs["norm_adv_by_std_in_grpo"]
-        result = target.call(path, **bound(function, given))
-        return outputs_of(result)
+        rest = {"index": uids(batch), "config": algorithm(target, {"gamma": 1.0, "lam": 1.0} | knobs)} if more else {}
+        return outputs_of(target.call(path, **rest | bound(function, given)))
 
     bound(function, dict.fromkeys((*ROLES, "config", "gamma", "lambda")))
     return Boundary(
@@ -124,6 +128,11 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
         twins=tuple(by_name[t] for t in (_TWINS.get(name, ""),) if t in by_name),
         reach=f"algorithm.adv_estimator={name}",
     )
+
+
+def _open(function: Callable[..., Any]) -> bool:
+    """Whether a function takes, unnamed, what the dispatch passes to every estimator: prompts and configuration."""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(inspect.unwrap(function)).parameters.values())
 
 
 def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]:

@@ -29,6 +29,18 @@ ROLES: Mapping[str, Callable[[Batch], Any]] = {
 }
 
 
+#: Settings of the algorithm section that boundaries name.
+ALGORITHM = (
+    "gamma",
+    "lam",
+    "norm_adv_by_std_in_grpo",
+    "gdpo_reward_keys",
+    "gdpo_reward_weights",
+    "use_pf_ppo",
+    "pf_ppo",
+)
+
+
 def uids(batch: Batch) -> np.ndarray[Any, np.dtype[np.object_]]:
     """One uid string per row, equal for the responses of one prompt."""
     return np.array([f"prompt-{g}" for g in batch.group.tolist()], dtype=object)
@@ -36,7 +48,7 @@ def uids(batch: Batch) -> np.ndarray[Any, np.dtype[np.object_]]:
 
 def algorithm(target: Target, knobs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the target's class
     """The algorithm section of the configuration: verl's own class, or OmegaConf before it had one."""
-    given = {k: v for k, v in knobs.items() if k in ("gamma", "lam", "norm_adv_by_std_in_grpo")}
+    given = {k: v for k, v in knobs.items() if k in ALGORITHM}
     try:
         return target.call("verl.trainer.config.AlgoConfig", **given)
     except Unbindable:

@@ -1,7 +1,8 @@
 """verl's dispatch to its estimators, and the route from rejection to advantage, in its trainer's order."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,8 +20,8 @@ from rl_sentinel.frameworks.verl.columns import algorithm, claims, proto, uids
 DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
 REJECT = "verl.trainer.ppo.rollout_corr_helper.compute_rollout_correction_and_add_to_batch"
 
-#: Estimators whose row of the dispatch wants a configuration section of its own.
-_APART = ("gdpo",)
+#: Names that the parts of a reward are given, as a scoring function would answer them.
+PARTS = ("first_part", "second_part")
 
 _READS = {
     "gae": {"value", "token_reward"},
@@ -40,8 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(DISPATCH, "advantage", str(why))
         return
     for name in names:
-        if name not in _APART:
-            yield _dispatch(target, name)
+        yield _dispatch(target, name)
     if target.has(REJECT):
         for name in ("grpo", "rloo"):
             yield _route(target, name)
@@ -76,18 +76,33 @@ def data_of(target: Target, batch: Batch, entered: str) -> Any:  # noqa: ANN401 
 
 def knows_response_mask(target: Target, path: str) -> bool:
     """Whether a function takes the trained tokens from ``response_mask`` or ``loss_mask``."""
-    source = inspect.getsource(inspect.unwrap(target.find(path)))
+    return _names_a_mask(inspect.unwrap(target.find(path)))
+
+
+@cache
+def _names_a_mask(function: Callable[..., Any]) -> bool:
+    """Kept, since a source is read and cut into tokens each time that it is asked for."""
+    source = inspect.getsource(function)
     return any(word in source for word in ('["response_mask"]', "['response_mask']", '["loss_mask"]'))
 
 
 def given_to(target: Target, path: str, **offered: Any) -> dict[str, Any]:  # noqa: ANN401 - settings
     """Those of the offered keyword arguments that a function of this release takes."""
-    takes = inspect.signature(inspect.unwrap(target.find(path))).parameters
+    takes = _parameters(inspect.unwrap(target.find(path)))
     return {k: v for k, v in offered.items() if k in takes}
 
 
-def _advantages(target: Target, data: Any, name: str, settings: Settings) -> Any:  # noqa: ANN401
-    config = algorithm(target, {"gamma": 1.0, "lam": 1.0, **settings})
+@cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
+
+
+def advantages(target: Target, data: Any, name: str, settings: Settings, path: str = DISPATCH, **more: Any) -> Any:  # noqa: ANN401
+    """The data with its advantages, from the dispatch or from what stands before it."""
+    knobs: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, **settings}
+    if name == "gdpo":
+        knobs["gdpo_reward_keys"] = list(PARTS)
+    config = algorithm(target, knobs)
     standardise = settings.get("norm_adv_by_std_in_grpo", True)
     given = {
         "adv_estimator": name,
@@ -96,7 +111,13 @@ def _advantages(target: Target, data: Any, name: str, settings: Settings) -> Any
         "norm_adv_by_std_in_grpo": standardise,
         "config": config,
     }
-    return target.call(DISPATCH, data, **given_to(target, DISPATCH, multi_turn=True, **given))
+    return target.call(path, data, **more, **given_to(target, path, multi_turn=True, **given))
+
+
+def reads_of(name: str) -> frozenset[str]:
+    """The columns that an estimator reads through the dispatch."""
+    rewards = {"reward_parts"} if name == "gdpo" else {"reward"}
+    return frozenset({"mask", "length", "group"} | rewards | _READS.get(name, set()))
 
 
 def _dispatch(target: Target, name: str) -> Boundary:
@@ -104,14 +125,17 @@ def _dispatch(target: Target, name: str) -> Boundary:
         data = data_of(target, batch, DISPATCH)
         if name == "remax":
             data.batch["reward_baselines"] = batch.reward_baseline
-        data = _advantages(target, data, name, settings)
+        if name == "gdpo":
+            parts = batch.reward_parts.float().unbind(1)
+            data.non_tensor_batch |= {key: part.numpy() for key, part in zip(PARTS, parts, strict=True)}
+        data = advantages(target, data, name, settings)
         return {"advantage": data.batch["advantages"].float(), "returns": data.batch["returns"].float()}
 
     return Boundary(
         path=DISPATCH,
         stage="advantage",
         call=call,
-        reads=frozenset({"reward", "mask", "length", "group"} | _READS.get(name, set())),
+        reads=reads_of(name),
         outputs={
             "advantage": Output("B T", "reward", "advantage"),
             "returns": Output("B T", "reward", "returns"),
@@ -134,7 +158,7 @@ def _route(target: Target, name: str) -> Boundary:
         before = data.batch["response_mask"].clone()
         data, _ = target.call(REJECT, data, config)
         kept = data.batch["response_mask"]
-        data = _advantages(target, data, name, settings)
+        data = advantages(target, data, name, settings)
         keep = (kept > 0) | (before == 0)
         return {"advantage": data.batch["advantages"].float(), "keep": keep.float()}
 

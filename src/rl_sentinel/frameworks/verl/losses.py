@@ -15,8 +15,9 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.advantages import MODULE, path_of
+from rl_sentinel.frameworks.verl.advantages import path_of
 from rl_sentinel.frameworks.verl.columns import ROLES, claims
+from rl_sentinel.frameworks.verl.registries import LOSSES, MODULE, missing, registered
 
 VALUE = f"{MODULE}.compute_value_loss"
 AGGREGATE = f"{MODULE}.agg_loss"
@@ -51,7 +52,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     except Unbindable as why:
         yield Unbound(PLAIN, "policy-loss", str(why))
         return
-    registry = getattr(module, "POLICY_LOSS_REGISTRY", None) or {}
+    registry = registered(target, LOSSES) or {}
+    if registry:
+        yield from missing(target, LOSSES)
     for name, function in registry.items():
         if name not in _APART:
             yield _guarded(path_of(function), partial(_registered, target, name, function))
