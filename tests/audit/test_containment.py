@@ -50,6 +50,19 @@ def test_endless_loop_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert outcomes["compute_grpo_outcome_advantage"] == {"errored"}
 
 
+def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module whose body never ends makes its boundaries errored, by name; it is waited for once."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
+    target = named(f"verl@{checkout(tmp_path / 'tree', 'while True: pass')}")
+    job, _ = request(target, "audit", boundary="*grpo*")
+    [verdict] = [e for e in events(job) if e["event"] == "verdict"]
+    assert verdict["outcome"] == "errored"
+    assert verdict["reason"] == (
+        "verl.trainer.ppo.core_algos cannot be imported (TimeoutError: "
+        "the body of verl.trainer.ppo.core_algos ran for more than 20 s of processor time)"
+    )
+
+
 def test_failing_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that fails to import makes its boundaries errored, by name."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))

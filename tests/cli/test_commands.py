@@ -19,12 +19,6 @@ def _run(*arguments: str, cache: Path, cwd: Path | None = None) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=cwd)
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for the session, so that light packages are fetched once."""
-    return tmp_path_factory.mktemp("cache")
-
-
 def test_finding_is_reported_replayed_and_seen_fixed(tmp_path: Path, cache: Path) -> None:
     """A leaking mean ends with 1; its evidence is reproduced there and fixed where rows are left out."""
     target = f"verl@{checkout(tmp_path / 'leaking')}"
@@ -44,6 +38,12 @@ def test_finding_is_reported_replayed_and_seen_fixed(tmp_path: Path, cache: Path
     )
     fixed = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'mended', mended)}", cache=cache)
     assert (fixed.returncode, fixed.stdout.split(":")[0]) == (0, "fixed")
+    constant = MODULE.replace("    return out, out", "    return out * 0, out * 0")
+    still = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'constant', constant)}", cache=cache)
+    assert (still.returncode, still.stdout) == (
+        2,
+        f"not-reproducible: {finding['signature']} (no output moves with any column that it reads)\n",
+    )
     refusing = MODULE.replace("    score = token", '    raise ValueError("no")\n    score = token', 1)
     refused = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'refusing', refusing)}", cache=cache)
     assert (refused.returncode, refused.stdout.split(":")[0]) == (2, "not-reproducible")

@@ -1,5 +1,6 @@
 """The cache: folders written aside, moved into place under a lock, and verified when read."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,9 +18,9 @@ _SEAL = ".rl-sentinel-seal.json"
 
 
 def home() -> Path:
-    """The folder of all caches; ``RL_SENTINEL_CACHE`` sets another."""
+    """The folder of all caches, as an absolute path; ``RL_SENTINEL_CACHE`` sets another."""
     given = os.environ.get("RL_SENTINEL_CACHE")
-    return Path(given) if given else Path(platformdirs.user_cache_dir("rl-sentinel"))
+    return Path(given).expanduser().resolve() if given else Path(platformdirs.user_cache_dir("rl-sentinel"))
 
 
 def digest_of(folder: Path) -> str:
@@ -36,18 +37,26 @@ def digest_of(folder: Path) -> str:
 def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """The folder ``kind/key`` of the cache, made by ``make`` where it is not there yet.
 
-    ``make`` fills an empty folder that is moved into place only when it is whole.
+    ``make`` fills an empty folder that is moved into place only when it is whole. An entry that is
+    there is served from a cache that cannot be written to, too.
 
     Raises:
-        SentinelError: if the entry on disk is not what was put there.
+        SentinelError: if the entry on disk is not what was put there, or none can be put there.
     """
     place = home() / kind / key
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{place}.lock"):
-        if place.exists():
+    with contextlib.ExitStack() as held:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(FileLock(f"{place}.lock"))
+            present = place.exists()
+            aside = place if present else Path(tempfile.mkdtemp(prefix=f".{key}-", dir=place.parent))
+        except OSError as error:
+            if not place.is_dir():
+                raise _unusable(error) from error
+            present, aside = True, place
+        if present:
             _verify(place)
             return place
-        aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=place.parent))
         try:
             make(aside)
             (aside / _SEAL).write_text(json.dumps({"sha256": digest_of(aside)}), encoding="utf-8")
@@ -56,6 +65,11 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
             shutil.rmtree(aside, ignore_errors=True)
             raise
     return place
+
+
+def _unusable(error: OSError) -> SentinelError:
+    way = "set RL_SENTINEL_CACHE to a folder that can"
+    return SentinelError(f"cache[{home()}] cannot be written ({error.strerror}): {way}")
 
 
 def _verify(place: Path) -> None:

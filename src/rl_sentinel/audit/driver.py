@@ -3,14 +3,16 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import rl_sentinel
+from rl_sentinel.audit.interpreter import checked
 from rl_sentinel.audit.overlay import overlays
 from rl_sentinel.audit.source import Source, source
 from rl_sentinel.audit.target import Named
@@ -39,13 +41,15 @@ def request(named: Named, task: Task, *, python: str = sys.executable, **more: A
     return job, found
 
 
-def events(job: Request, python: str = sys.executable) -> Iterator[dict[str, Any]]:
+def events(job: Request, python: str = sys.executable) -> Generator[dict[str, Any]]:
     """Run a worker on a request and hand over its events as they come.
+
+    The worker and its children end with the generator (close it), and with this process.
 
     Raises:
         SentinelError: if the worker cannot start, fails as a whole, or dies.
     """
-    _check_python(python)
+    checked(python)
     with tempfile.TemporaryDirectory(prefix="rl-sentinel-") as scratch:
         wish, log = Path(scratch) / "request.json", Path(scratch) / "output.txt"
         wish.write_text(json.dumps(job.as_json()), encoding="utf-8")
@@ -86,7 +90,7 @@ def _environment(scratch: str) -> dict[str, str]:
     return kept | quiet
 
 
-def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Iterator[dict[str, Any]]:
+def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Generator[dict[str, Any]]:
     finished = False
     with os.fdopen(pipe, encoding="utf-8") as lines:
         for line in lines:
@@ -100,7 +104,8 @@ def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Iterator[dic
     if not finished:
         status = worker.wait()
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
-        message = f"the worker ended with exit status {status} before it was done: {tail[0][:200]}"
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        message = f"the worker {how} before it was done (loading the target runs its code): {tail[0][:200]}"
         raise SentinelError(message)
 
 
@@ -108,22 +113,3 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(worker.pid, 9)
     worker.wait()
-
-
-def _check_python(python: str) -> None:
-    if python == sys.executable:
-        return
-    ask = "import sys; print(*sys.version_info[:2]); import torch, numpy"
-    try:
-        run = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)  # noqa: S603 - the user's interpreter
-    except OSError as error:
-        message = f"--python is {python!r}, expected an interpreter ({error.strerror})"
-        raise SentinelError(message) from error
-    version = tuple(int(x) for x in run.stdout.split()[:2])
-    if version < (3, 11):
-        seen = ".".join(map(str, version)) or "unknown"
-        message = f"--python is {python!r} of version {seen}, expected Python 3.11 or newer"
-        raise SentinelError(message)
-    if run.returncode:
-        message = f"--python is {python!r}, which lacks torch or numpy: install them there"
-        raise SentinelError(message)

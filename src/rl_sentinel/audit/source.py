@@ -2,8 +2,8 @@
 
 import importlib.util
 import io
-import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rl_sentinel.audit.cache import digest_of, kept
+from rl_sentinel.audit.interpreter import asked, checked
 from rl_sentinel.audit.target import Named
 from rl_sentinel.core.errors import SentinelError
 
@@ -61,14 +62,25 @@ def _fetch(name: str, version: str, to: Path) -> None:
         unpack(wheels[0], to)
 
 
+#: Words of pip where it did not get through to the package index.
+_UNREACHED = re.compile(
+    r"connection broken|Max retries|Failed to establish|NameResolution|timed out|ProxyError|SSLError|"
+    r"Could not fetch URL|is not a trusted or secure host|Temporary failure",
+    re.IGNORECASE,
+)
+
+
 def _why(name: str, version: str, said: str) -> str:
-    if "from versions:" in said:
-        have = said.partition("from versions:")[2].partition(")")[0].strip()
-        if have and have != "none":
-            return f"{name}=={version} is no wheel on the package index, expected one of {have}"
-        return f"{name}=={version} has no wheel on the package index: name a checkout instead ({name}@PATH)"
+    have = said.partition("from versions:")[2].partition(")")[0].strip()
+    if have and have != "none":
+        return f"{name}=={version} is no wheel on the package index, expected one of {have}"
+    way = f"connect, or name a checkout ({name}@PATH)"
+    if _UNREACHED.search(said):
+        return f"{name}=={version} is not in the cache and the package index cannot be reached: {way}"
+    if have:
+        return f"{name}=={version} is not in the cache and the package index that pip asks has no {name} at all: {way}"
     last = [line for line in said.strip().splitlines() if line][-1:] or ["no answer"]
-    return f"{name}=={version} cannot be fetched and is not in the cache: {last[0][:160]}"
+    return f"{name}=={version} is not in the cache and cannot be fetched ({last[0][:160]}): {way}"
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -146,21 +158,15 @@ def _revision(named: Named, folder: Path) -> Source:
 
 def _installed(named: Named, python: str) -> Source:
     package = named.framework.package
-    ask = (
-        "import importlib.util as u, importlib.metadata as m, json, sys;"
-        "s = u.find_spec(sys.argv[1]);"
-        "o = s and (s.origin or list(s.submodule_search_locations)[0]);\n"
-        "try: v = m.version(sys.argv[2])\n"
+    find = (
+        "import importlib.util as u, importlib.metadata as m\n"
+        "s = u.find_spec(sys.argv[2])\n"
+        "o = s and (s.origin or list(s.submodule_search_locations)[0])\n"
+        "try: v = m.version(sys.argv[3])\n"
         "except Exception: v = ''\n"
-        "print(json.dumps([o, v]))"
+        "answer([o, v])"
     )
-    command = [python, "-c", ask, package, named.framework.distribution or package]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's interpreter
-        origin, version = json.loads(run.stdout)
-    except (OSError, ValueError) as error:
-        message = f"--python {python} does not answer ({error}), expected a Python 3.11 or newer interpreter"
-        raise SentinelError(message) from error
+    origin, version = asked(checked(python), find, package, named.framework.distribution or package)
     if not origin:
         ways = f"a release ({named.text}==VERSION) or a checkout ({named.text}@PATH)"
         message = f"target is {named.text!r}, which is not installed: name {ways}"

@@ -4,13 +4,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from packaging.version import InvalidVersion, Version
+
 from rl_sentinel.audit.worker.main import frameworks
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.frameworks.framework import Framework
 
 Form = Literal["release", "installed", "checkout", "function"]
 
-_RELEASE = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[\w.!+-]+)$")
+_RELEASE = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>.*)$")
 _CHECKOUT = re.compile(r"^(?P<name>[\w.-]+)@(?P<path>[^#]+)(?:#(?P<revision>[\w./~^@{}-]+))?$")
 _FUNCTION = re.compile(r"^(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)$")
 
@@ -38,13 +40,22 @@ def named(text: str) -> Named:
         SentinelError: if the text has none of these forms, or names no known framework.
     """
     if match := _RELEASE.match(text):
-        return Named(text, "release", _framework(match["name"], text), version=match["version"])
+        framework = _framework(match["name"], text)
+        return Named(text, "release", framework, version=_version(match["version"], text))
     if match := _CHECKOUT.match(text):
         framework = _framework(match["name"], text)
         return Named(text, "checkout", framework, path=match["path"], revision=match["revision"] or "")
     if _FUNCTION.match(text):
         return Named(text, "function", _framework("own", text), function=text)
     return Named(text, "installed", _framework(text, text))
+
+
+def _version(given: str, text: str) -> str:
+    try:
+        return str(Version(given))
+    except InvalidVersion as error:
+        name = text.partition("==")[0]
+        raise SentinelError(f"target is {text!r}, expected a release number, as in {name}==1.2.3") from error
 
 
 def _framework(name: str, text: str) -> Framework:

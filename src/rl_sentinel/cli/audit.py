@@ -1,8 +1,8 @@
 """``rl-sentinel audit``: run a target's real functions against the laws."""
 
-import json
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +14,11 @@ from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.target import Named, named
-from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.cli.codes import codes
 from rl_sentinel.cli.options import LevelOption, SeedOption
+from rl_sentinel.cli.outputs import Outputs
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.report import issue, repro, text
+from rl_sentinel.report import text
 from rl_sentinel.report.json import as_json
 
 
@@ -48,24 +49,24 @@ def audit(  # noqa: PLR0913 - the options of the command
     stage: Annotated[str, typer.Option(help="Stage of a function of your own: advantage, policy-loss ...")] = "",
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
-    _check_laws([*(law or []), *(ignore or [])])
+    only, without = codes(law), codes(ignore)
     wanted = [named(t) for t in targets]
-    asked = _reports(report or [])
+    outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:
         raise SentinelError("--known-update writes to --known, which is not given: name a file with --known FILE")
     mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
     expected = knowledge.read(expect) if expect else None
     console = Console(highlight=False, soft_wrap=True)
     more = {
-        "laws": tuple(law or ()),
-        "ignore": tuple(ignore or ()),
+        "laws": only,
+        "ignore": without,
         "boundary": boundary,
         "seed": seed,
         "budget": budget,
         "jobs": jobs,
         "stage": stage,
     }
-    status, objects, shown_all = 0, [], list[Finding]()
+    status = 0
     for target in wanted:
         began = time.monotonic()
         seen, version = _audited(target, python, more)
@@ -79,32 +80,10 @@ def audit(  # noqa: PLR0913 - the options of the command
             knowledge.stale(annotated, [f.signature for f in every], target.framework.name, version) if full else []
         ):
             console.print(f"stale: {old} is known of this release and did not appear", markup=False)
-        objects.append(as_json(target.text, seen, shown, seconds))
-        shown_all += shown
-        _write_reports(asked, shown, target)
+        outputs.add(target, as_json(target.text, seen, shown, seconds), shown)
         status = max(status, _status(console, seen, shown, expected))
-    if json_path:
-        json_path.write_text(json.dumps(objects[0] if len(objects) == 1 else objects, indent=1), encoding="utf-8")
-    if known_update and known:
-        known.write_text(knowledge.written((f.signature, f.level) for f in shown_all), encoding="utf-8")
+    outputs.write()
     raise typer.Exit(status)
-
-
-def _check_laws(codes: list[str]) -> None:
-    have = laws()
-    for code in codes:
-        if code not in have:
-            raise SentinelError(f"law is {code!r}, expected one of {', '.join(have)}")
-
-
-def _reports(given: list[str]) -> list[tuple[str, Path]]:
-    pairs = []
-    for text_ in given:
-        kind, _, path = text_.partition("=")
-        if kind not in ("issue", "repro") or not path:
-            raise SentinelError(f"--report is {text_!r}, expected issue=PATH or repro=FOLDER")
-        pairs.append((kind, Path(path)))
-    return pairs
 
 
 def _audited(target: Named, python: str, more: dict[str, object]) -> tuple[Audit, str]:
@@ -115,12 +94,13 @@ def _audited(target: Named, python: str, more: dict[str, object]) -> tuple[Audit
         bar = progress.add_task(f"fetching {target.text}", total=None)
         job, source = request(target, "audit", python=python, **more)
         progress.update(bar, description=f"loading {target.text}")
-        for event in events(job, python):
-            seen.take(event)
-            if event["event"] == "plan":
-                progress.update(bar, total=event["pairs"], description=target.text)
-            elif event["event"] == "verdict":
-                progress.advance(bar)
+        with closing(events(job, python)) as stream:
+            for event in stream:
+                seen.take(event)
+                if event["event"] == "plan":
+                    progress.update(bar, total=event["pairs"], description=target.text)
+                elif event["event"] == "verdict":
+                    progress.advance(bar)
     if not seen.verdicts:
         raise SentinelError(
             f"audit of {target.text} has no pair of law and boundary: --boundary, --law or --stage leave none"
@@ -147,16 +127,3 @@ def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowl
         "exactly the expected findings" if not problems else f"{len(problems)} differences from what is expected"
     )
     return 1 if problems else 0
-
-
-def _write_reports(asked: list[tuple[str, Path]], shown: list[Finding], target: Named) -> None:
-    packages = target.framework.packages(target.version)
-    for kind, path in asked:
-        if kind == "issue":
-            path.write_text(issue.as_issue(shown, packages), encoding="utf-8")
-            continue
-        path.mkdir(parents=True, exist_ok=True)
-        for f in shown:
-            name = f"{f.law}-{f.boundary.rpartition('.')[2]}-{f.setting}".replace("/", "-")
-            (path / f"{name}.py").write_text(repro.script(f, packages), encoding="utf-8")
-            (path / f"{name}.json").write_text(json.dumps(dict(f.evidence), indent=1), encoding="utf-8")

@@ -3,7 +3,8 @@
 import importlib
 import inspect
 import sys
-from typing import Annotated
+from contextlib import closing
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,21 +15,24 @@ import rl_sentinel.laws
 from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.target import named
 from rl_sentinel.audit.worker import main as worker
+from rl_sentinel.cli.codes import code
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
 
 Python = Annotated[str, typer.Option(help="Interpreter of the environment to look in.")]
+Glob = Annotated[str, typer.Option(metavar="GLOB", help="Only boundaries whose path matches.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="TARGET")]
 
+#: The way out where nothing matches.
+_LIST = "`rl-sentinel boundaries {}` lists them"
 
-def explain(code: Annotated[str, typer.Argument(metavar="CODE")]) -> None:
+
+def explain(law: Annotated[str, typer.Argument(metavar="CODE")]) -> None:
     """Print a law's page."""
-    for module, law in defined(rl_sentinel.laws, "LAW").items():
-        if code.upper() in (law.code, law.name.upper()):
-            page = inspect.getdoc(importlib.import_module(f"rl_sentinel.laws.{module}")) or ""
-            Console(highlight=False).print(page, markup=False)
-            return
-    raise SentinelError(f"law is {code!r}, expected one of {', '.join(worker.laws())}")
+    wanted = code(law)
+    module = next(m for m, found in defined(rl_sentinel.laws, "LAW").items() if found.code == wanted)
+    page = inspect.getdoc(importlib.import_module(f"rl_sentinel.laws.{module}")) or ""
+    Console(highlight=False).print(page, markup=False)
 
 
 def laws() -> None:
@@ -41,27 +45,51 @@ def laws() -> None:
     Console().print(table)
 
 
-def boundaries(target: TargetArgument, *, python: Python = sys.executable, stage: str = "") -> None:
+def boundaries(
+    target: TargetArgument, *, boundary: Glob = "", python: Python = sys.executable, stage: str = ""
+) -> None:
     """List what an audit of TARGET would call, with its claims and their citations."""
     console = Console(highlight=False, soft_wrap=True)
-    job, _ = request(named(target), "boundaries", python=python, stage=stage)
-    for event in events(job, python):
-        if event["event"] == "verdict":
-            console.print(f"[red]unbound[/] {escape(event['boundary'])}: {escape(event['reason'])}")
-            continue
-        console.print(f"[bold]{escape(event['path'])}[/] ({event['stage']}) {escape(str(event['settings']))}")
-        for key, (value, cite) in event["claims"].items():
-            console.print(f"    {key}: {value} ({cite})", markup=False)
+    job, _ = request(named(target), "boundaries", python=python, boundary=boundary, stage=stage)
+    shown = 0
+    with closing(events(job, python)) as stream:
+        for event in stream:
+            shown += 1
+            if event["event"] == "boundary":
+                _boundary(console, event)
+            else:
+                console.print(_missing(event))
+    if not shown:
+        way = _LIST.format(target) if boundary else "this release has none that its adapter knows"
+        raise SentinelError(f"{target} has no boundary{f' that matches {boundary!r}' if boundary else ''}: {way}")
 
 
-def influence(target: TargetArgument, *, boundary: str = "", python: Python = sys.executable, stage: str = "") -> None:
+def _boundary(console: Console, event: dict[str, Any]) -> None:
+    console.print(f"[bold]{escape(event['path'])}[/] ({event['stage']}) {escape(str(event['settings']))}")
+    for key, (value, cite) in event["claims"].items():
+        console.print(f"    {key}: {value} ({cite})", markup=False)
+
+
+def _missing(event: dict[str, Any]) -> str:
+    setting = "" if event["setting"] in ("*", "default") else f" [{event['setting']}]"
+    word = "unbound" if event["law"] == "*" else "errored"
+    return f"[red]{word}[/] {escape(event['boundary'] + setting)}: {escape(event['reason'])}"
+
+
+def influence(target: TargetArgument, *, boundary: Glob = "", python: Python = sys.executable, stage: str = "") -> None:
     """Show which output cells move when one input cell moves: no law, no judgement."""
     console = Console(highlight=False, soft_wrap=True)
     job, _ = request(named(target), "influence", python=python, boundary=boundary, stage=stage)
-    for event in events(job, python):
-        if event["event"] == "influence":
-            for found in event["maps"]:
-                _picture(console, event["path"], found)
+    shown = 0
+    with closing(events(job, python)) as stream:
+        for event in stream:
+            shown += 1
+            if event["event"] == "influence":
+                _picture(console, event["path"], event["map"])
+            else:
+                console.print(_missing(event))
+    if not shown:
+        raise SentinelError(f"influence of {target} has no boundary that matches {boundary!r}: {_LIST.format(target)}")
 
 
 def _picture(console: Console, path: str, found: dict[str, object]) -> None:

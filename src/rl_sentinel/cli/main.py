@@ -1,6 +1,11 @@
 """``rl-sentinel``: the commands, and the one-line form of every error."""
 
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import typer
 
@@ -20,12 +25,62 @@ app.command("boundaries")(look.boundaries)
 app.command("influence")(look.influence)
 app.command("replay")(replay.replay)
 
+#: What the command line raises at a wrong option; typer carries a copy of click, whose names are its own affair.
+_USAGE: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__name__ == "ClickException"
+)
+
+#: Signals that end the process; the worker must end with it.
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def run() -> None:
     """Entry point: an error that is the user's to mend is one line on standard error, status 2."""
     try:
-        app()
+        with _orderly():
+            sys.exit(app(prog_name="rl-sentinel", standalone_mode=False))
     except SentinelError as error:
-        line = " ".join(str(error).split())
-        print(f"rl-sentinel: {line}", file=sys.stderr)  # noqa: T201 - the command line's own output
+        _fail(str(error))
+    except _USAGE as error:
+        _fail_usage(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}")
+
+
+@contextmanager
+def _orderly() -> Iterator[None]:
+    """Let a signal that ends the process end it as an exception does, unless it is ignored."""
+    usual = {n: signal.getsignal(n) for n in _ENDS}
+    for number, handler in usual.items():
+        if handler in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _ended)
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+def _ended(number: int, _frame: FrameType | None) -> None:
+    """Leave in one line; what was started is ended on the way out."""
+    _fail(f"ended by {signal.Signals(number).name}", 128 + number)
+
+
+def _fail(message: str, status: int = 2) -> None:
+    line = " ".join(message.split())
+    print(f"rl-sentinel: {line}", file=sys.stderr)  # noqa: T201 - the command line's own output
+    sys.exit(status)
+
+
+def _fail_usage(error: Exception) -> None:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(context.get_help() if context else error, file=sys.stderr)  # noqa: T201
         sys.exit(2)
+    command = context.command_path if context else "rl-sentinel"
+    words = getattr(error, "format_message", error.__str__)().rstrip(".")
+    _fail(f"{words}: see {command} --help")

@@ -8,9 +8,9 @@ from rl_sentinel.report.repro import script
 from rl_sentinel.report.text import numbers, scenario
 
 
-def as_issue(found: Sequence[Finding], packages: str) -> str:
-    """All findings, one section each."""
-    return "\n\n---\n\n".join(_section(f, packages) for f in found) + "\n"
+def as_issue(found: Sequence[tuple[str, Finding]]) -> str:
+    """All findings, one section each, every one with the packages that its script needs."""
+    return "\n\n---\n\n".join(_section(f, packages) for packages, f in found) + "\n"
 
 
 def _section(f: Finding, packages: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_sentinel.audit.worker.pulse import beat
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
@@ -36,6 +37,7 @@ class Asker:
         batch = _copied(case.batch, wanted)
         settings = dict(boundary.settings.get(case.setting, boundary.settings[next(iter(boundary.settings))]))
         seed_everything(case.seed)
+        beat()
         try:
             values = dict(boundary.call(batch, settings | dict(case.override)))
         except NotApplicable:

@@ -1,51 +1,57 @@
-"""Forked children under watch: a crash, a hang or a wild allocation costs one pair and no other."""
+"""Forked children under watch: a crash, a hang or a wild allocation costs one piece and no other."""
 
 import json
 import os
-import resource
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from rl_sentinel.audit.worker.unit import CANARY, Event, Unit
+from rl_sentinel.audit.worker import limits, pulse
+from rl_sentinel.audit.worker.job import CANARY, Event, Job
+from rl_sentinel.audit.worker.pulse import Pulse
+from rl_sentinel.audit.worker.suspects import Suspects, Time
+from rl_sentinel.audit.worker.whereabouts import Whereabouts
 
-#: Most seconds of processor time, and of the clock, that one pair may take.
-PAIR_CPU_SECONDS, PAIR_CLOCK_SECONDS = 15.0, 90.0
-
-#: Memory that a child may take beyond what the warm worker holds, in bytes.
-MEMORY = 6 * 2**30
-
-#: After so many crashes in one boundary its remaining pairs are errored, untried.
+#: After so many crashes in one job its remaining pieces are given up, untried.
 MOST_CRASHES = 3
 
 
 @dataclass(slots=True)
 class _Child:
-    unit: Unit
+    job: Job
     pid: int
     pipe: int
-    law: str = CANARY
-    since: float = field(default_factory=time.monotonic)
-    cpu: float = 0.0
+    pulse: Pulse
+    whereabouts: Whereabouts
+    piece: str = CANARY
+    beats: int = 0
+    #: Where processor time and clock stood when the piece, and when the last call, began.
+    since: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
+    called: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
+    look: Time = field(default_factory=lambda: Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS))
     rest: bytes = b""
     done: set[str] = field(default_factory=set)
     ended: bool = False
 
+    def now(self) -> Time:
+        return Time(limits.cpu_seconds(self.pid), time.monotonic())
 
-def run_all(units: list[Unit], jobs: int, send: Callable[[Event], None]) -> None:
-    """Run every unit, ``jobs`` at a time, and send their verdicts."""
-    waiting, running = list(reversed(units)), list[_Child]()
-    crashes: dict[str, int] = {}
+
+def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> None:
+    """Run every job, ``jobs`` at a time, each in a child of its own, and send their events."""
+    waiting, running = list(reversed(work)), list[_Child]()
+    crashes: dict[tuple[str, str], int] = {}
+    suspects = Suspects()
     while waiting or running:
         while waiting and len(running) < jobs:
             running.append(_started(waiting.pop()))
-        ready, _, _ = select.select([c.pipe for c in running], [], [], 0.25)
+        ready, _, _ = select.select([c.pipe for c in running], [], [], 0.1)
         for child in list(running):
             finished = child.pipe in ready and _read(child, send)
-            late = "" if finished else _late(child)
+            late = "" if finished else _late(child, suspects)
             if late:
                 os.kill(child.pid, signal.SIGKILL)
             if finished or late:
@@ -55,22 +61,29 @@ def run_all(units: list[Unit], jobs: int, send: Callable[[Event], None]) -> None
                     waiting.append(again)
 
 
-def _started(unit: Unit) -> _Child:
+def _started(job: Job) -> _Child:
     here, there = os.pipe()
+    beats, stack = Pulse(), Whereabouts()
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(there)
-        return _Child(unit, pid, here)
+        return _Child(job, pid, here, beats, stack)
     try:
         os.close(here)
-        _limit()
+        limits.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(70)
+        limits.limit_memory(limits.CHILD_MEMORY, finally_=True)
+        pulse.adopt(beats)
+        stack.answer()
 
         def send(event: Event) -> None:
             text = json.dumps(event).encode() + b"\n"
             while text:
                 text = text[os.write(there, text) :]
 
-        unit.run(send)
+        job.run(send)
         send({"event": "end"})
     except BaseException as error:  # noqa: BLE001 - the parent tells the story of a child's end
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -78,65 +91,65 @@ def _started(unit: Unit) -> _Child:
     os._exit(0)
 
 
-def _limit() -> None:
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path to build
-        pages = int(file.read().split()[0])
-    most = pages * resource.getpagesize() + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def _read(child: _Child, send: Callable[[Event], None]) -> bool:
     """Forward what came; True at the end of the pipe."""
     data = os.read(child.pipe, 1 << 20)
     *lines, child.rest = (child.rest + data).split(b"\n")
+    boundary, setting = child.job.name
     for line in lines:
         event = json.loads(line)
         if event["event"] == "start":
-            child.law, child.since, child.cpu = event["law"], time.monotonic(), _cpu(child.pid)
+            child.piece, child.since = event["law"], child.now()
+            child.called = child.since
         elif event["event"] == "end":
             child.ended = True
         else:
-            if event["event"] == "verdict":
+            if "law" in event:
                 child.done.add(event["law"])
-            about = {"boundary": child.unit.boundary.path, "setting": child.unit.setting}
-            send(about | event)
+            send({"boundary": boundary, "setting": setting} | event)
     return not data
 
 
-def _cpu(pid: int) -> float:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
-            parts = file.read().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+def _late(child: _Child, suspects: Suspects) -> str:
+    """Why the child must end now, or an empty word."""
+    now, beats = child.now(), child.pulse.count
+    if beats != child.beats:
+        child.beats, child.called = beats, now
+        child.look = Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS)
+    call, piece = now - child.called, now - child.since
+    if call.cpu > limits.CALL_CPU_SECONDS or call.clock > limits.CALL_CLOCK_SECONDS:
+        spins = call.cpu > limits.CALL_CPU_SECONDS
+        where = suspects.add(child.whereabouts.ask(child.pid, child.job.root), spins=spins)
+        limit = f"{limits.CALL_CPU_SECONDS:g} s of processor time" if spins else f"{limits.CALL_CLOCK_SECONDS:g} s"
+        return f"took more than {limit}" + (f", last in {where}" if where else "")
+    if piece.cpu > limits.PAIR_CPU_SECONDS:
+        return f"and its like took more than {limits.PAIR_CPU_SECONDS:g} s of processor time"
+    if piece.clock > limits.PAIR_CLOCK_SECONDS:
+        return f"and its like took more than {limits.PAIR_CLOCK_SECONDS:g} s"
+    if not suspects.worth_a_look(call, child.look):
+        return ""
+    child.look = child.look.doubled()
+    where = suspects.recognise(child.whereabouts.ask(child.pid, child.job.root), call)
+    return f"is in {where}, where an earlier call never came back" if where else ""
 
 
-def _late(child: _Child) -> str:
-    if _cpu(child.pid) - child.cpu > PAIR_CPU_SECONDS:
-        return f"took more than {PAIR_CPU_SECONDS:g} s of processor time"
-    if time.monotonic() - child.since > PAIR_CLOCK_SECONDS:
-        return f"took more than {PAIR_CLOCK_SECONDS:g} s"
-    return ""
-
-
-def _buried(child: _Child, late: str, crashes: dict[str, int], send: Callable[[Event], None]) -> Unit | None:
-    """Errored verdicts for what a dead child leaves; the unit to go on with, if any."""
+def _buried(child: _Child, late: str, crashes: dict[tuple[str, str], int], send: Callable[[Event], None]) -> Job | None:
+    """Tell what a dead child leaves undone; the job to go on with, if any."""
     os.close(child.pipe)
+    child.pulse.close()
+    child.whereabouts.close()
     status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
     if child.ended and not late:
         return None
-    unit = child.unit
-    crashes[unit.boundary.path] = crashes.get(unit.boundary.path, 0) + 1
-    reason = late or (f"killed by signal {-status}" if status < 0 else f"ended with exit status {status}")
-    left = [law for law in unit.laws if law.code not in child.done]
-    spent = child.law == CANARY or crashes[unit.boundary.path] >= MOST_CRASHES
-    for law in left:
-        if spent or law.code == child.law:
-            mine = child.law in {law.code, CANARY}
+    job = child.job
+    crashes[job.name] = crashes.get(job.name, 0) + 1
+    reason = late or (f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}")
+    left = [piece for piece in job.pieces() if piece not in child.done]
+    spent = child.piece == CANARY or crashes[job.name] >= MOST_CRASHES
+    for piece in left:
+        if spent or piece == child.piece:
+            mine = child.piece in {piece, CANARY}
             words = f"the call {reason}" if mine else f"untried: {MOST_CRASHES} crashes in this function"
-            about = {"law": law.code, "boundary": unit.boundary.path, "setting": unit.setting}
-            send({"event": "verdict", **about, "outcome": "errored", "reason": words})
-    remaining = [law for law in left if law.code != child.law]
-    return None if spent or not remaining else replace(unit, laws=remaining)
+            send({"boundary": job.name[0], "setting": job.name[1]} | job.lost(piece, words))
+    remaining = [piece for piece in left if piece != child.piece]
+    return None if spent or not remaining else job.without({*child.done, child.piece})

@@ -1,10 +1,14 @@
 """The influence map: which output cells move when one input cell moves."""
 
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 
 from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.job import Event
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
@@ -17,21 +21,62 @@ from rl_sentinel.frameworks.loading import while_running
 AMOUNTS = (-1.0, 1.0, -0.1, 100.0)
 
 
-def influence(boundary: Boundary) -> list[dict[str, Any]]:
-    """One map per setting, on the small case that has most rows and that the target accepts.
+#: What the one piece of the work calls itself in events.
+_PIECE = "influence"
 
-    Each map names the case's mask and, for every read signal cell, the output cells that moved.
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """The map of one boundary under one setting, as work for a child."""
+
+    boundary: Boundary
+    setting: str
+    root: Path
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Boundary and setting."""
+        return self.boundary.path, self.setting
+
+    def pieces(self) -> list[str]:
+        """There is but one."""
+        return [_PIECE]
+
+    def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is but one piece
+        """The same: it is whole or lost."""
+        return self
+
+    def lost(self, piece: str, reason: str) -> Event:
+        """No map, with the reason."""
+        return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
+
+    def run(self, send: Callable[[Event], None]) -> None:
+        """Send the map, or why there is none."""
+        send({"event": "start", "law": _PIECE})
+        try:
+            found = influence(self.boundary, self.setting)
+        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+            send(self.lost(_PIECE, f"{type(error).__name__}: {error}"))
+            return
+        if isinstance(found, str):
+            send(self.lost(_PIECE, found))
+        else:
+            send({"event": "influence", "law": _PIECE, "path": self.boundary.path, "map": found})
+
+
+def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
+    """The map on the small case that has most rows and that the target accepts, or why there is none.
+
+    It names the case's mask and, for every read signal cell, the output cells that moved.
     """
-    maps = []
-    for setting in boundary.settings:
-        for case in sorted(small_cases(setting), key=lambda c: -c.batch.mask.numel()):
-            try:
-                with while_running():
-                    maps.append(_map(Asker(boundary, {}), case))
-                break
-            except (Refused, NotApplicable):
-                continue
-    return maps
+    refusal = ""
+    for case in sorted(small_cases(setting), key=lambda c: -c.batch.mask.numel()):
+        try:
+            with while_running():
+                return _map(Asker(boundary, {}), case)
+        except (Refused, NotApplicable) as words:
+            refusal = refusal or str(words)
+    return f"every small case is refused: {refusal}"
 
 
 def _map(ask: Asker, case: Case) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 import json
 import os
+import select
+import signal
 import sys
 import warnings
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,18 @@ import torch
 
 import rl_sentinel.frameworks
 import rl_sentinel.laws
+from rl_sentinel.audit.worker import limits
 from rl_sentinel.audit.worker.children import run_all
-from rl_sentinel.audit.worker.influence import influence
+from rl_sentinel.audit.worker.influence import Influence
+from rl_sentinel.audit.worker.job import Event
+from rl_sentinel.audit.worker.patience import patience
+from rl_sentinel.audit.worker.replaying import Replay, replays
 from rl_sentinel.audit.worker.request import Request, from_json
-from rl_sentinel.audit.worker.unit import Event, Unit, units
+from rl_sentinel.audit.worker.unit import Unit, units
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.errors import NotApplicable, SentinelError
+from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.modules import defined
-from rl_sentinel.core.storage import case_from_json
 from rl_sentinel.frameworks import loading
 from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.target import Target
@@ -41,29 +45,34 @@ def laws() -> dict[str, Law]:
 def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of one event
     """Carry out a request; everything that is found goes through ``send``."""
     torch.set_num_threads(1)
+    limits.limit_memory(limits.LOADING_MEMORY, finally_=False)
+    with patience():
+        target, found = _loaded(request)
+    everything = [b for b in found if isinstance(b, Boundary)]
+    bound = [b for b in everything if _wanted(b.path, request)]
+    unbound = [b for b in found if isinstance(b, Unbound) and _wanted(b.path, request)]
+    if request.task == "replay":
+        _replay(target, bound, unbound, request, send)
+        return
+    if request.task == "boundaries":
+        for b in bound:
+            send({"event": "boundary", **_about(b)})
+    if request.task == "influence":
+        run_all([Influence(b, setting, target.root) for b in bound for setting in b.settings], request.jobs, send)
+    if request.task == "audit":
+        _audit(target, bound, {b.path: b for b in everything}, request, send)
+    for missing in unbound:
+        send(_unbound(missing))
+
+
+def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
     framework = frameworks()[request.framework]
     root, overlays = Path(request.root), [Path(p) for p in request.overlays]
     target = loading.load(framework, root, request.version, overlays)
     if request.function:
         os.environ["RL_SENTINEL_FUNCTION"] = request.function
         os.environ["RL_SENTINEL_STAGE"] = request.stage
-    found = list(framework.boundaries(target))
-    everything = [b for b in found if isinstance(b, Boundary)]
-    bound = [b for b in everything if _wanted(b.path, request)]
-    unbound = [b for b in found if isinstance(b, Unbound) and _wanted(b.path, request)]
-    if request.task == "replay":
-        send(_replayed(target, bound, unbound, request))
-        return
-    if request.task == "boundaries":
-        for b in bound:
-            send({"event": "boundary", **_about(b)})
-    if request.task == "influence":
-        for b in bound:
-            send({"event": "influence", "path": b.path, "maps": influence(b)})
-    if request.task == "audit":
-        _audit(target, bound, {b.path: b for b in everything}, request, send)
-    for missing in unbound:
-        send(_unbound(missing))
+    return target, list(framework.boundaries(target))
 
 
 def _audit(
@@ -106,27 +115,34 @@ def _unbound(missing: Unbound) -> Event:
     return {"event": "verdict", **about, "outcome": "errored", "reason": missing.reason}
 
 
-def _replayed(target: Target, bound: list[Boundary], unbound: list[Unbound], request: Request) -> Event:
-    record = request.evidence
-    case = case_from_json(record["constructed_scenario"])
-    law = laws().get(str(record["law"]))
-    matches = [b for b in bound if b.path == record["boundary"] and case.setting in b.settings]
-    if law is None or not matches:
-        why = next((u.reason for u in unbound if u.path == record["boundary"]), "the target has no such boundary")
-        return {"event": "replay", "status": "not-reproducible", "reason": f"{record['boundary']}: {why}"}
-    unit = Unit(target, matches[0], case.setting, [law], {b.path: b for b in bound}, request)
-    try:
-        status, found = unit.replayed(law, case)
-    except NotApplicable as words:
-        return {"event": "replay", "status": "not-reproducible", "reason": str(words)}
-    if found is None:
-        return {"event": "replay", "status": status, "reason": ""}
-    return {"event": "replay", "status": status, "reason": "", "distance": str(found.distance)}
+def _replay(
+    target: Target,
+    bound: list[Boundary],
+    unbound: list[Unbound],
+    request: Request,
+    send: Any,  # noqa: ANN401 - a function of one event
+) -> None:
+    others = {b.path: b for b in bound}
+
+    def unit(boundary: Boundary, setting: str, chosen: list[Law]) -> Unit:
+        return Unit(target, boundary, setting, chosen, others, request)
+
+    work = list[Replay]()
+    for made in replays(request.records, bound, unbound, laws(), unit):
+        if isinstance(made, Replay):
+            work.append(made)
+        else:
+            send(made)
+    run_all(work, request.jobs, send)
 
 
-def main(arguments: list[str]) -> Iterator[None]:
+def main(arguments: list[str]) -> None:
     """Read a request from a file, write events to a file descriptor."""
     warnings.simplefilter("ignore")
+    limits.die_with_parent()
+    if _unread(int(arguments[1])):
+        return
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a child that is asked where it is before it can answer
     request = from_json(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     with os.fdopen(int(arguments[1]), "w", buffering=1, encoding="utf-8") as out:
 
@@ -140,8 +156,14 @@ def main(arguments: list[str]) -> Iterator[None]:
             send({"event": "failed", "message": str(error)})
         except Exception as error:  # noqa: BLE001 - told to the user by the driver in one line
             send({"event": "failed", "message": f"{type(error).__name__}: {error}"})
-    yield
+
+
+def _unread(pipe: int) -> bool:
+    """Whether nobody is left to read from a pipe."""
+    watch = select.poll()
+    watch.register(pipe, 0)
+    return bool(watch.poll(0))
 
 
 if __name__ == "__main__":
-    list(main(sys.argv[1:]))
+    main(sys.argv[1:])

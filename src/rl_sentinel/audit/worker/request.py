@@ -12,7 +12,8 @@ class Request:
     """One job for a worker.
 
     ``root`` is the folder that holds the target's import package; ``function`` is a user's own
-    ``module:name`` with its ``stage``; ``target`` is provenance for the evidence.
+    ``module:name`` with its ``stage``; ``records`` are the stored findings that a replay tries;
+    ``target`` is provenance for the evidence.
     """
 
     task: Task
@@ -28,7 +29,7 @@ class Request:
     jobs: int = 2
     function: str = ""
     stage: str = ""
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    records: tuple[Mapping[str, Any], ...] = ()
     target: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:

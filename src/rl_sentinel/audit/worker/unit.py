@@ -1,13 +1,15 @@
 """One unit of work in a forked child: a boundary under one setting, canary first, then its laws."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.evidence import evidence
+from rl_sentinel.audit.worker.job import CANARY, Event
 from rl_sentinel.audit.worker.judging import Break, canary, recheck, search, smallest
 from rl_sentinel.audit.worker.recording import Script, Unwritable
 from rl_sentinel.audit.worker.request import Request
@@ -18,11 +20,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
 from rl_sentinel.frameworks.loading import while_running
 from rl_sentinel.frameworks.target import Call, Target
-
-Event = dict[str, Any]
-
-#: What the canary calls itself in events.
-CANARY = "canary"
 
 
 @dataclass(slots=True)
@@ -37,6 +34,28 @@ class Unit:
     request: Request
     tiers: dict[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Boundary and setting."""
+        return self.boundary.path, self.setting
+
+    @property
+    def root(self) -> Path:
+        """The target's tree."""
+        return self.target.root
+
+    def pieces(self) -> list[str]:
+        """Codes of the laws."""
+        return [law.code for law in self.laws]
+
+    def without(self, done: Collection[str]) -> Self:
+        """The same unit with the laws that are left."""
+        return replace(self, laws=[law for law in self.laws if law.code not in done])
+
+    def lost(self, piece: str, reason: str) -> Event:
+        """An errored verdict for a law."""
+        return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
         """Send a start and a verdict for each law; the canary's failure settles all of them."""

@@ -1,0 +1,63 @@
+"""Asking another interpreter: what it is, and what is installed there."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rl_sentinel.core.errors import SentinelError
+
+#: Seconds within which an interpreter must answer; importing torch from a cold disk takes most of them.
+_SECONDS = 120
+
+#: The answer goes through a file: what sites and packages print while they start is no answer.
+_BEGIN = "import json, sys\ndef answer(x):\n    with open(sys.argv[1], 'w') as f: json.dump(x, f)\n"
+
+
+def asked(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
+    """Run lines of Python there, and hand back what they gave to ``answer(...)``.
+
+    The arguments are ``sys.argv[2:]``.
+
+    Raises:
+        SentinelError: if it is no interpreter, does not end in time, or gives no answer.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch) / "answer.json"
+        command = [python, "-c", _BEGIN + code, str(place), *arguments]
+        quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        try:
+            subprocess.run(command, check=False, timeout=_SECONDS, **quiet)  # noqa: S603 - the user's interpreter
+            return json.loads(place.read_text(encoding="utf-8"))
+        except subprocess.TimeoutExpired as error:
+            raise SentinelError(
+                f"--python is {python!r}, expected an interpreter that answers within {_SECONDS} s"
+            ) from error
+        except FileNotFoundError as error:
+            if error.filename == str(place):
+                raise SentinelError(f"--python is {python!r}, expected an interpreter: it ran no Python") from error
+            raise SentinelError(f"--python is {python!r}, expected an interpreter ({error.strerror})") from error
+        except (OSError, ValueError) as error:
+            words = getattr(error, "strerror", None) or "it gave no answer"
+            raise SentinelError(f"--python is {python!r}, expected an interpreter ({words})") from error
+
+
+def checked(python: str) -> str:
+    """The same path, if it is an interpreter that can run a worker.
+
+    Raises:
+        SentinelError: if it is none, is older than 3.11, or lacks torch or numpy.
+    """
+    if python == sys.executable:
+        return python
+    major, minor = asked(python, "answer(sys.version_info[:2])")
+    if (major, minor) < (3, 11):
+        raise SentinelError(f"--python is {python!r} of version {major}.{minor}, expected Python 3.11 or newer")
+    look = "from importlib.util import find_spec\nanswer([n for n in sys.argv[2:] if find_spec(n) is None])"
+    lacking = asked(python, look, "torch", "numpy")
+    if lacking:
+        names = " and ".join(lacking)
+        raise SentinelError(f"--python is {python!r}, which lacks {names}: install them there")
+    return python

@@ -1,0 +1,40 @@
+"""What a forked child is given to do."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+Event = dict[str, Any]
+
+#: What the canary calls itself in events.
+CANARY = "canary"
+
+
+class Job(Protocol):
+    """Work in named pieces; each piece ends with one event that has its name under ``"law"``."""
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Boundary and setting."""
+        ...
+
+    @property
+    def root(self) -> Path:
+        """The target's tree."""
+        ...
+
+    def pieces(self) -> list[str]:
+        """Names of the pieces, in order."""
+        ...
+
+    def run(self, send: Callable[[Event], None]) -> None:
+        """Do all pieces; send a start before each, and an event after."""
+        ...
+
+    def without(self, done: Collection[str]) -> Self:
+        """The same job with these pieces left out."""
+        ...
+
+    def lost(self, piece: str, reason: str) -> Event:
+        """What is sent for a piece that cannot be done."""
+        ...

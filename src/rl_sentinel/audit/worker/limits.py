@@ -1,0 +1,55 @@
+"""What a process of the worker may take, and that it ends with the one that started it."""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+#: Most seconds of processor time that one call of a boundary, and that one pair, may take.
+CALL_CPU_SECONDS, PAIR_CPU_SECONDS = 15.0, 60.0
+
+#: The same by the clock: it catches what sleeps or waits.
+CALL_CLOCK_SECONDS, PAIR_CLOCK_SECONDS = 60.0, 240.0
+
+#: A call is looked at after so many seconds of processor time, once another has hung in the same target.
+SUSPECT_CPU_SECONDS = 0.5
+
+#: The same by the clock, for functions in which a call slept or waited.
+SUSPECT_CLOCK_SECONDS = 5.0
+
+#: Memory that a child may take beyond what the warm worker holds, and the worker while it loads, in bytes.
+CHILD_MEMORY, LOADING_MEMORY = 6 * 2**30, 16 * 2**30
+
+_PR_SET_PDEATHSIG = 1
+
+
+def limit_memory(more: int, *, finally_: bool) -> None:
+    """Allow ``more`` bytes of address space beyond what is in use; no core is ever dumped.
+
+    ``finally_`` also lowers the hard limit, which nothing can raise again.
+    """
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path to build
+        pages = int(file.read().split()[0])
+    most = pages * resource.getpagesize() + more
+    hard = most if finally_ else resource.getrlimit(resource.RLIMIT_AS)[1]
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has taken so far, in seconds; 0 of one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            parts = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")

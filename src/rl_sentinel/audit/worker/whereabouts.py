@@ -1,0 +1,78 @@
+"""Where a process is: its stack, written by the interpreter's fault handler when a signal asks for it.
+
+The handler is C and needs no turn of the interpreter, so it answers from a loop, a lock and a library
+call alike.
+"""
+
+import ast
+import faulthandler
+import os
+import re
+import signal
+import time
+from functools import cache
+from pathlib import Path
+
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in ', re.MULTILINE)
+
+#: Seconds of the clock that an answer may take, and between two looks at it.
+_PATIENCE, _LOOK = 2.0, 0.01
+
+
+class Whereabouts:
+    """A place in memory into which a child writes its stack."""
+
+    def __init__(self) -> None:
+        """Open the place; a fork shares it."""
+        self._file = os.memfd_create("rl-sentinel-stack")
+
+    def answer(self) -> None:
+        """In the child: write the stack whenever the parent asks."""
+        faulthandler.register(signal.SIGUSR1, file=self._file, all_threads=True, chain=False)
+
+    def ask(self, pid: int, root: Path) -> list[str]:
+        """In the parent: ``file:line`` of each function under ``root`` on the child's stack, innermost first.
+
+        The line is the one where the function begins. Empty where the child does not answer in time.
+        """
+        begin = os.fstat(self._file).st_size
+        os.kill(pid, signal.SIGUSR1)
+        seen, end = begin, time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            time.sleep(_LOOK)
+            size = os.fstat(self._file).st_size
+            if size == seen > begin:
+                break
+            seen = size
+        text = os.pread(self._file, seen - begin, begin).decode(errors="replace")
+        return functions(text, root)
+
+    def close(self) -> None:
+        """Give the place back."""
+        os.close(self._file)
+
+
+def functions(dump: str, root: Path) -> list[str]:
+    """Functions under ``root`` in a dump of the fault handler, innermost first, as ``file:first line``."""
+    base = root.resolve()
+    found: dict[str, None] = {}
+    for match in _FRAME.finditer(dump):
+        file = Path(match["file"])
+        if file.is_relative_to(base):
+            found[f"{file.relative_to(base)}:{_first_line(file, int(match['line']))}"] = None
+    return list(found)
+
+
+def _first_line(file: Path, line: int) -> int:
+    inside = [first for first, last in _spans(file) if first <= line <= last]
+    return max(inside, default=0)
+
+
+@cache
+def _spans(file: Path) -> tuple[tuple[int, int], ...]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tuple((n.lineno, n.end_lineno or n.lineno) for n in ast.walk(tree) if isinstance(n, kinds))

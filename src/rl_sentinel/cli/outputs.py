@@ -1,0 +1,80 @@
+"""What an audit leaves on disk: the JSON object, the reports, the known file; all at the end, or nothing."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from rl_sentinel.audit import known as knowledge
+from rl_sentinel.audit.findings import Finding
+from rl_sentinel.audit.target import Named
+from rl_sentinel.cli.place import folder, put, writable
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.report import issue, repro
+
+
+@dataclass(slots=True)
+class Outputs:
+    """Where to write, and what was found so far."""
+
+    issues: list[Path] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+    json_path: Path | None = None
+    known: Path | None = None
+    objects: list[Mapping[str, Any]] = field(default_factory=list)
+    shown: list[tuple[str, Finding]] = field(default_factory=list)
+
+    @classmethod
+    def checked(cls, reports: Sequence[str], json_path: Path | None, known: Path | None) -> Self:
+        """Take the options apart, and make sure that every place can be written to.
+
+        Raises:
+            SentinelError: one line on the first that cannot.
+        """
+        made = cls()
+        for text in reports:
+            kind, _, path = text.partition("=")
+            if kind not in ("issue", "repro") or not path:
+                raise SentinelError(f"--report is {text!r}, expected issue=PATH or repro=FOLDER")
+            if kind == "issue":
+                made.issues.append(writable(Path(path), "--report issue"))
+            else:
+                made.folders.append(folder(Path(path), "--report repro"))
+        made.json_path = writable(json_path, "--json") if json_path else None
+        made.known = writable(known, "--known") if known else None
+        return made
+
+    def add(self, target: Named, seen: Mapping[str, Any], shown: Sequence[Finding]) -> None:
+        """Take what one target came to."""
+        packages = target.framework.packages(target.version)
+        self.objects.append(seen)
+        self.shown += [(packages, f) for f in shown]
+
+    def write(self) -> None:
+        """Write everything."""
+        for path in self.issues:
+            put(path, issue.as_issue(self.shown))
+        for place in self.folders:
+            place.mkdir(parents=True, exist_ok=True)
+            for name, (packages, f) in zip(self._names(), self.shown, strict=True):
+                put(place / f"{name}.py", repro.script(f, packages))
+                put(place / f"{name}.json", json.dumps(dict(f.evidence), indent=1))
+        if self.json_path:
+            every = self.objects[0] if len(self.objects) == 1 else self.objects
+            put(self.json_path, json.dumps(every, indent=1))
+        if self.known:
+            put(self.known, knowledge.written({(f.signature, f.level) for _, f in self.shown}))
+
+    def _names(self) -> list[str]:
+        """A file name for each finding: short where that tells them apart, else with the whole path."""
+        short = [f"{f.law}-{f.boundary.rpartition('.')[2]}-{f.setting}" for _, f in self.shown]
+        often = Counter(short)
+        long = [f"{f.law}-{f.boundary}-{f.setting}" for _, f in self.shown]
+        names = [s if often[s] == 1 else w for s, w in zip(short, long, strict=True)]
+        seen = Counter[str]()
+        for number, name in enumerate(names):
+            seen[name] += 1
+            names[number] = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        return [n.replace("/", "-").replace(" -> ", "-") for n in names]

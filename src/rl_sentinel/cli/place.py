@@ -1,0 +1,75 @@
+"""Files that a command writes: tried before the work begins, written aside, moved into place."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from rl_sentinel.core.errors import SentinelError
+
+
+def writable(path: Path, option: str) -> Path:
+    """The same path, if a file can be put there.
+
+    Raises:
+        SentinelError: one line that names the option, the path and what is in the way.
+    """
+    real = path.expanduser().resolve()
+    if real.is_dir():
+        raise SentinelError(f"{option} is {str(path)!r}, expected a file: there is a folder of this name")
+    if _special(real):
+        return real
+    if not real.parent.is_dir():
+        raise SentinelError(f"{option} is {str(path)!r}, expected a file in a folder that is there: make it first")
+    _try(real.parent, path, option)
+    return real
+
+
+def folder(path: Path, option: str) -> Path:
+    """The same path, if it is a folder that can be written to, or can become one.
+
+    Raises:
+        SentinelError: one line that names the option, the path and what is in the way.
+    """
+    real = path.expanduser().resolve()
+    there = next(p for p in (real, *real.parents) if p.exists())
+    if not there.is_dir():
+        raise SentinelError(f"{option} is {str(path)!r}, expected a folder: {there} is a file")
+    _try(there, path, option)
+    return real
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file whole or not at all; what was there stays until the new one is complete."""
+    if _special(path):
+        path.write_text(text, encoding="utf-8")
+        return
+    handle, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_mask()
+        Path(aside).chmod(mode)
+        Path(aside).replace(path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def _special(path: Path) -> bool:
+    """Whether there is a device or a pipe, which cannot be replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _try(place: Path, path: Path, option: str) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        message = f"{option} is {str(path)!r}, which cannot be written ({error.strerror}): name another place"
+        raise SentinelError(message) from error
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

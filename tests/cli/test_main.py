@@ -1,0 +1,85 @@
+"""The command line itself: one line for every error, and nothing left running when it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from audit_fixtures import MODULE, checkout
+from processes import below, gone
+from rl_sentinel.cli.main import run
+
+LINE = '    """Group mean over all rows."""\n'
+
+
+def _started(tree: Path, cache: Path) -> tuple["subprocess.Popen[str]", set[int]]:
+    """An audit that hangs in a child, and what runs below it."""
+    target = f"verl@{checkout(tree, MODULE.replace(LINE, LINE + '    while True: pass' + chr(10)))}"
+    command = [sys.executable, "-m", "rl_sentinel", "audit", target, "--boundary", "*grpo*", "--jobs", "1"]
+    env = os.environ | {"RL_SENTINEL_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    found = set[int]()
+    end = time.monotonic() + 120
+    while len(found) < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+        found = below(process.pid)
+        if any(b"pip" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found if Path(f"/proc/{pid}").exists()):
+            found = set()
+    assert len(found) == 2, process.communicate()
+    return process, found
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "words"),
+    [
+        (signal.SIGTERM, 143, "rl-sentinel: ended by SIGTERM\n"),
+        (signal.SIGHUP, 129, "rl-sentinel: ended by SIGHUP\n"),
+        (signal.SIGINT, 130, "rl-sentinel: ended by SIGINT\n"),
+        (signal.SIGKILL, -9, ""),
+    ],
+    ids=["term", "hup", "int", "kill"],
+)
+def test_no_process_is_left_running(
+    tmp_path: Path, cache: Path, number: signal.Signals, status: int, words: str
+) -> None:
+    """However the command line ends, its worker and the worker's children end too."""
+    process, found = _started(tmp_path / "tree", cache)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (status, words)
+    assert gone(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["audit"], "Missing argument 'TARGET...': see rl-sentinel audit --help"),
+        (["audit", "verl", "--nonesuch"], "No such option: --nonesuch: see rl-sentinel audit --help"),
+        (["nonesuch"], "No such command 'nonesuch': see rl-sentinel --help"),
+    ],
+    ids=["argument", "option", "command"],
+)
+def test_wrong_usage_is_one_line(
+    arguments: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No box, no page of usage."""
+    monkeypatch.setattr(sys, "argv", ["rl-sentinel", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert (ended.value.code, capsys.readouterr().err) == (2, f"rl-sentinel: {line}\n")
+
+
+def test_system_error_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the file and what the system says."""
+    place = tmp_path / ("x" * 300)
+    monkeypatch.setattr(sys, "argv", ["rl-sentinel", "audit", "rl_sentinel", "--json", str(place)])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"rl-sentinel: {place}: File name too long\n"
