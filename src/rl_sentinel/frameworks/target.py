@@ -6,32 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from rl_sentinel.core.errors import Unbindable
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """One recorded entry into the target: what was called, with what, giving what."""
+class Recorder(Protocol):
+    """What is told of every entry into the target, before it and after."""
 
-    path: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
+    def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The target is about to be called at ``path``; what it is given can still be read as it is."""
+
+    def returned(self, result: Any) -> None:  # noqa: ANN401 - whatever the target gives
+        """The call gave ``result``."""
 
 
 @dataclass(slots=True)
 class Target:
     """A framework's tree on this machine.
 
-    ``root`` is the folder that holds the import package; ``calls`` is a list while a recording is
+    ``root`` is the folder that holds the import package; ``recorder`` is there while a recording is
     made, else None.
     """
 
     root: Path
     version: str = ""
-    calls: list[Call] | None = field(default=None)
+    recorder: Recorder | None = None
     _found: dict[str, Any] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
@@ -107,8 +107,11 @@ class Target:
         return str(place.relative_to(self.root.resolve())), line
 
     def call(self, path: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Call the function or class at a dotted path, and record it where a recording is made."""
-        result = self.find(path)(*args, **kwargs)
-        if self.calls is not None:
-            self.calls.append(Call(path, args, kwargs, result))
+        """Call the function or class at a dotted path, and tell the recorder where there is one."""
+        found = self.find(path)
+        if self.recorder is None:
+            return found(*args, **kwargs)
+        self.recorder.entering(path, args, kwargs)
+        result = found(*args, **kwargs)
+        self.recorder.returned(result)
         return result

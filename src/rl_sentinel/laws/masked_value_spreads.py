@@ -72,4 +72,5 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     relate=_relate,
+    shows_with="MSK002",
 )

@@ -69,4 +69,5 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     relate=_relate,
+    shows_with="PLC001",
 )

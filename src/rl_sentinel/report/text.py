@@ -16,6 +16,10 @@ _STYLE = {"fault": "bold red", "contested": "bold yellow", "hazard": "bold cyan"
 _FIRST = ("group", "mask", "reward")
 
 
+#: A counterexample larger than this says that it could not be shrunk further.
+ROWS, TOKENS = 3, 4
+
+
 def show(console: Console, target: str, audit: Audit, found: Sequence[Finding], seconds: float) -> None:
     """Print coverage, what could not be judged, then each finding."""
     counts = audit.counts
@@ -57,7 +61,8 @@ def _finding(console: Console, f: Finding) -> None:
     )
     console.print(f"    expected {numbers(e['observed_baseline'])}", highlight=False, markup=False)
     console.print(f"    observed {numbers(e['observed_variant'])}", highlight=False, markup=False)
-    console.print(f"  on this batch ({f.rows} rows x {f.tokens} tokens):", highlight=False)
+    large = ", and on none smaller that was tried" if f.rows > ROWS or f.tokens > TOKENS else ""
+    console.print(f"  on this batch ({f.rows} rows x {f.tokens} tokens{large}):", highlight=False)
     for name, values in scenario(e):
         console.print(f"    {name:<16}{numbers(values)}", highlight=False, markup=False)
     if f.level == "contested" and e["could_be_intended"]:

@@ -1,46 +1,84 @@
-"""Recorded calls become Python that runs."""
+"""What was done with a target becomes a script that does it again."""
 
-import math
-from collections import OrderedDict
+from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 import torch
 
-from rl_sentinel.audit.worker.recording import Script, Unwritable
+from rl_sentinel.audit.worker.literal import Unwritable
+from rl_sentinel.audit.worker.recording import Script
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        torch.tensor([[1.5, math.inf]]),
-        torch.tensor([1, 2]),
-        torch.tensor([True]),
-        0.25,
-        None,
-        "a",
-        [1, (2.0,)],
-        {"k": 1},
-    ],
-)
-def test_source_reads_back(value: object) -> None:
-    """What is written evaluates to what was there."""
-    back = eval(Script().source(value), {"torch": torch, "np": np, "float": float})  # noqa: S307 - our own text
-    if isinstance(value, torch.Tensor):
-        assert torch.equal(back, value)
-        assert back.dtype == value.dtype
-    else:
-        assert back == value
+@dataclass
+class Section:
+    """A part of a configuration."""
+
+    coefficient: float = 0.1
 
 
-def test_labels_read_back() -> None:
-    """An array of objects keeps its kind."""
-    back = eval(Script().source(np.array(["a", "b"], dtype=object)), {"np": np})  # noqa: S307 - our own text
-    assert back.tolist() == ["a", "b"]
-    assert back.dtype == object
+@dataclass
+class Config:
+    """A configuration as frameworks have it: made first, set afterwards."""
+
+    section: Section = field(default_factory=Section)
+
+
+def scaled(config: Config, column: torch.Tensor) -> torch.Tensor:
+    """What a target might compute; it spoils its argument, as some do."""
+    out = column * config.section.coefficient
+    column.zero_()
+    return out
+
+
+def test_a_script_does_again_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    """Settings made after the configuration are in it, arguments stand as they were on entry."""
+    script, seen = Script(), []
+    for coefficient in (0.25, 0.5):
+        run = script.run()
+        run.entering("tests.audit.test_recording.Config", (), {})
+        config = Config()
+        run.returned(config)
+        config.section.coefficient = coefficient
+        column = torch.tensor([2.0])
+        run.entering("tests.audit.test_recording.scaled", (config,), {"column": column})
+        seen.append(scaled(config, column))
+        run.returned(seen[-1])
+    text = "\n".join(script.text(first="baseline", last="variant"))
+    text = text.replace("from tests.audit.test_recording import", "from here import")
+    names = {"Config": Config, "scaled": scaled}
+    lines = [line for line in text.splitlines() if not line.startswith("from here")]
+    exec("\n".join(lines), names)  # noqa: S102 - our own text
+    assert capsys.readouterr().out == f"baseline: {seen[0]}\nvariant: {seen[1]}\n"
+
+
+def test_a_call_that_gives_nothing_shows_the_table_that_it_wrote() -> None:
+    """Trainers that write their results into the batch are shown by the batch."""
+    script = Script()
+    run = script.run()
+    table = {"reward": 1.0}
+    run.entering("here.Trainer.compute", (table,), {})
+    table["advantage"] = 2.0
+    run.returned(None)
+    assert script.text(first="baseline", last="variant")[-3:] == [
+        "baseline_0_data = {'reward': 1.0}",
+        "baseline = Trainer.compute(\n    baseline_0_data,\n)",
+        'print("baseline:", baseline_0_data)',
+    ]
 
 
 def test_what_cannot_be_written_is_said() -> None:
     """No script is better than a wrong one."""
-    with pytest.raises(Unwritable, match="no source text for a OrderedDict"):
-        Script().source(OrderedDict())
+    script = Script()
+    run = script.run()
+    run.entering("a.b", (object(),), {})
+    run.returned(None)
+    with pytest.raises(Unwritable, match="no source text for a object"):
+        script.text(first="baseline", last="variant")
+
+
+def test_a_run_that_never_entered_is_no_script() -> None:
+    """An empty script would show nothing."""
+    script = Script()
+    script.run()
+    with pytest.raises(Unwritable, match="not called through its gate"):
+        script.text(first="baseline", last="variant")

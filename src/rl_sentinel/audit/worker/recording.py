@@ -1,90 +1,118 @@
 """Recorded calls as a few lines of Python that need torch and the target only."""
 
+import contextlib
 import dataclasses
-import enum
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from rl_sentinel.frameworks.target import Call
+from rl_sentinel.audit.worker.literal import Names, Unwritable, source
+
+#: How deep settings are looked for inside an object that the target made.
+_DEPTH = 5
+
+#: Stands for the label of a run until it is known.
+_LABEL = "\0"
 
 
-class Unwritable(Exception):  # noqa: N818 - the script is left out, with this reason
-    """A value of which no source text can be made."""
+class Run:
+    """The lines of one run of a boundary, written while it goes: arguments as they are on entry."""
+
+    def __init__(self, imports: dict[str, None]) -> None:
+        """Start a run whose imports are collected in ``imports``."""
+        self.names = Names(imports)
+        self.lines: list[tuple[str, str]] = []
+        self.failed: Unwritable | None = None
+        self._made: list[tuple[str, Any, dict[str, str]]] = []
+        self._kept: list[Any] = []
+        self._held: list[Any] = []
+        self._table, self.shown = _LABEL, _LABEL
+
+    def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Write a call, after what was set since on the objects that earlier calls made."""
+        try:
+            self.lines += [("", line) for line in self._changes()]
+            self._name_tables([*args, *kwargs.values()])
+            given = [source(a, self.names) for a in args]
+            given += [f"{k}={source(v, self.names)}" for k, v in kwargs.items()]
+            inside = "\n    " + ",\n    ".join(given) + ",\n" if given else ""
+            self.lines.append((f"_{len(self._kept)}", f" = {self.names.imported(path)}({inside})"))
+        except Unwritable as why:
+            self.failed = self.failed or why
+
+    def returned(self, result: Any) -> None:  # noqa: ANN401 - whatever the target gives
+        """Give the result its name, by which later calls know it."""
+        name = f"{_LABEL}_{len(self._kept)}"
+        self.shown = _LABEL if result is not None else self._table
+        self._kept.append(result)
+        self.names.known[id(result)] = name
+        if hasattr(result, "__dict__") and not isinstance(result, Tensor | type):
+            self._made.append((name, result, self._state(result)))
+
+    def text(self, label: str) -> list[str]:
+        """The lines, results named after ``label``, the last one printed.
+
+        Raises:
+            Unwritable: if something that was passed has no source text, or nothing was called.
+        """
+        if self.failed or not self._kept:
+            raise self.failed or Unwritable("the target was not called through its gate")
+        last = f"_{len(self._kept) - 1}"
+        named = [f"{label if mark == last else label + mark if mark else ''}{line}" for mark, line in self.lines]
+        lines = [*named, f'print("{label}:", {self.shown})']
+        return [line.replace(_LABEL, label) for line in lines]
+
+    def _name_tables(self, given: list[Any]) -> None:
+        """Tables get a name of their own: a call that gives nothing has written into one."""
+        for value in given:
+            if type(value) is dict and value and id(value) not in self.names.known:
+                self._table = f"{_LABEL}_{len(self._kept)}_data"
+                self.lines.append(("", f"{self._table} = {source(value, self.names)}"))
+                self.names.known[id(value)] = self._table
+                self._held.append(value)
+
+    def _changes(self) -> Iterator[str]:
+        for number, (name, made, before) in enumerate(self._made):
+            now = self._state(made)
+            yield from (f"{name}.{k} = {v}" for k, v in now.items() if before.get(k) != v)
+            self._made[number] = (name, made, now)
+
+    def _state(self, made: Any, prefix: str = "", depth: int = _DEPTH) -> dict[str, str]:  # noqa: ANN401
+        state: dict[str, str] = {}
+        for name, value in vars(made).items():
+            if name.startswith("_") or not depth:
+                continue
+            if dataclasses.is_dataclass(value) and not isinstance(value, type) and hasattr(value, "__dict__"):
+                state |= self._state(value, f"{prefix}{name}.", depth - 1)
+                continue
+            with contextlib.suppress(Unwritable):
+                state[prefix + name] = source(value, Names({}))
+        return state
 
 
 class Script:
-    """Lines of a stand-alone script, built call by call."""
+    """A stand-alone script of the first and the last run of a boundary."""
 
     def __init__(self) -> None:
         """Start an empty script."""
         self.imports: dict[str, None] = {"import torch": None}
-        self.lines: list[str] = []
-        self._names: dict[int, str] = {}
+        self.runs: list[Run] = []
 
-    def add(self, calls: Sequence[Call], label: str) -> None:
-        """Write the calls of one run of a boundary; the last result is printed."""
-        for number, call in enumerate(calls):
-            name = label if number == len(calls) - 1 else f"{label}_{number}"
-            given = [self.source(a) for a in call.args]
-            given += [f"{k}={self.source(v)}" for k, v in call.kwargs.items()]
-            self.lines.append(f"{name} = {self._imported(call.path)}(\n    " + ",\n    ".join(given) + ",\n)")
-            self._names[id(call.result)] = name
-        self.lines.append(f'print("{label}:", {label})')
+    def run(self) -> Run:
+        """A new run, to be told of the target's calls."""
+        self.runs.append(Run(self.imports))
+        return self.runs[-1]
 
-    def _imported(self, path: str) -> str:
-        parts = path.split(".")
-        cut = next((i for i, p in enumerate(parts) if p[:1].isupper()), len(parts) - 1)
-        self.imports[f"from {'.'.join(parts[:cut])} import {parts[cut]}"] = None
-        return ".".join(parts[cut:])
-
-    def source(self, value: Any) -> str:  # noqa: ANN401, PLR0911 - one line per kind of value
-        """Python source of a value.
+    def text(self, *, first: str, last: str) -> list[str]:
+        """The script, line by line, without its first line (which names the packages).
 
         Raises:
-            Unwritable: for an object that is neither data nor a recorded result.
+            Unwritable: if a call cannot be written.
         """
-        if id(value) in self._names:
-            return self._names[id(value)]
-        if isinstance(value, Tensor):
-            text = f"torch.tensor({_literal(value.detach().tolist())}, dtype={value.dtype})"
-            return f"{text}.requires_grad_()" if value.requires_grad else text
-        if isinstance(value, np.ndarray):
-            self.imports["import numpy as np"] = None
-            kind = "object" if value.dtype == object else repr(str(value.dtype))
-            return f"np.array({_literal(value.tolist())}, dtype={kind})"
-        if isinstance(value, enum.Enum):
-            return f"{self._imported(f'{type(value).__module__}.{type(value).__qualname__}')}.{value.name}"
-        if value is None or isinstance(value, bool | int | float | str):
-            return _literal(value)
-        if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-            inner = ", ".join(self.source(v) for v in value)
-            return f"[{inner}]" if isinstance(value, list) else f"({inner},)"
-        if isinstance(value, Mapping) and type(value) is dict:
-            return "{" + ", ".join(f"{k!r}: {self.source(v)}" for k, v in value.items()) + "}"
-        if dataclasses.is_dataclass(value):
-            kind = self._imported(f"{type(value).__module__}.{type(value).__qualname__}")
-            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-            return f"{kind}(" + ", ".join(f"{k}={self.source(v)}" for k, v in fields.items()) + ")"
-        if type(value).__name__ == "SimpleNamespace":
-            self.imports["from types import SimpleNamespace"] = None
-            return "SimpleNamespace(" + ", ".join(f"{k}={self.source(v)}" for k, v in vars(value).items()) + ")"
-        message = f"no source text for a {type(value).__name__}"
-        raise Unwritable(message)
-
-    def text(self) -> list[str]:
-        """The script, line by line, without its first line (which names the packages)."""
-        return [*sorted(self.imports), "", *self.lines]
-
-
-def _literal(value: Any) -> str:  # noqa: ANN401
-    if isinstance(value, list):
-        return "[" + ", ".join(_literal(v) for v in value) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    if isinstance(value, float):
-        return repr(round(value, 7))
-    return repr(value)
+        if not self.runs:
+            raise Unwritable("the boundary was not run")
+        lines = self.runs[0].text(first)
+        if len(self.runs) > 1:
+            lines += self.runs[-1].text(last)
+        return [*sorted(self.imports), "", *lines]

@@ -11,7 +11,8 @@ from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.evidence import evidence
 from rl_sentinel.audit.worker.job import CANARY, Event
 from rl_sentinel.audit.worker.judging import Break, canary, recheck, search, smallest
-from rl_sentinel.audit.worker.recording import Script, Unwritable
+from rl_sentinel.audit.worker.literal import Unwritable
+from rl_sentinel.audit.worker.recording import Script
 from rl_sentinel.audit.worker.request import Request
 from rl_sentinel.audit.worker.tracing import entered
 from rl_sentinel.core.boundary import Boundary
@@ -19,7 +20,7 @@ from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
 from rl_sentinel.frameworks.loading import while_running
-from rl_sentinel.frameworks.target import Call, Target
+from rl_sentinel.frameworks.target import Target
 
 
 @dataclass(slots=True)
@@ -127,21 +128,16 @@ class Unit:
         return evidence(law, self.boundary, found, self.request, source, script, self.tiers)
 
     def _script(self, law: Law, found: Break) -> list[str]:
-        runs: list[list[Any]] = []
-        ask = _Recorder(Asker(self.boundary, self.others), self.target, runs)
+        script = Script()
+        ask = _Recorder(Asker(self.boundary, self.others), self.target, script)
         with while_running():
             for relation in law.relate(ask, found.case):
                 if relation.key == found.relation.key and _breaks(relation, found):
                     break
-        self.target.calls = None
-        script = Script()
         try:
-            script.add(runs[0], "baseline")
-            if len(runs) > 1:
-                script.add(runs[-1], "variant")
-        except (Unwritable, IndexError) as why:
+            return script.text(first="baseline", last="variant")
+        except Unwritable as why:
             return [f"# no script: {why}"]
-        return script.text()
 
     def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
         about = {"law": law.code, "boundary": self.boundary.path, "setting": self.setting}
@@ -155,23 +151,22 @@ def _breaks(relation: Any, found: Break) -> bool:  # noqa: ANN401 - a Relation
 
 @dataclass(slots=True)
 class _Recorder:
-    """An asker that keeps the target's calls of each run."""
+    """An asker that writes down the target's calls of each run."""
 
     asker: Asker
     target: Target
-    runs: list[list[Any]]
+    script: Script
 
     @property
     def boundary(self) -> Boundary:
         return self.asker.boundary
 
     def __call__(self, case: Any, /, *, gradients: Any = (), on: str | None = None) -> Observation:  # noqa: ANN401
-        calls: list[Call] = []
-        self.target.calls = calls
+        self.target.recorder = self.script.run()
         try:
             return self.asker(case, gradients=gradients, on=on)
         finally:
-            self.runs.append(calls)
+            self.target.recorder = None
 
 
 def units(

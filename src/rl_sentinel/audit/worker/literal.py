@@ -1,0 +1,82 @@
+"""Values as Python source text."""
+
+import dataclasses
+import enum
+import math
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+#: Plain holders of settings, and the modules that they come from.
+_NAMESPACES = {SimpleNamespace: "types", Namespace: "argparse"}
+
+
+class Unwritable(Exception):  # noqa: N818 - the script is left out, with this reason
+    """A value of which no source text can be made."""
+
+
+@dataclass(slots=True)
+class Names:
+    """Names that the text may use: imports that it needs, objects that have a name already."""
+
+    imports: dict[str, None]
+    known: dict[int, str] = field(default_factory=dict)
+
+    def imported(self, path: str) -> str:
+        """The name of what lies at a dotted path, once it is imported."""
+        parts = path.split(".")
+        cut = next((i for i, p in enumerate(parts) if p[:1].isupper()), len(parts) - 1)
+        self.imports[f"from {'.'.join(parts[:cut])} import {parts[cut]}"] = None
+        return ".".join(parts[cut:])
+
+
+def source(value: Any, names: Names) -> str:  # noqa: ANN401, PLR0911 - one line per kind of value
+    """Python source of a value.
+
+    Raises:
+        Unwritable: for an object that is neither data nor named.
+    """
+    if id(value) in names.known:
+        return names.known[id(value)]
+    if isinstance(value, Tensor):
+        text = f"torch.tensor({literal(value.detach().tolist())}, dtype={value.dtype})"
+        return f"{text}.requires_grad_()" if value.requires_grad else text
+    if isinstance(value, np.ndarray):
+        names.imports["import numpy as np"] = None
+        kind = "object" if value.dtype == object else repr(str(value.dtype))
+        return f"np.array({literal(value.tolist())}, dtype={kind})"
+    if isinstance(value, enum.Enum):
+        return f"{names.imported(f'{type(value).__module__}.{type(value).__qualname__}')}.{value.name}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return literal(value)
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        inner = ", ".join(source(v, names) for v in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if value else "()"
+    if isinstance(value, Mapping) and type(value) is dict:
+        return "{" + ", ".join(f"{k!r}: {source(v, names)}" for k, v in value.items()) + "}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kind = names.imported(f"{type(value).__module__}.{type(value).__qualname__}")
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        return f"{kind}(" + ", ".join(f"{k}={source(v, names)}" for k, v in fields.items()) + ")"
+    if type(value) in _NAMESPACES:
+        kind = type(value).__name__
+        names.imports[f"from {_NAMESPACES[type(value)]} import {kind}"] = None
+        return f"{kind}(" + ", ".join(f"{k}={source(v, names)}" for k, v in vars(value).items()) + ")"
+    message = f"no source text for a {type(value).__name__}"
+    raise Unwritable(message)
+
+
+def literal(value: Any) -> str:  # noqa: ANN401 - numbers, text, lists of them
+    """Python source of plain data; floats to seven decimals."""
+    if isinstance(value, list):
+        return "[" + ", ".join(literal(v) for v in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, float):
+        return repr(round(value, 7))
+    return repr(value)
