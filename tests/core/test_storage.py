@@ -2,10 +2,12 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 import torch
 
+from rl_sentinel.cases.filling import filled
 from rl_sentinel.cases.random import random_case
 from rl_sentinel.core.batch import COLUMNS, with_columns
 from rl_sentinel.core.case import Case
@@ -30,9 +32,73 @@ def test_not_a_number_has_a_word() -> None:
     assert case_from_json(json.loads(text)).batch.reward.isnan().all()
 
 
-def test_damage_is_told() -> None:
-    """A column of the wrong shape is named."""
+def _damaged(change: dict[str, Any], **top: Any) -> str:
+    batch = filled([[1, 1], [1, 0]], reward=[1, 0], group=[0, 1], length=[2, 1])
+    data = json.loads(json.dumps(case_as_json(Case(batch), ["reward"])))
+    for name, value in change.items():
+        column, _, key = name.partition("/")
+        data["batch"].setdefault(column, {"dtype": "int64"})[key or "values"] = value
+    with pytest.raises(SentinelError) as told:
+        case_from_json(data | top)
+    begin, end = "case is damaged (", "), expected what an audit wrote"
+    assert str(told.value).startswith(begin)
+    assert str(told.value).endswith(end)
+    return str(told.value)[len(begin) : -len(end)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"reward": [1.0]}, "batch[reward] has shape [1], expected axes B"),
+        ({"reward": 1.0}, "batch[reward] is no list of axes B"),
+        ({"reward": [1.0, "far"]}, "batch[reward] holds 'far', expected signal values of axes B"),
+        ({"reward": [1.0, [2.0]]}, "batch[reward] holds a list, expected signal values of axes B"),
+        ({"reward": [1.0, True]}, "batch[reward] holds True, expected signal values of axes B"),
+        (
+            {"reward/dtype": "load"},
+            "batch[reward] has dtype 'load', expected float32 or float64 or bfloat16 or float16",
+        ),
+        ({"group": [0, 0.5]}, "batch[group] holds 0.5, expected label values of axes B"),
+        ({"mask": [[1, 1], [1, 0]]}, "batch[mask] holds 1, expected mask values of axes B T"),
+        ({"mask": []}, "batch[mask] has shape [0], expected axes B T"),
+        (
+            {"mask": [[True, True], [True, True]]},
+            "batch[mask] trains a token at or after batch[length], expected it before",
+        ),
+        ({"length": [3, 1]}, "batch[length] holds 3, expected 0 to 2"),
+        ({"prompt_length": [1, 10**9]}, "batch[prompt_length] holds 1000000000, expected 1 to 4096"),
+        ({"excluded": [0, 6]}, "batch[excluded] holds 6, expected 0 to 5"),
+        ({"token": [[0, 1], [3, 0]]}, "batch[token] holds 3, expected 0 to 2"),
+        ({"turn": [[0, -1], [0, 0]]}, "batch[turn] holds -1, expected 0 to 4096"),
+    ],
+)
+def test_damaged_column_is_told(change: dict[str, Any], words: str) -> None:
+    """Shape, kind, dtype and range, each by the name of the column."""
+    assert _damaged(change) == words
+
+
+@pytest.mark.parametrize(
+    ("top", "words"),
+    [
+        ({"override": [1]}, "override is a list, expected names with plain values"),
+        ({"override": {"a": [1]}}, "override is a dict, expected names with plain values"),
+        ({"draw": 3}, "draw is 3, expected names with plain values"),
+        ({"seed": -1}, "seed is -1, expected a whole number from 0 to 9223372036854775807"),
+        ({"seed": "1"}, "seed is '1', expected a whole number from 0 to 9223372036854775807"),
+        ({"setting": 1}, "setting is no word"),
+        ({"batch": 1}, "'int' object has no attribute 'items'"),
+    ],
+)
+def test_damaged_case_is_told(top: dict[str, Any], words: str) -> None:
+    """What stands beside the batch, too."""
+    assert _damaged({}, **top) == words
+
+
+def test_missing_and_unknown_names_are_told() -> None:
+    """A column that is none, and one that must be there."""
+    assert _damaged({"colour": [1]}).startswith("batch[colour] is no column, expected one of group, ")
+    assert _damaged({"group": [10**30, 0]})
     data = case_as_json(random_case(1), ["reward"])
-    data["batch"]["reward"]["values"] = [1.0]
-    with pytest.raises(SentinelError, match=r"case is damaged .*batch\[reward\] has shape \[1\], expected axes B"):
+    del data["batch"]["mask"]
+    with pytest.raises(SentinelError, match=r"^case is damaged \('mask' is missing\), expected what an audit wrote$"):
         case_from_json(data)

@@ -69,13 +69,15 @@ def read(path: Path) -> KnownFile:
         for entry in file.finding:
             SpecifierSet(entry.releases)
     except OSError as error:
-        raise SentinelError(f"known file {path} cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidSpecifier) as error:
-        raise SentinelError(f"known file {path} is malformed ({error})") from error
+        way = "name one that is there, or write it with --known FILE --known-update"
+        raise SentinelError(f"known file {path} cannot be read ({error.strerror}): {way}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidSpecifier, RecursionError) as error:
+        raise SentinelError(f"known file {path} is malformed ({error}), expected TOML of [[finding]] tables") from error
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(p) for p in first["loc"])
-        raise SentinelError(f"known file {path}[{where}]: {first['msg']}") from error
+        keys = ", ".join(Entry.model_fields)
+        raise SentinelError(f"known file {path}[{where}]: {first['msg']}, a finding has {keys}") from error
     return file
 
 

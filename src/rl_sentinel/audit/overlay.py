@@ -27,5 +27,8 @@ def _install(lock: str, to: Path) -> None:
     run = pip("install", "--no-deps", "--prefer-binary", "--no-compile", "-q", "--target", str(to), *wanted)
     if run.returncode:
         last = [line for line in run.stderr.strip().splitlines() if "ERROR" in line][-1:] or ["no answer"]
-        message = f"light packages ({', '.join(wanted)}) cannot be fetched and are not in the cache: {last[0][:160]}"
+        message = (
+            f"light packages ({', '.join(wanted)}) are not in the cache and cannot be fetched ({last[0][:160]}): "
+            "connect to a package index that has them, once"
+        )
         raise SentinelError(message)

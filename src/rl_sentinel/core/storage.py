@@ -7,12 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import COLUMNS, Batch, batch_of
+from rl_sentinel.core.batch import COLUMNS, batch_of
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.soundness import check_batch, check_knobs, check_values, check_whole, dtype_of
 
 #: Columns that describe the shape of a batch and are always stored.
 _STRUCTURE = ("group", "length", "mask", "excluded", "scored", "prompt_length")
+
+#: Largest seed that a case may name; torch takes 63 bits.
+MOST_SEED = 2**63 - 1
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -30,13 +34,15 @@ def plain(tensor: Tensor) -> Any:  # noqa: ANN401 - nested lists of numbers
     return word(tensor.detach().cpu().tolist())
 
 
-def _tensor(values: Any, dtype: torch.dtype) -> Tensor:  # noqa: ANN401
+def _column(name: str, stored: Mapping[str, Any]) -> Tensor:
     def number(x: Any) -> Any:  # noqa: ANN401
         if isinstance(x, list):
             return [number(y) for y in x]
-        return _NON_FINITE[x] if isinstance(x, str) else x
+        return _NON_FINITE.get(x, x) if isinstance(x, str) else x
 
-    return torch.tensor(number(values), dtype=dtype)
+    dtype, values = dtype_of(name, stored["dtype"]), number(stored["values"])
+    check_values(name, values)
+    return torch.tensor(values, dtype=dtype)
 
 
 def case_as_json(case: Case, reads: Iterable[str]) -> dict[str, Any]:
@@ -61,32 +67,26 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     """The case that :func:`case_as_json` wrote.
 
     Raises:
-        SentinelError: where a key is missing, or a column is none or has the wrong shape.
+        SentinelError: where a key is missing, or a column is none, or has the wrong shape, kind or range.
     """
     try:
-        given = {
-            name: _tensor(column["values"], getattr(torch, column["dtype"])) for name, column in data["batch"].items()
-        }
+        given = {name: _column(name, column) for name, column in data["batch"].items()}
         mask = given.pop("mask")
+        if mask.dim() != 2:
+            raise ValueError(f"batch[mask] has shape {list(mask.shape)}, expected axes B T")  # noqa: TRY301 - as below
         batch = batch_of(mask, **given)
-        _check_shapes(batch)
+        check_batch(batch)
+        if not isinstance(data["setting"], str):
+            raise ValueError("setting is no word")  # noqa: TRY301, TRY004 - one line for all that is damaged
         return Case(
             batch=batch,
-            setting=str(data["setting"]),
-            override=dict(data["override"]),
-            draw=dict(data["draw"]),
-            seed=int(data["seed"]),
+            setting=data["setting"],
+            override=check_knobs("override", data["override"]),
+            draw=check_knobs("draw", data["draw"]),
+            seed=check_whole("seed", data["seed"], MOST_SEED),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        message = f"case is damaged ({type(error).__name__}: {error}), expected what an audit wrote"
-        raise SentinelError(message) from error
-
-
-def _check_shapes(batch: Batch) -> None:
-    sizes = {"B": batch.rows, "T": batch.width}
-    for name, about in COLUMNS.items():
-        axes = about["axes"].split()
-        shape = getattr(batch, name).shape
-        if len(shape) != len(axes) or any(sizes.get(a, n) != n for a, n in zip(axes, shape, strict=True)):
-            message = f"batch[{name}] has shape {list(shape)}, expected axes {about['axes']}"
-            raise ValueError(message)
+    except KeyError as error:
+        raise SentinelError(f"case is damaged ({error} is missing), expected what an audit wrote") from error
+    except (TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        words = str(error).partition("\n")[0]
+        raise SentinelError(f"case is damaged ({words}), expected what an audit wrote") from error

@@ -1,0 +1,115 @@
+"""Whether numbers from a file make a case: shapes, kinds and ranges, checked before anything is run on them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import COLUMNS, EXCLUDED, VOCABULARY, Batch
+
+#: Most rows, response positions and prompt tokens of a stored case: far beyond any that is found.
+MOST_ROWS, MOST_WIDTH, MOST_PROMPT = 1024, 4096, 4096
+
+#: role -> the dtypes of its columns.
+_DTYPES: Mapping[str, Mapping[str, torch.dtype]] = {
+    "signal": {n: getattr(torch, n) for n in ("float32", "float64", "bfloat16", "float16")},
+    "label": {"int64": torch.int64},
+    "mask": {"bool": torch.bool},
+}
+
+#: role -> Python types of its values.
+_KINDS: Mapping[str, tuple[type, ...]] = {"signal": (int, float), "label": (int,), "mask": (bool,)}
+
+
+def dtype_of(name: str, word: object) -> torch.dtype:
+    """The dtype that a stored column names.
+
+    Raises:
+        ValueError: if there is no such column, or it has no such dtype.
+    """
+    if name not in COLUMNS:
+        raise ValueError(f"batch[{name}] is no column, expected one of {', '.join(COLUMNS)}")
+    known = _DTYPES[COLUMNS[name]["role"]]
+    if not isinstance(word, str) or word not in known:
+        raise ValueError(f"batch[{name}] has dtype {word!r}, expected {' or '.join(known)}")
+    return known[word]
+
+
+def check_values(name: str, values: object) -> None:
+    """Hold nested lists to the depth of the column's axes and the kind of its role.
+
+    Raises:
+        ValueError: if a list is missing, is one too many, or holds another kind of value.
+    """
+    axes, role = COLUMNS[name]["axes"].split(), COLUMNS[name]["role"]
+    level = [values]
+    for _ in axes:
+        if not all(isinstance(x, list) for x in level):
+            raise ValueError(f"batch[{name}] is no list of axes {' '.join(axes)}")
+        level = [y for x in level if isinstance(x, list) for y in x]
+    for x in level:
+        if not isinstance(x, _KINDS[role]) or (isinstance(x, bool) and role != "mask"):
+            raise ValueError(f"batch[{name}] holds {_short(x)}, expected {role} values of axes {' '.join(axes)}")
+
+
+def _short(x: object) -> str:
+    return repr(x) if isinstance(x, str | int | float | bool | None) else f"a {type(x).__name__}"
+
+
+def check_batch(batch: Batch) -> None:
+    """Hold a batch to one shape, and its labels to their ranges.
+
+    Raises:
+        ValueError: naming the column, what it is and what was expected.
+    """
+    sizes = {"B": batch.rows, "T": batch.width, "K": 2, "V": VOCABULARY}
+    for name, about in COLUMNS.items():
+        axes = about["axes"].split()
+        shape = getattr(batch, name).shape
+        if len(shape) != len(axes) or any(sizes[a] != n for a, n in zip(axes, shape, strict=True)):
+            raise ValueError(f"batch[{name}] has shape {list(shape)}, expected axes {about['axes']}")
+    if not (1 <= batch.rows <= MOST_ROWS and 1 <= batch.width <= MOST_WIDTH):
+        size = f"{batch.rows} rows x {batch.width} tokens"
+        raise ValueError(f"batch[mask] has {size}, expected 1 to {MOST_ROWS} rows x 1 to {MOST_WIDTH} tokens")
+    last = batch.rows - 1
+    _within("length", batch.length, 0, batch.width)
+    _within("prompt_length", batch.prompt_length, 1, MOST_PROMPT)
+    _within("excluded", batch.excluded, 0, max(EXCLUDED.values()))
+    _within("token", batch.token, 0, VOCABULARY - 1)
+    for name in ("step", "turn"):
+        _within(name, getattr(batch, name), 0, MOST_WIDTH)
+    _within("trajectory", batch.trajectory, 0, max(last, MOST_ROWS))
+    if bool((batch.mask & ~batch.valid).any()):
+        raise ValueError("batch[mask] trains a token at or after batch[length], expected it before")
+
+
+def _within(name: str, column: Tensor, low: int, high: int) -> None:
+    bad = column[(column < low) | (column > high)]
+    if bad.numel():
+        raise ValueError(f"batch[{name}] holds {int(bad.flatten()[0])}, expected {low} to {high}")
+
+
+def check_knobs(name: str, given: object) -> dict[str, Any]:
+    """A mapping of words to plain values.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    plain = isinstance(given, dict) and all(
+        isinstance(k, str) and (v is None or isinstance(v, bool | int | float | str)) for k, v in given.items()
+    )
+    if not isinstance(given, dict) or not plain:
+        raise ValueError(f"{name} is {_short(given)}, expected names with plain values")
+    return dict(given)
+
+
+def check_whole(name: str, given: object, most: int) -> int:
+    """A whole number from 0 to ``most``.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
+        raise ValueError(f"{name} is {_short(given)}, expected a whole number from 0 to {most}")
+    return given

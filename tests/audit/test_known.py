@@ -1,0 +1,74 @@
+"""Known findings: read, checked, matched with releases, written."""
+
+from pathlib import Path
+
+import pytest
+
+from rl_sentinel.audit import known
+from rl_sentinel.audit.known import Known
+from rl_sentinel.core.errors import SentinelError
+
+
+def _entry(releases: str = "", signature: str = "verl:A:b:c") -> Known:
+    return Known(signature, "", "", releases, "", accepted=False)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """Quotes and backslashes too; counts make it an expectation."""
+    file = tmp_path / "k.toml"
+    odd = 'verl:A:b:"x\\y"'
+    file.write_text(known.written([(odd, "fault"), ("a:b:c:d", "hazard")], {"not_applicable": 3, "errored": 0}))
+    back = known.read(file)
+    assert [(e.signature, e.level) for e in back.finding] == [("a:b:c:d", "hazard"), (odd, "fault")]
+    assert (back.not_applicable, back.errored) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[finding]]\nreason = 'x'\n", "[finding.0.signature]: Field required, a finding has signature, "),
+        ("[[finding]]\nsignature = 1\n", "[finding.0.signature]: Input should be a valid string, a finding has "),
+        ("[[finding]]\nsignature = 'a'\nlevel = 'bad'\n", "[finding.0.level]: Input should be "),
+        ("[[finding]]\nsignature = 'a'\nreleases = '=>1'\n", " is malformed (Invalid specifier: '=>1'"),
+        ("findings = 1\n", "[findings]: Extra inputs are not permitted"),
+        ("not toml", " is malformed ("),
+    ],
+)
+def test_malformed_file_is_told(tmp_path: Path, text: str, words: str) -> None:
+    """By the key that is wrong."""
+    file = tmp_path / "k.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SentinelError) as told:
+        known.read(file)
+    assert str(told.value).startswith(f"known file {file}{words}")
+
+
+@pytest.mark.parametrize(
+    ("releases", "version", "covers"),
+    [
+        (">=1,<2", "1.5", True),
+        (">=1,<2", "2.0", False),
+        (">=1,<2", "1.5.dev0", True),
+        ("", "2.0", True),
+        (">=1,<2", "", True),
+        (">=1,<2", "no number", True),
+    ],
+)
+def test_entry_speaks_of_its_releases(releases: str, version: str, covers: object) -> None:
+    """Of a checkout, which has no number, it always may."""
+    assert _entry(releases).covers(version) is covers
+
+
+def test_stale_is_what_should_have_appeared() -> None:
+    """Of this framework, in this release."""
+    entries = [_entry(">=1"), _entry("<1", "verl:B:b:c"), _entry("", "areal:A:b:c"), _entry("", "verl:C:b:c")]
+    assert known.stale(entries, ["verl:C:b:c"], "verl", "1.0") == ["verl:A:b:c"]
+    assert known.stale(entries, [], "verl", "") == []
+
+
+def test_what_ships_annotates_and_accepts_nothing() -> None:
+    """Of a framework without a file there is none."""
+    shipped = known.shipped("verl")
+    assert shipped
+    assert not any(k.accepted for k in shipped)
+    assert known.shipped("nonesuch") == []

@@ -1,0 +1,153 @@
+"""``audit``: every wrong input is one line that says what and the way out, before anything is run or written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit_fixtures import MODULE, checkout
+from rl_sentinel.audit.worker.main import laws
+from told import ran, told
+
+GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "msk001")
+NAME_ONE = "name one that is there, or write it with --known FILE --known-update"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A checkout with one leaking estimator, as a target."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    return f"verl@{checkout(tmp_path / 'tree')}"
+
+
+def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A framework, a release number, a folder."""
+    known = "areal, rl_sentinel, skyrl, slime, verl with ==VERSION or @PATH, or pkg.module:function with --stage"
+    assert told(capsys, "audit", "nonesuch==1.0") == (
+        f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is no framework known here"
+    )
+    assert told(capsys, "audit", "verl==0.9.1..") == (
+        "target is 'verl==0.9.1..', expected a release number, as in verl==1.2.3"
+    )
+    assert told(capsys, "audit", "verl@/nonesuch") == "checkout is '/nonesuch', expected a folder that holds verl/"
+    assert told(capsys, "audit", f"verl@{tmp_path}") == (
+        f"checkout[{tmp_path}] holds no verl/, expected a checkout of verl"
+    )
+
+
+def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """The nearest law is named."""
+    for option in ("--law", "--ignore"):
+        assert told(capsys, "audit", "verl", option, "msk01") == (
+            f"law is 'msk01', expected one of {', '.join(laws())}: the nearest is MSK001 dead-row-shifts-signal"
+        )
+    assert told(capsys, "audit", "verl", "--seed", "-1").startswith("Invalid value for '--seed': ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            ("--json", "/nonesuch/x"),
+            "--json is '/nonesuch/x', expected a file in a folder that is there: make it first",
+        ),
+        (
+            ("--report", "issue=/proc/x"),
+            "--report issue is '/proc/x', which cannot be written (No such file or directory): name another place",
+        ),
+        (
+            ("--report", "repro=/dev/null/x"),
+            "--report repro is '/dev/null/x', expected a folder: /dev/null is a file",
+        ),
+        (
+            ("--known", "/nonesuch/k", "--known-update"),
+            "--known is '/nonesuch/k', expected a file in a folder that is there: make it first",
+        ),
+        (("--known-update",), "--known-update writes to --known, which is not given: name a file with --known FILE"),
+        (
+            ("--known", "/nonesuch/k"),
+            f"known file /nonesuch/k cannot be read (No such file or directory): {NAME_ONE}",
+        ),
+    ],
+)
+def test_place_is_looked_at_before_the_audit(
+    options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The target, which is not installed, is never asked for."""
+    assert told(capsys, "audit", "verl", *options) == words
+
+
+def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """A file where the folder should be."""
+    place = tmp_path / "file"
+    place.write_text("", encoding="utf-8")
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(place))
+    assert told(capsys, "audit", "verl==1.0") == (
+        f"cache[{place}] cannot be written (Not a directory): set RL_SENTINEL_CACHE to a folder that can"
+    )
+
+
+def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """An index that does not answer is no index without the release; light packages say the same."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    assert told(capsys, "audit", "verl==0.9.1") == (
+        "verl==0.9.1 is not in the cache and the package index cannot be reached: "
+        "connect, or name a checkout (verl@PATH)"
+    )
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert told(capsys, "audit", "verl==0.9.1") == (
+        "verl==0.9.1 is not in the cache and the package index that pip asks has no verl at all: "
+        "connect, or name a checkout (verl@PATH)"
+    )
+    line = told(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
+    assert line.startswith("light packages (PyYAML==")
+    assert line.endswith("): connect to a package index that has them, once")
+    assert list((tmp_path / "cache").rglob("*.py")) == []
+
+
+def test_interpreter_that_is_none(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Something else, nothing, and one that is too old."""
+    assert told(capsys, "audit", tree, "--python", "/bin/true") == (
+        "--python is '/bin/true', expected an interpreter: it ran no Python"
+    )
+    assert told(capsys, "audit", tree, "--python", "/nonesuch") == (
+        "--python is '/nonesuch', expected an interpreter (No such file or directory)"
+    )
+
+
+def test_known_file_is_left_alone_when_it_is_malformed(
+    tree: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong key, and no TOML."""
+    known = tmp_path / "known.toml"
+    for text, words in (
+        ('[[finding]]\nsignatur = "x"\n', "[finding.0.signature]: Field required, a finding has signature, reason, "),
+        ("a = " + "[" * 100_000, " is malformed (maximum recursion depth exceeded"),
+    ):
+        known.write_text(text, encoding="utf-8")
+        assert told(capsys, "audit", tree, "--known", str(known)).startswith(f"known file {known}{words}")
+        assert known.read_text(encoding="utf-8") == text
+
+
+def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No pair is no pass."""
+    assert told(capsys, "audit", tree, "--boundary", "nonesuch") == (
+        f"audit of {tree} has no pair of law and boundary: --boundary, --law or --stage leave none"
+    )
+
+
+def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, capsys: Any) -> None:
+    """Each finding where it was found: the second tree is sound by now."""
+    other, file = checkout(tmp_path / "other"), tmp_path / "out.json"
+    status, said, _ = ran(capsys, "audit", tree, f"verl@{other}", *GRPO, "--json", str(file))
+    assert (status, len(json.loads(file.read_text(encoding="utf-8")))) == (1, 2), said
+    mended = MODULE.replace("for i in index.tolist()])", "for i in index.tolist()]) & response_mask.any(-1)")
+    (other / "verl" / "trainer" / "ppo" / "core_algos.py").write_text(mended, encoding="utf-8")
+    status, said, _ = ran(capsys, "replay", str(file))
+    name = "verl:MSK001:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage:default"
+    assert (status, said.splitlines()) == (1, [f"reproduced: {name}", f"fixed: {name}"])

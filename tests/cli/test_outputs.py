@@ -1,0 +1,60 @@
+"""What an audit leaves on disk."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from report_fixtures import finding
+from rl_sentinel.audit.findings import Finding
+from rl_sentinel.audit.target import named
+from rl_sentinel.cli.outputs import Outputs
+from rl_sentinel.core.errors import SentinelError
+
+TARGET = named("verl==1.0")
+
+
+def _outputs(folder: Path) -> Outputs:
+    reports = [f"issue={folder / 'i.md'}", f"repro={folder / 'r'}"]
+    return Outputs.checked(reports, folder / "o.json", folder / "k.toml")
+
+
+def test_nothing_is_written_before_the_end(tmp_path: Path) -> None:
+    """And then everything."""
+    outputs = _outputs(tmp_path)
+    outputs.add(TARGET, {"target": "verl==1.0"}, [finding()])
+    assert list(tmp_path.iterdir()) == []
+    outputs.write()
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == [
+        "i.md",
+        "k.toml",
+        "o.json",
+        "r/MSK001-estimator-default.json",
+        "r/MSK001-estimator-default.py",
+    ]
+    assert json.loads((tmp_path / "o.json").read_text(encoding="utf-8")) == {"target": "verl==1.0"}
+    assert 'signature = "verl:MSK001:m.estimator:default"' in (tmp_path / "k.toml").read_text(encoding="utf-8")
+
+
+def test_several_targets_share_every_output(tmp_path: Path) -> None:
+    """JSON becomes a list, the issues stand one after the other, no script hides another."""
+    outputs = _outputs(tmp_path)
+    made: list[Finding] = [finding(), finding(boundary="n.estimator"), finding()]
+    for f in made:
+        outputs.add(TARGET, {"boundary": f.boundary}, [f])
+    outputs.write()
+    seen = json.loads((tmp_path / "o.json").read_text(encoding="utf-8"))
+    assert [o["boundary"] for o in seen] == ["m.estimator", "n.estimator", "m.estimator"]
+    assert (tmp_path / "i.md").read_text(encoding="utf-8").count("# dead-row-shifts-signal at") == 3
+    assert sorted(p.name for p in (tmp_path / "r").glob("*.py")) == [
+        "MSK001-m.estimator-default-2.py",
+        "MSK001-m.estimator-default.py",
+        "MSK001-n.estimator-default.py",
+    ]
+
+
+@pytest.mark.parametrize("given", ["pdf=x", "issue", "issue=", "=x"])
+def test_report_of_another_kind(given: str) -> None:
+    """The forms are named."""
+    with pytest.raises(SentinelError, match=rf"^--report is '{given}', expected issue=PATH or repro=FOLDER$"):
+        Outputs.checked([given], None, None)

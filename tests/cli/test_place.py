@@ -1,0 +1,69 @@
+"""Files are tried before, written aside, and moved into place."""
+
+from pathlib import Path
+
+import pytest
+
+from rl_sentinel.cli import place
+from rl_sentinel.core.errors import SentinelError
+
+
+def test_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was there stays when the writing fails, and nothing is left beside it."""
+    file = tmp_path / "out.json"
+    place.put(file, "old")
+    file.chmod(0o640)
+    place.put(file, "new")
+    assert file.read_text(encoding="utf-8") == "new"
+    assert file.stat().st_mode & 0o777 == 0o640
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        place.put(file, "newer")
+    assert file.read_text(encoding="utf-8") == "new"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_link_is_followed(tmp_path: Path) -> None:
+    """The file behind it is written."""
+    file, link = tmp_path / "real", tmp_path / "link"
+    file.write_text("old", encoding="utf-8")
+    link.symlink_to(file)
+    place.put(place.writable(link, "--json"), "new")
+    assert link.is_symlink()
+    assert file.read_text(encoding="utf-8") == "new"
+
+
+def test_device_is_written_to() -> None:
+    """It cannot be replaced."""
+    place.put(place.writable(Path("/dev/null"), "--json"), "text")
+    assert not Path("/dev/null").is_file()
+
+
+def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
+    """Each in one line, and nothing is made."""
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    told = []
+    for ask, path in (
+        (place.writable, tmp_path),
+        (place.writable, tmp_path / "no" / "x"),
+        (place.writable, Path("/proc/x")),
+        (place.folder, file / "x"),
+        (place.folder, Path("/proc/x")),
+    ):
+        with pytest.raises(SentinelError) as error:
+            ask(path, "--to")
+        told.append(str(error.value))
+    assert told == [
+        f"--to is '{tmp_path}', expected a file: there is a folder of this name",
+        f"--to is '{tmp_path}/no/x', expected a file in a folder that is there: make it first",
+        "--to is '/proc/x', which cannot be written (No such file or directory): name another place",
+        f"--to is '{file}/x', expected a folder: {file} is a file",
+        "--to is '/proc/x', which cannot be written (No such file or directory): name another place",
+    ]
+    assert place.folder(tmp_path / "a" / "b", "--to") == tmp_path / "a" / "b"
+    assert list(tmp_path.iterdir()) == [file]

@@ -1,0 +1,32 @@
+"""The issue report has the sections that maintainers receive."""
+
+import re
+
+from report_fixtures import finding
+from rl_sentinel.report.issue import as_issue
+
+
+def test_sections_in_their_order() -> None:
+    """And the figures of the finding in them."""
+    text = as_issue([("verl==1.0", finding())])
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
+        "Summary",
+        "Minimal example",
+        "Source",
+        "Validation recipe",
+        "Runner",
+        "Observed output",
+        "Reach",
+        "Could it be intended?",
+        "Duplicate check",
+    ]
+    assert "In verl 1.0, row 1 has no trained token; its reward moved by +1." in text
+    assert "expected [[0.5], [0]]\nobserved [[0.25], [0]]" in text
+    assert "`m.py`, line 10" in text
+    assert "No reading is known that makes it right." in text
+
+
+def test_packages_are_those_of_each_finding() -> None:
+    """Two targets, two first lines."""
+    text = as_issue([("verl==1.0", finding()), ("skyrl==2.0", finding())])
+    assert re.findall(r"with --no-deps: (.*)$", text, re.MULTILINE) == ["verl==1.0", "skyrl==2.0"]

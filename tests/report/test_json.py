@@ -1,0 +1,25 @@
+"""The JSON report."""
+
+import json
+
+from report_fixtures import finding
+from rl_sentinel.audit.findings import Audit
+from rl_sentinel.core.verdict import Verdict
+from rl_sentinel.report.json import as_json
+
+
+def test_object_has_its_keys() -> None:
+    """Counts of all four outcomes, coverage, and each finding with its evidence."""
+    audit = Audit(boundaries=1, pairs=2)
+    audit.verdicts += [
+        Verdict(law="MSK001", boundary="m.estimator", setting="default", outcome="holds", tried=3),
+        Verdict(law="MSK002", boundary="m.estimator", setting="default", outcome="errored", reason="no"),
+    ]
+    made = json.loads(json.dumps(as_json("verl==1.0", audit, [finding()], 1.234)))
+    assert made["target"] == "verl==1.0"
+    assert made["counts"] == {"holds": 1, "broken": 0, "not_applicable": 0, "errored": 1}
+    assert made["coverage"] == {"boundaries": 1, "pairs": 2, "tried": 1, "cases": 3}
+    assert made["seconds"] == 1.23
+    [found] = made["findings"]
+    assert (found["rows"], found["tokens"], found["evidence"]["law"]) == (2, 1, "MSK001")
+    assert [v["reason"] for v in made["verdicts"]] == ["", "no"]

@@ -1,0 +1,53 @@
+"""The text report: coverage, what could not be judged, then the findings."""
+
+from dataclasses import replace
+
+from rich.console import Console
+
+from report_fixtures import finding
+from rl_sentinel.audit.findings import Audit, Finding
+from rl_sentinel.core.verdict import Verdict
+from rl_sentinel.report.text import show
+
+
+def _shown(audit: Audit, found: list[Finding]) -> list[str]:
+    console = Console(width=200, record=True, file=None, quiet=False, color_system=None, soft_wrap=True)
+    with console.capture() as capture:
+        show(console, "verl==1.0", audit, found, 2.0)
+    return capture.get().splitlines()
+
+
+def test_coverage_stands_above_the_findings() -> None:
+    """All four counts, and the reason of what is errored."""
+    audit = Audit(boundaries=1)
+    audit.verdicts.append(Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it [died]"))
+    assert _shown(audit, []) == [
+        "rl-sentinel audit verl==1.0",
+        "1 pairs of law and boundary at 1 boundaries in 2 s: 0 hold, 0 broken, 0 not applicable, 1 errored",
+        "  errored, 1 pairs at m.f: it [died]",
+        "",
+        "0 findings: none",
+    ]
+
+
+def test_finding_tells_its_story() -> None:
+    """What was done, what was expected, on which batch, and where else it shows."""
+    lines = _shown(Audit(), [replace(finding(), also=tuple(f"m.f [{n}]" for n in range(8)), known="seen (link)")])
+    begin = lines.index("fault MSK001 dead-row-shifts-signal at m.estimator")
+    assert lines[begin + 1 : begin + 6] == [
+        "  m.py:10",
+        "  row 1 has no trained token; its reward moved by +1; advantage:",
+        "    expected [[0.5], [0]]",
+        "    observed [[0.25], [0]]",
+        "  on this batch (2 rows x 1 tokens):",
+    ]
+    assert "    reward          [1, 0]" in lines
+    assert "  known: seen (link)" in lines
+    assert lines[-1] == "  also through 2 more"
+
+
+def test_other_side_is_printed_of_what_is_contested() -> None:
+    """And not of a fault."""
+    words = {"could_be_intended": "It may be meant.", "level": "contested"}
+    assert "  the other side: It may be meant." in _shown(Audit(), [finding(**words)])
+    assert not any("other side" in line for line in _shown(Audit(), [finding(**words | {"level": "fault"})]))

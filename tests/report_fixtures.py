@@ -1,0 +1,48 @@
+"""A finding as the reports receive it."""
+
+from typing import Any
+
+import torch
+
+from rl_sentinel.audit.findings import Finding
+from rl_sentinel.cases.filling import filled
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.storage import case_as_json
+
+
+def evidence(**changed: Any) -> dict[str, Any]:
+    """The evidence of a law broken on two rows of one token."""
+    batch = filled([[1], [0]], reward=[1, 0], group=[0, 0], scored=torch.tensor([True, True]))
+    return {
+        "kind": "rl_sentinel_training_signal_validation",
+        "schema": 1,
+        "candidate_id": "VERL-MSK001-ESTIMATOR-DEFAULT",
+        "signature": "verl:MSK001:m.estimator:default",
+        "law": "MSK001",
+        "law_name": "dead-row-shifts-signal",
+        "level": "fault",
+        "target": {"spec": "verl==1.0", "framework": "verl", "version": "1.0", "commit": "", "digest": ""},
+        "boundary": "m.estimator",
+        "stage": "advantage",
+        "source": {"file": "m.py", "line": 10},
+        "setting": "default",
+        "knobs": {},
+        "reach": "algorithm.adv_estimator=x",
+        "claims": {},
+        "constructed_scenario": case_as_json(Case(batch, draw={"variant": 0}), ["reward"]),
+        "expected_invariant": "row 1 has no trained token; its reward moved by +1",
+        "observed": "advantage",
+        "observed_baseline": [[0.5], [0.0]],
+        "observed_variant": [[0.25], [0.0]],
+        "training_signal_effect": {"leaked_token_count": 1},
+        "could_be_intended": "",
+        "shows_with": "",
+        "environment": {"python": "3.11", "torch": "2.13.0+cpu"},
+        "script": ["import torch", "print(1 + 1)"],
+    } | changed
+
+
+def finding(**changed: Any) -> Finding:
+    """A finding on that evidence."""
+    given = evidence(**changed)
+    return Finding(signature=given["signature"], level=given["level"], evidence=given)
