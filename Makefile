@@ -50,4 +50,4 @@ expect: setup
 
 # What is longer, or needs git histories: SLIME=PATH AREAL=PATH make proof. Writes docs/proof.md.
 proof: setup
-	$(BIN)/python scripts/proof.py
+	$(BIN)/python scripts/proof
