@@ -11,7 +11,8 @@ import rl_sentinel.laws
 from rl_sentinel.core.modules import defined
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "src" / "rl_sentinel").rglob("*.py"))
+PACKAGE = ROOT / "src" / "rl_sentinel"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 SECTIONS = ("What it says:", "Why it matters:", "A boundary that breaks it:", "Where it does not apply:", "Seen in:")
 LAWS = defined(rl_sentinel.laws, "LAW")
 
@@ -21,6 +22,22 @@ def test_file_is_small_and_named_for_a_noun(path: Path) -> None:
     """At most 400 lines, and no drawer for odds and ends."""
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
     assert path.stem not in {"utils", "common", "helpers", "misc"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        p
+        for folder in ("audit", "cli", "report")
+        for p in SOURCES
+        if p.is_relative_to(PACKAGE / folder) and p.stem[0] != "_"
+    ],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_module_has_a_test_of_its_name(path: Path) -> None:
+    """At the same place under tests."""
+    place = path.relative_to(PACKAGE)
+    assert (ROOT / "tests" / place.parent / f"test_{place.stem}.py").is_file()
 
 
 @pytest.mark.parametrize("name", sorted(LAWS))

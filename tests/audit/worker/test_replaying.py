@@ -1,0 +1,62 @@
+"""A stored finding as work for a child, or why there is none."""
+
+from pathlib import Path
+from typing import Any
+
+from report_fixtures import evidence
+from rl_sentinel.audit.worker.job import Event
+from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.audit.worker.replaying import Replay, replays
+from rl_sentinel.audit.worker.request import Request
+from rl_sentinel.audit.worker.unit import Unit
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.law import Law
+from rl_sentinel.frameworks.target import Target
+from specimens import specimen
+
+HERE = Path(__file__).parent
+REQUEST = Request(task="replay", framework="f", root=str(HERE), version="")
+
+
+def _unit(boundary: Boundary, setting: str, chosen: list[Law]) -> Unit:
+    return Unit(Target(root=HERE), boundary, setting, chosen, {}, REQUEST)
+
+
+def _answer(compute: Any) -> Event:
+    boundary = specimen(compute, reads="reward mask", path="m.estimator")
+    [job] = replays([evidence()], [boundary], [], laws(), _unit)
+    assert isinstance(job, Replay)
+    events: list[Event] = []
+    job.run(events.append)
+    return events[-1]
+
+
+def test_case_is_tried_on_the_boundary_of_its_name() -> None:
+    """An accident of the target is no mending."""
+    leaking = _answer(lambda b: (b.reward - b.reward.mean()).unsqueeze(1) * b.mask)
+    assert (leaking["status"], leaking["number"], leaking["law"]) == ("reproduced", 0, "MSK001")
+    assert float(leaking["distance"]) > 0
+    assert _answer(lambda b: b.reward.unsqueeze(1) * b.mask)["status"] == "fixed"
+
+    def fail(batch: Batch) -> Any:
+        if batch.rows == 2 and not batch.live[1]:
+            raise KeyError("uid")
+        return batch.reward.unsqueeze(1) * batch.mask
+
+    failed = _answer(fail)
+    assert (failed["status"], failed["reason"]) == ("not-reproducible", "KeyError: 'uid'")
+
+
+def test_what_the_target_has_not_is_told() -> None:
+    """The boundary, its setting, the reason why it is unbound, the law."""
+    boundary = specimen(lambda b: b.reward, reads="reward mask", path="m.estimator", settings={"other": {}})
+    unbound = Unbound("m.gone", "advantage", "m.gone is absent")
+    records = [evidence(boundary="m.none"), evidence(), evidence(boundary="m.gone"), evidence(law="XYZ999")]
+    told = list(replays(records, [boundary], [unbound], laws(), _unit))
+    assert [(t["number"], t["status"], t["reason"]) for t in told if isinstance(t, dict)] == [
+        (0, "not-reproducible", "m.none: the target has no such boundary"),
+        (1, "not-reproducible", "m.estimator: the boundary has no setting 'default' in this target"),
+        (2, "not-reproducible", "m.gone: m.gone is absent"),
+        (3, "not-reproducible", "XYZ999 is no law that is known here"),
+    ]

@@ -1,0 +1,66 @@
+"""``explain``, ``laws``, ``boundaries`` and ``influence``."""
+
+from pathlib import Path
+
+import pytest
+
+from audit_fixtures import MODULE, checkout
+from rl_sentinel.audit.worker.main import laws
+from told import ran, told
+
+LINE = '    """Group mean over all rows."""\n'
+GRPO = "verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with two estimators."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    return checkout(tmp_path / "tree")
+
+
+def test_page_of_a_law(capsys: pytest.CaptureFixture[str]) -> None:
+    """By code or name; of none, the nearest is named."""
+    for text in ("msk001", "dead-row-shifts-signal"):
+        status, said, _ = ran(capsys, "explain", text)
+        assert status == 0
+        assert said.startswith("MSK001 dead-row-shifts-signal")
+    assert told(capsys, "explain", "GRP01").endswith(": the nearest is GRP001 group-leaks-into-group")
+
+
+def test_list_of_laws(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line each."""
+    status, said, _ = ran(capsys, "laws")
+    assert status == 0
+    assert [line.split()[0] for line in said.splitlines() if line.strip()][1:] >= list(laws())[:1]
+    assert all(code in said for code in laws())
+
+
+def test_boundaries_with_their_claims(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that match; where none does, it is an error."""
+    status, said, _ = ran(capsys, "boundaries", f"verl@{tree}", "--boundary", "*grpo_outcome*")
+    assert status == 0
+    assert said.startswith(f"{GRPO} (advantage) [")
+    assert told(capsys, "boundaries", f"verl@{tree}", "--boundary", "nonesuch") == (
+        f"verl@{tree} has no boundary that matches 'nonesuch': `rl-sentinel boundaries verl@{tree}` lists them"
+    )
+
+
+def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A reward of a group moves its siblings; where no boundary matches, it is an error."""
+    status, said, _ = ran(capsys, "influence", f"verl@{tree}", "--boundary", "*grpo_outcome*")
+    assert status == 0
+    assert any(line.split()[:3] == ["reward[0]", "->", "advantage"] for line in said.splitlines())
+    assert told(capsys, "influence", f"verl@{tree}", "--boundary", "nonesuch").startswith(
+        f"influence of verl@{tree} has no boundary that matches 'nonesuch': "
+    )
+
+
+def test_influence_of_what_dies_is_told(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are drawn."""
+    module = tree / "verl" / "trainer" / "ppo" / "core_algos.py"
+    module.write_text(MODULE.replace(LINE, LINE + "    import os; os._exit(3)\n"), encoding="utf-8")
+    status, said, _ = ran(capsys, "influence", f"verl@{tree}", "--boundary", "core_algos.*advantage")
+    assert status == 0
+    assert f"errored {GRPO}: the call ended with exit status 3" in said
+    assert "compute_gae_advantage_return" in said

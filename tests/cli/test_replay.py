@@ -1,0 +1,92 @@
+"""``replay``: contained like an audit, one worker for a file, one line for each record."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit_fixtures import MODULE, checkout
+from report_fixtures import evidence
+from rl_sentinel.audit.driver import events
+from rl_sentinel.audit.worker.request import Request
+from rl_sentinel.cli import replay as command
+from told import ran, told
+
+LINE = '    """Group mean over all rows."""\n'
+GRPO = "verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
+PLACE = "verl/trainer/ppo/core_algos.py:7"
+NAME = "verl:MSK001:m.estimator:default"
+
+
+@pytest.fixture
+def records(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A report with the same finding at two boundaries."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    file = tmp_path / "report.json"
+    gae = GRPO.replace("grpo_outcome_advantage", "gae_advantage_return")
+    found = [{"evidence": evidence(boundary=path)} for path in (GRPO, gae, "verl.nowhere")]
+    file.write_text(json.dumps({"findings": found}), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("body", "first"),
+    [
+        ("", f"reproduced: {NAME}"),
+        ("    import os; os._exit(3)\n", f"not-reproducible: {NAME} (the call ended with exit status 3)"),
+        (
+            "    torch.zeros(20 * 2**30, dtype=torch.uint8)\n",
+            f"not-reproducible: {NAME} (RuntimeError: ",
+        ),
+        (
+            "    return torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)\n",
+            f"not-reproducible: {NAME} (no output moves with any column that it reads)",
+        ),
+        (
+            "    while True: pass\n",
+            f"not-reproducible: {NAME} (the call took more than 15 s of processor time, last in {PLACE})",
+        ),
+    ],
+    ids=["leaks", "exits", "allocates", "constant", "loops"],
+)
+def test_accident_costs_its_own_record(
+    records: Path, tmp_path: Path, body: str, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are told as ever."""
+    tree = checkout(tmp_path / "tree", MODULE.replace(LINE, LINE + body))
+    ended, said, _ = ran(capsys, "replay", str(records), f"verl@{tree}")
+    lines = said.splitlines()
+    assert ended == 2
+    assert lines[0].startswith(first)
+    assert lines[1:] == [
+        f"fixed: {NAME}",
+        f"not-reproducible: {NAME} (verl.nowhere: the target has no such boundary)",
+    ]
+
+
+def test_one_worker_serves_a_file(
+    records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Importing the target takes seconds; a record takes none."""
+    started: list[Request] = []
+
+    def counted(job: Request, python: str) -> Iterator[dict[str, Any]]:
+        started.append(job)
+        return events(job, python)
+
+    monkeypatch.setattr(command, "events", counted)
+    ran(capsys, "replay", str(records), f"verl@{checkout(tmp_path / 'tree')}")
+    assert [len(job.records) for job in started] == [3]
+
+
+def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, before a worker is started."""
+    file = tmp_path / "e.json"
+    file.write_text('{"findings": []}', encoding="utf-8")
+    assert told(capsys, "replay", str(file)) == (
+        f"evidence {file} holds no finding, expected a report that has some: nothing to replay"
+    )
+    file.write_text(json.dumps(evidence(target={"spec": "nonesuch==1"})), encoding="utf-8")
+    assert told(capsys, "replay", str(file)).endswith("'nonesuch' is no framework known here")
