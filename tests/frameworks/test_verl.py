@@ -12,8 +12,13 @@ from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl import FRAMEWORK
 from rl_sentinel.frameworks.verl.trajectories import keys
+from rl_sentinel.laws.dead_row_in_declared_mean import LAW as MSK005
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
 from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
+from rl_sentinel.laws.gradient_through_weight import LAW as GRD001
+from rl_sentinel.laws.knob_without_effect import LAW as CFG001
+from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
+from rl_sentinel.laws.quantity_answers_to_wrong_input import LAW as MET004
 from rl_sentinel.laws.trained_token_without_signal import LAW as PLC001
 
 Loads = Callable[..., Target]
@@ -22,8 +27,13 @@ Loads = Callable[..., Target]
 def test_all_boundaries_answer(loads: Loads) -> None:
     """Each family binds, and its outputs move."""
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files()))
-    assert answering(boundaries) == []
+    assert [pair for pair in answering(boundaries) if pair[0] != "FSDPActorConfig"] == []
     assert {name for name, _ in boundaries} == {
+        "FSDPActorConfig",
+        "NaiveRewardManager",
+        "compute_entropy_loss",
+        "compute_offpolicy_metrics",
+        "compute_rollout_correction_and_rejection_mask",
         "agg_loss",
         "apply_kl_penalty",
         "compute_advantage",
@@ -44,7 +54,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 def test_custom_pieces_are_audited_unasked(loads: Loads, place: str) -> None:
     """An estimator and a loss that a module of the tree registers are found, called and judged."""
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files() | {place: CUSTOM}))
-    assert answering(boundaries) == []
+    assert not {"house_rule", "house_loss", "compute_advantage"} & {name for name, _ in answering(boundaries)}
     estimator, dispatch = boundaries["house_rule", "default"], boundaries["compute_advantage", "house_rule"]
     assert "group" in estimator.reads
     for boundary, setting in ((estimator, "default"), (dispatch, "house_rule")):
@@ -84,3 +94,57 @@ def test_keys() -> None:
         last_step=torch.tensor([True, False, True]),
     )
     assert keys(batch) == ["prompt-7_4_2", "prompt-7_4_0", "prompt-2_1_2"]
+
+
+@pytest.mark.parametrize(("checked", "found"), [(True, False), (False, True)])
+def test_nonsense_in_a_class(loads: Loads, checked: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """What a class lets through is one finding; what it refuses is none."""
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(checked=checked)))
+    judgement = judged_at(CFG003, boundaries["FSDPActorConfig", "default"], "default")
+    assert (judgement.found is not None) is found
+    if judgement.found is not None:
+        assert "kl_loss_type unknown" in judgement.found.relation.story
+
+
+@pytest.mark.parametrize(("fed", "found"), [("current", False), ("rewards.sum().item()", True)])
+def test_controller_is_fed_with_the_kl(loads: Loads, fed: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A coefficient that follows the shaped reward answers to the wrong input."""
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(fed=fed)))
+    judgement = judged_at(MET004, boundaries["apply_kl_penalty", "adaptive"], "adaptive")
+    assert (judgement.found is not None) is found
+    if judgement.found is not None:
+        assert judgement.found.relation.key == "coefficient"
+
+
+@pytest.mark.parametrize(("live", "found"), [("count > 0", False), ("count >= 0", True)])
+def test_rows_that_hold_no_token_in_a_metric(loads: Loads, live: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A perplexity of sequences does not count the empty ones."""
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(live=live)))
+    judgement = judged_at(MSK005, boundaries["compute_offpolicy_metrics", "default"], "default")
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("detached", "found"), [("detach()", False), ("clone()", True)])
+def test_weights_of_the_current_policy(loads: Loads, detached: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A weight that is not detached is found."""
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(detached=detached)))
+    pair = ("compute_rollout_correction_and_rejection_mask", "weight of the current policy")
+    judgement = judged_at(GRD001, boundaries[pair], pair[1])
+    assert (judgement.found is not None) is found
+    assert judgement.tried > 0
+
+
+def test_a_knob_that_is_not_connected(loads: Loads) -> None:
+    """The documented clip range is there, and another one is read."""
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files()))
+    judgement = judged_at(CFG001, boundaries["compute_policy_loss_vanilla", "default"], "default")
+    assert judgement.found is not None
+    assert judgement.found.relation.key == "knob actor.clip_ratio"
+
+
+def test_scores_land_on_the_last_token(loads: Loads) -> None:
+    """A manager's answer holds each row's score at the end of its response."""
+    boundary = bound(FRAMEWORK, loads(FRAMEWORK, files()))["NaiveRewardManager", "default"]
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    batch = batch_of(mask, reward=torch.tensor([1.0, 2.0]), length=torch.tensor([2, 3]))
+    assert boundary.call(batch, {})["token_reward"].tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]

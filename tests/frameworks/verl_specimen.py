@@ -46,12 +46,26 @@ ACTOR = """
 
     @dataclass
     class FSDPActorConfig:
+        loss_agg_mode: str = "token-mean"
+        kl_loss_type: str = "k3"
+        use_kl_loss: bool = False
+        entropy_coeff: float = 0.0
+        kl_loss_coef: float = 0.001
         rollout_n: int = 1
         ppo_micro_batch_size_per_gpu: int = 1
+        clip_ratio: float = 0.2
         clip_ratio_low: float = 0.2
         clip_ratio_high: float = 0.2
         policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
         global_batch_info: dict = field(default_factory=dict)
+
+        def __post_init__(self):
+            if CHECKED and self.kl_loss_type not in ("k1", "k2", "k3"):
+                raise ValueError(f"no such kind: {self.kl_loss_type}")
+            if CHECKED and self.loss_agg_mode not in ("token-mean", "seq-mean-token-mean"):
+                raise ValueError(f"no such mode: {self.loss_agg_mode}")
+            if CHECKED and self.clip_ratio_high < 0:
+                raise ValueError("a range that ends before it begins")
 """
 
 CORE = """
@@ -134,6 +148,18 @@ CORE = """
         def update(self, current_kl, n_steps):
             pass
 
+    class AdaptiveKLController:
+        def __init__(self, init_kl_coef, target_kl, horizon):
+            self.value, self.target, self.horizon = init_kl_coef, target_kl, horizon
+
+        def update(self, current_kl, n_steps):
+            error = min(max(current_kl / self.target - 1, -0.2), 0.2)
+            self.value *= 1 + error * n_steps / self.horizon
+
+    def compute_entropy_loss(logits, response_mask, loss_agg_mode="token-mean"):
+        logprobs = logits.log_softmax(-1)
+        return agg_loss(-(logprobs.exp() * logprobs).sum(-1), response_mask, loss_agg_mode)
+
     def compute_pf_ppo_reweight_data(data, reweight_method="pow", weight_pow=2.0):
         weight = data.batch["token_level_scores"].sum(1).abs() ** weight_pow + 1e-8
         return data.select_idxs(torch.multinomial(weight, len(data), replacement=True).tolist())
@@ -191,6 +217,60 @@ OUTPUTS = """
         return data
 """
 
+CORRECTION = """
+    import torch
+    from verl import DataProto
+
+    def compute_offpolicy_metrics(old_log_prob, rollout_log_prob, response_mask):
+        metrics, count = {}, response_mask.sum(1)
+        metrics["kl"] = (((rollout_log_prob - old_log_prob) * response_mask).sum() / count.sum().clamp(min=1)).item()
+        each = (-(old_log_prob * response_mask).sum(1) / count.clamp(min=1)).exp()
+        metrics["training_ppl"] = (each[LIVE].mean()).item()
+        return metrics
+
+    def compute_rollout_correction_and_rejection_mask(
+        old_log_prob, rollout_log_prob, response_mask, rollout_is=None, rollout_is_threshold: str | float = 2.0,
+        rollout_rs=None, rollout_rs_threshold=None, rollout_is_batch_normalize=False,
+    ):
+        if not response_mask.any():
+            raise ValueError("nothing to train")
+        ratio, weights, metrics = (old_log_prob - rollout_log_prob).exp() * response_mask, None, {}
+        if rollout_is is not None:
+            upper = float(str(rollout_is_threshold).rpartition("_")[2])
+            if rollout_is == "sequence":
+                total = ((old_log_prob - rollout_log_prob) * response_mask).sum(1, keepdim=True)
+                ratio = total.exp() * response_mask
+            bounded = ratio.clamp(max=upper).DETACHED
+            metrics["rollout_is_mean"] = (bounded.sum() / response_mask.sum()).item()
+            weights = DataProto.from_dict({"rollout_is_weights": bounded})
+        kept = response_mask
+        if rollout_rs is not None:
+            log_ratio = (rollout_log_prob - old_log_prob).abs() * response_mask
+            far = log_ratio.amax(1, keepdim=True) if rollout_rs.startswith("seq") else log_ratio
+            kept = response_mask * (far <= 0.7)
+            metrics["rollout_rs_masked_fraction"] = 1 - (kept.sum() / response_mask.sum()).item()
+        return weights, kept, {f"rollout_corr/{name}": value for name, value in metrics.items()}
+"""
+
+NAIVE = """
+    import torch
+
+    class NaiveRewardManager:
+        def __init__(self, tokenizer, num_examine, compute_score=None):
+            self.compute_score, self.tokenizer = compute_score, tokenizer
+
+        def __call__(self, data):
+            out = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
+            length = data.batch["attention_mask"][:, data.batch["prompts"].shape[1]:].sum(1)
+            for row, about in enumerate(data.non_tensor_batch["reward_model"]):
+                words = self.tokenizer.decode(data.batch["responses"][row, : length[row]])
+                score = self.compute_score(
+                    data_source="any", solution_str=words, ground_truth=about["ground_truth"], extra_info={}
+                )
+                out[row, length[row] - 1] = score
+            return out
+"""
+
 METRICS = """
     def compute_data_metrics(batch, use_critic=True):
         mask = batch.batch["response_mask"].bool()
@@ -217,8 +297,15 @@ CUSTOM = """
 """
 
 
-def files(*, broadcast: str = "one[owner] * mask", fed: str = "current") -> dict[str, str]:
-    """The tree; ``broadcast`` and ``fed`` are the two places where a specimen may go wrong."""
+def files(
+    *,
+    broadcast: str = "one[owner] * mask",
+    fed: str = "current",
+    checked: bool = True,
+    live: str = "count > 0",
+    detached: str = "detach()",
+) -> dict[str, str]:
+    """The tree of a sound specimen, or of one that goes wrong in a place."""
     ppo = "verl/trainer/ppo"
     return {
         "verl/__init__.py": "from verl.protocol import DataProto\n",
@@ -226,9 +313,11 @@ def files(*, broadcast: str = "one[owner] * mask", fed: str = "current") -> dict
         "verl/trainer/config/__init__.py": "from verl.trainer.config.algorithm import AlgoConfig\n",
         "verl/trainer/config/algorithm.py": ALGORITHM,
         "verl/workers/config/__init__.py": "from verl.workers.config.actor import FSDPActorConfig, PolicyLossConfig\n",
-        "verl/workers/config/actor.py": ACTOR,
+        "verl/workers/config/actor.py": ACTOR.replace("CHECKED", str(checked)),
+        "verl/workers/reward_manager/naive.py": NAIVE,
         f"{ppo}/core_algos.py": CORE,
         f"{ppo}/ray_trainer.py": RAY_TRAINER.replace("SHAPED", fed),
         f"{ppo}/metric_utils.py": METRICS,
+        f"{ppo}/rollout_corr_helper.py": CORRECTION.replace("LIVE", live).replace("DETACHED", detached),
         f"{ppo}/v1/utils.py": OUTPUTS.replace("BROADCAST", broadcast),
     }

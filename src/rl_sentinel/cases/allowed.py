@@ -10,6 +10,7 @@ LOGPROBS = frozenset({"logprob", "old_logprob", "ref_logprob", "rollout_logprob"
 #: First word of a quantity -> signal columns that it may answer to; masks and labels always may.
 ALLOWED: Mapping[str, frozenset[str]] = {
     "kl": LOGPROBS | {"logits"},
+    "kl_coefficient": LOGPROBS | {"logits"},
     "ratio": LOGPROBS | {"logits"},
     "clip_fraction": LOGPROBS | {"logits", "advantage"},
     "entropy": frozenset({"entropy", "logits", "logprob"}),

@@ -172,8 +172,17 @@ def _moves(ask: Asker, case: Case) -> bool:
         if COLUMNS[name]["role"] != "signal":
             continue
         ramp = torch.arange(case.batch.rows) == 0
-        for where in (ramp, rows):
+        for where in (_first_word(case, name, ramp), _first_word(case, name, rows)):
             after = ask(Case(moved(case.batch, name, where, -0.5), case.setting, case.override, {}, case.seed))
             if any(not torch.equal(v, after.values[n]) for n, v in before.values.items()):
                 return True
     return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)
+
+
+def _first_word(case: Case, column: str, rows: torch.Tensor) -> torch.Tensor:
+    """``rows``, or their first word where a column has a vocabulary: no softmax sees all of it move."""
+    if "V" not in COLUMNS[column]["axes"].split():
+        return rows
+    like = getattr(case.batch, column)
+    first = torch.arange(like.shape[-1]) == 0
+    return (rows.reshape(-1, 1, 1) & first).expand(like.shape)

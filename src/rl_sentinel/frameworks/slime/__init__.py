@@ -6,8 +6,8 @@ from types import ModuleType
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.slime import advantages, correction, kl, losses, scan
-from rl_sentinel.frameworks.slime.world import one_process
 from rl_sentinel.frameworks.target import Target
+from rl_sentinel.frameworks.world import one_process
 
 #: slime's functions need torch alone; these are read when its modules are imported.
 LIGHT = """

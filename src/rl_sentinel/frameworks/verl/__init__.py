@@ -5,11 +5,38 @@ from collections.abc import Iterator
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl import advantages, correction, dispatch, kl, losses, metrics, packages, trajectories
+from rl_sentinel.frameworks.verl import (
+    advantages,
+    aggregation,
+    configuration,
+    correction,
+    dispatch,
+    engine,
+    kl,
+    losses,
+    metrics,
+    mismatch,
+    packages,
+    rewards,
+    trajectories,
+)
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (advantages, dispatch, trajectories, kl, correction, losses, metrics):
+    for module in (
+        rewards,
+        advantages,
+        dispatch,
+        trajectories,
+        kl,
+        correction,
+        losses,
+        engine,
+        aggregation,
+        metrics,
+        mismatch,
+        configuration,
+    ):
         yield from module.boundaries(target)
 
 

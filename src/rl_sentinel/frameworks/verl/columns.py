@@ -62,6 +62,11 @@ def proto(target: Target, tensors: dict[str, Tensor], labels: dict[str, Any], ab
     return target.call("verl.DataProto.from_dict", tensors=tensors, non_tensors=labels, meta_info=about)
 
 
+def absent(why: Unbindable) -> bool:
+    """Whether a release has no such thing, which is no failure where other releases have it."""
+    return " is absent: " in str(why)
+
+
 def claims(where: str, **said: str) -> dict[str, Claim]:
     """Claims that share one citation."""
     return {key.replace("_", "-"): Claim(value, where) for key, value in said.items()}

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Scope, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
+from rl_sentinel.frameworks.verl.columns import absent, claims
 
 MODULE = "verl.trainer.ppo.rollout_corr_helper"
 BOTH = f"{MODULE}.compute_rollout_correction_and_rejection_mask"
@@ -36,49 +38,87 @@ WEIGHTS: Mapping[str, Settings] = {
     "token": {"rollout_is": "token", "rollout_is_threshold": 2.0},
     "token icepop": {"rollout_is": "token", "rollout_is_threshold": "0.5_2.0"},
     "sequence": {"rollout_is": "sequence", "rollout_is_threshold": 2.0},
+    "token normalised": {"rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
+    "sequence normalised": {"rollout_is": "sequence", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
 }
+
+_CONSTANT = claims(
+    "rollout_corr_helper.py: weights are detached, since they change the measure and not the objective",
+    weights="constant",
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """All weights and all rejections through the function that the trainer calls."""
     try:
-        function = target.find(BOTH)
+        target.find(BOTH)
     except Unbindable as why:
-        if "no module of this name" not in str(why) and "has no" not in str(why):
+        if not absent(why):
             yield Unbound(BOTH, "correct", str(why))
         return
-    takes = inspect.signature(function).parameters
     for name, knobs in WEIGHTS.items():
-        words = "str" in str(takes["rollout_is_threshold"].annotation) if "rollout_is_threshold" in takes else False
-        if all(k in takes and (words or v in ("token", "sequence", 2.0)) for k, v in knobs.items()):
+        if accepts(target, knobs):
             yield _weights(target, name, knobs)
-    if "rollout_rs_threshold" in takes:
-        for name, threshold in REJECTIONS.items():
-            yield _rejection(target, name, threshold)
+    if accepts(target, WEIGHTS["token"]):
+        yield _of_current(target, WEIGHTS["token"])
+    for name, threshold in REJECTIONS.items():
+        knobs = {"rollout_rs": name, "rollout_rs_threshold": threshold}
+        if accepts(target, knobs):
+            yield _rejection(target, name, knobs)
 
 
-def _call(target: Target, batch: Batch, settings: Settings) -> tuple[Any, Tensor]:
+def accepts(target: Target, knobs: Settings) -> bool:
+    """Whether this release has these knobs, and takes two bounds in one word where one is given."""
+    try:
+        takes = inspect.signature(target.find(BOTH)).parameters
+    except Unbindable:
+        return False
+    bounds = str(knobs.get("rollout_is_threshold"))
+    words = "_" not in bounds or "str" in str(takes["rollout_is_threshold"].annotation)
+    return set(knobs) <= set(takes) and words
+
+
+def corrected(
+    target: Target, batch: Batch, settings: Settings, current: Tensor | None = None
+) -> tuple[Any, Tensor, Any]:
+    """Weights, kept mask and metrics; the trained policy is the old one, or ``current`` as in bypass mode."""
     mask = batch.mask.to(torch.int64)
-    weights, kept, _ = target.call(BOTH, batch.old_logprob, batch.rollout_logprob, mask, **settings)
-    return weights, kept
+    trained = batch.old_logprob if current is None else current
+    weights, kept, metrics = target.call(BOTH, trained, batch.rollout_logprob, mask, **settings)
+    return weights, kept, metrics
 
 
 def _weights(target: Target, name: str, knobs: Settings) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        weights, _ = _call(target, batch, settings)
+        weights = corrected(target, batch, settings)[0]
         return {"weight": weights.batch["rollout_is_weights"]}
 
-    scope: Scope = "sequence" if name == "sequence" else "token"
+    scope: Scope = "sequence" if name.startswith("sequence") else "token"
     return _boundary(call, {"weight": Output("B T", "ratio", "weight", scope)}, f"weight {name}", knobs)
 
 
-def _rejection(target: Target, name: str, threshold: str) -> Boundary:
+def _of_current(target: Target, knobs: Settings) -> Boundary:
+    """The weights as bypass mode asks for them, from log-probs of the policy that is being trained."""
+
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        _, kept = _call(target, batch, settings)
+        logprob = batch.logprob.detach().clone().requires_grad_()
+        weight = corrected(target, batch, settings, logprob)[0].batch["rollout_is_weights"]
+        return {"weight": weight.detach(), "weight_requires_grad": torch.tensor(float(weight.requires_grad))}
+
+    boundary = _boundary(
+        call, {"weight": Output("B T", "ratio", "weight", "token")}, "weight of the current policy", knobs
+    )
+    flag = {"weight_requires_grad": Output("", "", "requires_grad")}
+    reads = frozenset({"logprob", "rollout_logprob", "mask"})
+    return replace(boundary, reads=reads, outputs={**boundary.outputs, **flag}, claims=_CONSTANT)
+
+
+def _rejection(target: Target, name: str, knobs: Settings) -> Boundary:
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        kept = corrected(target, batch, settings)[1]
         return {"keep": ((kept > 0) | ~batch.mask).float()}
 
     scope: Scope = "sequence" if name.startswith("seq_") else "token"
-    knobs = {"rollout_rs": name, "rollout_rs_threshold": threshold}
     return _boundary(call, {"keep": Output("B T", "", "keep", scope)}, f"reject {name}", knobs)
 
 

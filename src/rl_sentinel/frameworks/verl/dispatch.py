@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.layout import token_rewards
@@ -22,6 +22,15 @@ REJECT = "verl.trainer.ppo.rollout_corr_helper.compute_rollout_correction_and_ad
 
 #: Names that the parts of a reward are given, as a scoring function would answer them.
 PARTS = ("first_part", "second_part")
+
+#: Estimators that divide by a deviation unless told not to.
+_STANDARDISED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
+
+_DEVIATION = {
+    "knob:norm_adv_by_std_in_grpo": Claim(
+        "true|false", "docs/algo/grpo.md: norm_adv_by_std_in_grpo=False turns the standard deviation off"
+    )
+}
 
 _READS = {
     "gae": {"value", "token_reward"},
@@ -141,7 +150,7 @@ def _dispatch(target: Target, name: str) -> Boundary:
             "returns": Output("B T", "reward", "returns"),
         },
         settings={name: {}},
-        claims=CLAIMS.get(name, {}),
+        claims={**CLAIMS.get(name, {}), **(_DEVIATION if name in _STANDARDISED else {})},
         reach=f"algorithm.adv_estimator={name}",
     )
 

@@ -16,8 +16,14 @@ from rl_sentinel.frameworks.verl.dispatch import data_of, given_to
 PENALTY = "verl.trainer.ppo.core_algos.kl_penalty"
 STEP = "verl.trainer.ppo.ray_trainer.apply_kl_penalty"
 
+FIXED = "verl.trainer.ppo.core_algos.FixedKLController"
+ADAPTIVE = "verl.trainer.ppo.core_algos.AdaptiveKLController"
+
 #: verl's name of a kind of KL, and the name that the field gives it.
 KINDS = {"kl": "k1", "abs": "abs", "mse": "k2", "low_var_kl": "k3"}
+
+#: Kinds whose gradient is that of another kind, by a name that newer releases know.
+STRAIGHT = {"k3+": "k3"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -31,7 +37,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _penalties(target: Target) -> Iterator[Boundary]:
-    for kind, name in KINDS.items():
+    kinds = KINDS | (STRAIGHT if target.has(f"{PENALTY}_forward") else {})
+    for kind, name in kinds.items():
 
         def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
             return {"kl": target.call(PENALTY, batch.logprob, batch.ref_logprob, settings["kind"])}
@@ -48,14 +55,24 @@ def _penalties(target: Target) -> Iterator[Boundary]:
 
 
 def _steps(target: Target) -> Iterator[Boundary]:
+    fixed: Mapping[str, Settings] = {"default": {"kl_coef": 0.001}, "coefficient 0": {"kl_coef": 0.0}}
+    yield _step(target, FIXED, fixed, {})
+    if target.has(ADAPTIVE):
+        adaptive: Mapping[str, Settings] = {"adaptive": {"init_kl_coef": 0.2, "target_kl": 0.1, "horizon": 100}}
+        moved = {"coefficient": Output("", "", "kl_coefficient")}
+        yield _step(target, ADAPTIVE, adaptive, moved)
+
+
+def _step(target: Target, kind: str, settings: Mapping[str, Settings], more: Mapping[str, Output]) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        controller: Any = target.call("verl.trainer.ppo.core_algos.FixedKLController", settings["kl_coef"])
+        controller: Any = target.call(kind, **settings)
         data = data_of(target, batch, STEP)
         data, metrics = target.call(STEP, data, controller, "kl", **given_to(target, STEP, multi_turn=True))
         logged = next(v for k, v in metrics.items() if k.endswith(("/kl", "_kl_penalty")))
-        return {"token_reward": data.batch["token_level_rewards"], "kl": torch.tensor(float(logged))}
+        found = {"token_reward": data.batch["token_level_rewards"], "kl": torch.tensor(float(logged))}
+        return found | {name: torch.tensor(float(controller.value)) for name in more}
 
-    yield Boundary(
+    return Boundary(
         path=STEP,
         stage="kl",
         call=call,
@@ -63,7 +80,8 @@ def _steps(target: Target) -> Iterator[Boundary]:
         outputs={
             "token_reward": Output("B T", "reward", "token_reward"),
             "kl": Output("", "nats", "kl.row_mean"),
+            **more,
         },
-        settings={"default": {"kl_coef": 0.001}, "coefficient 0": {"kl_coef": 0.0}},
-        reach="algorithm.use_kl_in_reward=True",
+        settings=settings,
+        reach="algorithm.use_kl_in_reward=True" + (" algorithm.kl_ctrl.type=adaptive" if more else ""),
     )

@@ -11,7 +11,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.advantages import CLAIMS, estimators
-from rl_sentinel.frameworks.verl.columns import claims
+from rl_sentinel.frameworks.verl.columns import absent, claims
 from rl_sentinel.frameworks.verl.dispatch import advantages, data_of, reads_of
 
 OUTPUTS = "verl.trainer.ppo.v1.utils.compute_advantage_for_multi_trajectories"
@@ -33,7 +33,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         try:
             target.find(path)
         except Unbindable as why:
-            if "no module of this name" not in str(why) and "has no" not in str(why):
+            if not absent(why):
                 yield Unbound(path, "advantage" if stage == "advantage" else "batch", str(why))
             continue
         if path == RESAMPLE:

@@ -13,11 +13,11 @@ def one_process() -> Mapping[str, Callable[..., Any]]:
     for name in ones:
         answers[f"get_{name}_parallel_world_size"] = lambda *_a, **_k: 1
         answers[f"get_{name}_parallel_rank"] = lambda *_a, **_k: 0
-        answers[f"get_{name}_parallel_group"] = _group
+        answers[f"get_{name}_parallel_group"] = group
     return answers
 
 
-def _group(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - a process group
+def group(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - a process group
     """The group of this process alone, of torch's own backend that transmits nothing."""
     if not dist.is_initialized():
         from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - costs a second

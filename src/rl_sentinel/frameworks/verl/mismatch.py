@@ -1,0 +1,126 @@
+"""verl's metrics of the gap between the sampler and the trained policy."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.target import Target
+from rl_sentinel.frameworks.verl.columns import absent, claims
+from rl_sentinel.frameworks.verl.correction import BOTH, MODULE, accepts, corrected
+
+GAP = f"{MODULE}.compute_offpolicy_metrics"
+
+#: Logged name -> the quantity that it says it is. Each counts "valid tokens", or the sequences that hold some.
+GAPS: Mapping[str, str] = {
+    "kl": "kl.k1",
+    "k3_kl": "kl.k3",
+    "training_ppl": "perplexity.mean",
+    "training_log_ppl": "log_perplexity.mean",
+    "rollout_ppl": "perplexity.mean",
+    "rollout_log_ppl": "log_perplexity.mean",
+    "log_ppl_diff": "log_perplexity_gap.mean",
+    "log_ppl_abs_diff": "log_perplexity_gap.absolute",
+    "log_ppl_diff_max": "log_perplexity_gap.max",
+    "log_ppl_diff_min": "log_perplexity_gap.min",
+    "ppl_ratio": "perplexity_ratio.mean",
+    "chi2_token": "chi_square.mean",
+    "chi2_seq": "chi_square.mean",
+}
+
+#: The same for importance weights.
+WEIGHTS: Mapping[str, str] = {
+    "rollout_is_mean": "importance.mean",
+    "rollout_is_max": "importance.max",
+    "rollout_is_min": "importance.min",
+    "rollout_is_eff_sample_size": "effective_share",
+    "rollout_is_ratio_fraction_high": "fraction",
+    "rollout_is_ratio_fraction_low": "fraction",
+    "rollout_is_seq_mean": "importance.mean",
+    "rollout_is_seq_max": "importance.max",
+    "rollout_is_seq_min": "importance.min",
+    "rollout_is_seq_max_deviation": "importance.max",
+    "rollout_is_seq_fraction_high": "fraction",
+    "rollout_is_seq_fraction_low": "fraction",
+}
+
+#: The same for rejections, with the option's name left open.
+REJECTIONS: Mapping[str, str] = {
+    "rollout_rs_{}_mean": "statistic.mean",
+    "rollout_rs_{}_max": "statistic.max",
+    "rollout_rs_{}_min": "statistic.min",
+    "rollout_rs_{}_fraction_high": "fraction",
+    "rollout_rs_{}_fraction_low": "fraction",
+    "rollout_rs_{}_masked_fraction": "fraction",
+    "rollout_rs_{}_seq_masked_fraction": "fraction",
+    "rollout_rs_masked_fraction": "fraction",
+    "rollout_rs_seq_masked_fraction": "fraction",
+}
+
+#: Settings under which the metrics of weights and rejections are logged.
+FAMILIES: Mapping[str, tuple[Settings, Mapping[str, str]]] = {
+    "token weights": ({"rollout_is": "token", "rollout_is_threshold": 2.0}, WEIGHTS),
+    "sequence weights": ({"rollout_is": "sequence", "rollout_is_threshold": 2.0}, WEIGHTS),
+    "sequence rejection": ({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.5_2.0"}, REJECTIONS),
+}
+
+_POPULATION = "rollout_corr_helper.py, docstrings: valid tokens, and sequences with at least one valid token"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The gap alone, then what is logged of each kind of weight and rejection."""
+    try:
+        module = target.module(MODULE)
+    except Unbindable as why:
+        if not absent(why):
+            yield Unbound(GAP, "metric", str(why))
+        return
+    source = inspect.getsource(module)
+    if target.has(GAP):
+        names = {name: quantity for name, quantity in GAPS.items() if f'metrics["{name}"]' in source}
+        yield _boundary(GAP, "default", {}, names, partial(_gap, target, tuple(names)))
+    for family, (knobs, logged) in FAMILIES.items():
+        if not accepts(target, knobs):
+            continue
+        option = str(knobs.get("rollout_rs"))
+        names = {n.format(option): q for n, q in logged.items() if _written(n, source)}
+        if names:
+            yield _boundary(BOTH, f"metrics of {family}", knobs, names, partial(_logged, target, tuple(names)))
+
+
+def _written(name: str, source: str) -> bool:
+    """Whether the module writes a metric of this name, its option left open as in ``f"{prefix}_mean"``."""
+    before, is_open, after = name.partition("{}")
+    return f'}}{after}"' in source if is_open else f'"{before}"' in source
+
+
+def _gap(target: Target, names: tuple[str, ...], batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+    mask = batch.mask.to(torch.int64)
+    found = target.call(GAP, batch.old_logprob, batch.rollout_logprob, mask)
+    return {name: torch.tensor(float(found[name])) for name in names}
+
+
+def _logged(target: Target, names: tuple[str, ...], batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    found = corrected(target, batch, settings)[2]
+    return {name: torch.tensor(float(found[f"rollout_corr/{name}"])) for name in names}
+
+
+def _boundary(
+    path: str, setting: str, knobs: Settings, names: Mapping[str, str], call: partial[Mapping[str, Tensor]]
+) -> Boundary:
+    return Boundary(
+        path=path,
+        stage="metric",
+        call=call,
+        reads=frozenset({"old_logprob", "rollout_logprob", "mask"}),
+        outputs={name: Output("", "", quantity, over="live") for name, quantity in names.items()},
+        settings={setting: knobs},
+        claims=claims(_POPULATION, mean="yes"),
+        reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items()) or "every run",
+    )
