@@ -19,3 +19,7 @@ class Refused(Exception):  # noqa: N818 - the target's own answer, judged by the
 
 class Unbindable(Exception):  # noqa: N818 - reported by boundary, never raised at a user
     """An expected boundary cannot be found, or its arguments cannot be bound by role."""
+
+
+class Absent(Unbindable):
+    """A module or a name that the target does not have: no fault of a release that never had it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import Absent, Unbindable
 
 
 class Recorder(Protocol):
@@ -42,6 +42,16 @@ class Target:
             return False
         return True
 
+    def fails(self, path: str) -> str:
+        """Why the dotted path, which is there, cannot be used; empty where it can, or is absent."""
+        try:
+            self.find(path)
+        except Absent:
+            return ""
+        except Unbindable as why:
+            return str(why)
+        return ""
+
     def module(self, path: str) -> ModuleType:
         """Import a module of the target.
 
@@ -74,7 +84,7 @@ class Target:
                 found = getattr(found, name)
             except AttributeError as error:
                 message = f"{path} is absent: {head} has no {name!r}"
-                raise Unbindable(message) from error
+                raise Absent(message) from error
         if callable(found):
             self.source(found)
         self._found[path] = found
@@ -87,7 +97,7 @@ class Target:
             if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():
                 return ".".join(parts[:size]), parts[size:]
         message = f"{path} is absent: the target has no module of this name"
-        raise Unbindable(message)
+        raise Absent(message)
 
     def source(self, function: Callable[..., Any]) -> tuple[str, int]:
         """File relative to the tree, and line, of a function after unwrapping its decorators.

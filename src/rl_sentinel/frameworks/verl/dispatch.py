@@ -51,7 +51,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name in names:
         yield _dispatch(target, name)
-    if target.has(REJECT):
+    if failing := target.fails(REJECT):
+        yield Unbound(f"{REJECT} -> {DISPATCH}", "advantage", failing)
+    elif target.has(REJECT):
         for name in ("grpo", "rloo"):
             yield _route(target, name)
 
