@@ -1,12 +1,15 @@
 """``audit``: every wrong input is one line that says what and the way out, before anything is run or written."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from audit_fixtures import MODULE, checkout
+from rl_sentinel.audit import source as origin
+from rl_sentinel.audit.cache import digest_of, kept
 from rl_sentinel.audit.worker.main import laws
 from told import ran, told
 
@@ -85,6 +88,29 @@ def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(place))
     assert told(capsys, "audit", "verl==1.0") == (
         f"cache[{place}] cannot be written (Not a directory): set RL_SENTINEL_CACHE to a folder that can"
+    )
+
+
+def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """It is left for the user to look at."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
+    place = kept("releases", "verl-1.0", lambda to: (to / "a.py").touch())
+    sealed = digest_of(place)
+    (place / "a.py").write_text("1", encoding="utf-8")
+    found = digest_of(place)
+    assert told(capsys, "audit", "verl==1.0") == (
+        f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): delete this folder to fetch it anew"
+    )
+    assert (place / "a.py").read_text(encoding="utf-8") == "1"
+
+
+def test_release_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+    """Those that there are are named, as pip tells them."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
+    said = "ERROR: Could not find a version that satisfies the requirement verl==9.9 (from versions: 0.8.0, 0.9.1)"
+    monkeypatch.setattr(origin, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))
+    assert told(capsys, "audit", "verl==9.9") == (
+        "verl==9.9 is no wheel on the package index, expected one of 0.8.0, 0.9.1"
     )
 
 
