@@ -1,6 +1,7 @@
 """The worker is started clean, read to its end, and never outlives its reader."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,17 @@ def test_worker_sees_a_scrubbed_environment(tmp_path: Path, monkeypatch: pytest.
     job, _ = request(named(_target(tmp_path, prelude)), "boundaries")
     assert [e for e in events(job) if e["event"] == "boundary"]
     assert seen.read_text(encoding="utf-8") == "None ['output.txt', 'request.json']\n"
+
+
+def test_another_environment_gets_our_code_and_none_of_our_packages(tmp_path: Path) -> None:
+    """Else its own torch would be hidden by ours."""
+    python, seen = tmp_path / "python", tmp_path / "seen.txt"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    prelude = f"import os\nprint(os.listdir(os.environ['PYTHONPATH']), file=open({str(seen)!r}, 'w'), flush=True)\n"
+    job, _ = request(named(_target(tmp_path, prelude)), "boundaries")
+    assert [e for e in events(job, str(python)) if e["event"] == "boundary"]
+    assert seen.read_text(encoding="utf-8") == "['rl_sentinel']\n"
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def events(job: Request, python: str = sys.executable) -> Generator[dict[str, An
             worker = subprocess.Popen(  # noqa: S603 - our own worker
                 command,
                 cwd=scratch,
-                env=_environment(scratch),
+                env=_environment(scratch, _ours(Path(scratch), python)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -73,12 +73,22 @@ def events(job: Request, python: str = sys.executable) -> Generator[dict[str, An
             _end(worker)
 
 
-def _environment(scratch: str) -> dict[str, str]:
+def _ours(scratch: Path, python: str) -> Path:
+    """The folder from which a worker imports us: for another environment, one that holds nothing else."""
+    package = Path(rl_sentinel.__file__).parent
+    if python == sys.executable:
+        return package.parent
+    alone = scratch / "code"
+    alone.mkdir()
+    (alone / package.name).symlink_to(package)
+    return alone
+
+
+def _environment(scratch: str, ours: Path) -> dict[str, str]:
     kept = {k: os.environ[k] for k in _KEPT if k in os.environ}
-    package = str(Path(rl_sentinel.__file__).parent.parent)
     quiet = {
         "HOME": scratch,
-        "PYTHONPATH": package,
+        "PYTHONPATH": str(ours),
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
