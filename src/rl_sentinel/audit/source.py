@@ -1,18 +1,17 @@
 """Where a target's code comes from: a wheel of the package index, a folder, or a git revision."""
 
 import importlib.util
-import io
 import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rl_sentinel.audit.cache import digest_of, kept
+from rl_sentinel.audit.history import commit_of, write_out
 from rl_sentinel.audit.interpreter import asked, checked
 from rl_sentinel.audit.target import Named
 from rl_sentinel.core.errors import SentinelError
@@ -135,25 +134,11 @@ def _root(folder: Path, named: Named) -> Path:
     raise SentinelError(message)
 
 
-def _git(folder: Path, *arguments: str) -> bytes:
-    command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
-    run = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - fixed program
-    if run.returncode:
-        words = run.stderr.decode(errors="replace").strip().splitlines()[:1] or ["no answer"]
-        message = f"git {arguments[0]} in {folder} says {words[0]!r}, expected a revision of a git folder"
-        raise SentinelError(message)
-    return run.stdout
-
-
 def _revision(named: Named, folder: Path) -> Source:
-    commit = _git(folder, "rev-parse", "--verify", f"{named.revision}^{{commit}}").decode().strip()
-
-    def make(to: Path) -> None:
-        with tarfile.open(fileobj=io.BytesIO(_git(folder, "archive", "--format=tar", commit))) as archive:
-            archive.extractall(to, filter="data")
-
-    kept_at = kept("revisions", f"{named.framework.name}-{commit}", make)
-    return Source(_root(kept_at, named), "", digest_of(kept_at / named.framework.package), commit)
+    commit, package = commit_of(folder, named.revision), named.framework.package
+    kept_at = kept("revisions", f"{named.framework.name}-{commit}", lambda to: write_out(folder, commit, package, to))
+    root = _root(kept_at, named)
+    return Source(root, "", digest_of(root / package), commit)
 
 
 def _installed(named: Named, python: str) -> Source:

@@ -1,0 +1,60 @@
+"""A revision of a git folder, taken out file by file: histories may lack their large files."""
+
+import subprocess
+from pathlib import Path
+
+from rl_sentinel.core.errors import SentinelError
+
+_ORDINARY = ("100644", "100755")
+
+
+def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+    """What git answers.
+
+    Raises:
+        SentinelError: with git's first line, where it fails.
+    """
+    command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
+    run = subprocess.run(command, capture_output=True, input=given, check=False)  # noqa: S603 - fixed program
+    if run.returncode:
+        words = run.stderr.decode(errors="replace").strip().splitlines()[:1] or ["no answer"]
+        message = f"git {arguments[0]} in {folder} says {words[0]!r}, expected a revision of a git folder"
+        raise SentinelError(message)
+    return run.stdout
+
+
+def commit_of(folder: Path, revision: str) -> str:
+    """The full name of the commit that a revision names.
+
+    Raises:
+        SentinelError: if it names none.
+    """
+    return git(folder, "rev-parse", "--verify", f"{revision}^{{commit}}").decode().strip()
+
+
+def write_out(folder: Path, commit: str, package: str, to: Path) -> None:
+    """Write the import package (at the top or in ``src``) and all Python of a commit to a folder.
+
+    Raises:
+        SentinelError: if the history lacks one of these files.
+    """
+    names, blobs = [], []
+    for line in git(folder, "ls-tree", "-r", "-z", commit).decode(errors="surrogateescape").split("\0"):
+        about, _, name = line.partition("\t")
+        mode, _, blob = about.partition(" blob ")
+        if mode in _ORDINARY and (name.endswith(".py") or name.startswith((f"{package}/", f"src/{package}/"))):
+            names.append(name)
+            blobs.append(blob)
+    answer = git(folder, "cat-file", "--batch", given="\n".join(blobs).encode() + b"\n") if blobs else b""
+    at = 0
+    for name in names:
+        end = answer.index(b"\n", at)
+        head = answer[at:end].split()
+        if head[-1] == b"missing":
+            message = f"{folder} lacks {name} at {commit[:9]}, expected a whole history: fetch it without a filter"
+            raise SentinelError(message)
+        size = int(head[-1])
+        place = to / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(answer[end + 1 : end + 1 + size])
+        at = end + size + 2
