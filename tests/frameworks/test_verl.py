@@ -148,3 +148,24 @@ def test_scores_land_on_the_last_token(loads: Loads) -> None:
     mask = torch.ones(2, 3, dtype=torch.bool)
     batch = batch_of(mask, reward=torch.tensor([1.0, 2.0]), length=torch.tensor([2, 3]))
     assert boundary.call(batch, {})["token_reward"].tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ('"token_k2", "seq_mean_k1"', {"reject token_k2": "token", "reject seq_mean_k1": "sequence"}),
+        (
+            '"token", "sequence", "geometric"',
+            {"reject token": "token", "reject seq": "sequence", "reject seq mean": "sequence"},
+        ),
+    ],
+)
+def test_rejections_that_a_release_knows(loads: Loads, options: str, found: dict[str, str]) -> None:
+    """Options by the names of newer and of the first releases, each answering; a sequence's is one decision."""
+    path = "verl/trainer/ppo/rollout_corr_helper.py"
+    tree = files()
+    tree[path] = tree[path].replace('"token_k2", "seq_mean_k1"', options)
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, tree))
+    mine = {pair: b for pair, b in boundaries.items() if pair[1].startswith("reject ")}
+    assert {setting: b.outputs["keep"].scope for (_, setting), b in mine.items()} == found
+    assert answering(mine) == []

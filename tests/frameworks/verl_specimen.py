@@ -221,6 +221,8 @@ CORRECTION = """
     import torch
     from verl import DataProto
 
+    OPTIONS = ("token_k2", "seq_mean_k1")
+
     def compute_offpolicy_metrics(old_log_prob, rollout_log_prob, response_mask):
         metrics, count = {}, response_mask.sum(1)
         metrics["kl"] = (((rollout_log_prob - old_log_prob) * response_mask).sum() / count.sum().clamp(min=1)).item()
@@ -230,7 +232,7 @@ CORRECTION = """
 
     def compute_rollout_correction_and_rejection_mask(
         old_log_prob, rollout_log_prob, response_mask, rollout_is=None, rollout_is_threshold: str | float = 2.0,
-        rollout_rs=None, rollout_rs_threshold=None, rollout_is_batch_normalize=False,
+        rollout_rs=None, rollout_rs_threshold=None, rollout_rs_threshold_lower=None, rollout_is_batch_normalize=False,
     ):
         if not response_mask.any():
             raise ValueError("nothing to train")
@@ -248,6 +250,7 @@ CORRECTION = """
             log_ratio = (rollout_log_prob - old_log_prob).abs() * response_mask
             far = log_ratio.amax(1, keepdim=True) if rollout_rs.startswith("seq") else log_ratio
             kept = response_mask * (far <= 0.7)
+            assert rollout_rs in OPTIONS, f"{rollout_rs} is no option"
             metrics["rollout_rs_masked_fraction"] = 1 - (kept.sum() / response_mask.sum()).item()
         return weights, kept, {f"rollout_corr/{name}": value for name, value in metrics.items()}
 """

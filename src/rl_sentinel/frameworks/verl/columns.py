@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Claim
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import Absent, Unbindable
 from rl_sentinel.frameworks.layout import token_rewards
 from rl_sentinel.frameworks.target import Target
 
@@ -64,7 +64,7 @@ def proto(target: Target, tensors: dict[str, Tensor], labels: dict[str, Any], ab
 
 def absent(why: Unbindable) -> bool:
     """Whether a release has no such thing, which is no failure where other releases have it."""
-    return " is absent: " in str(why)
+    return isinstance(why, Absent)
 
 
 def claims(where: str, **said: str) -> dict[str, Claim]:

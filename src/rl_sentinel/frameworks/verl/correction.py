@@ -18,8 +18,8 @@ from rl_sentinel.frameworks.verl.columns import absent, claims
 MODULE = "verl.trainer.ppo.rollout_corr_helper"
 BOTH = f"{MODULE}.compute_rollout_correction_and_rejection_mask"
 
-#: Rejection options with a threshold of each kind, by verl's own names.
-REJECTIONS = {
+#: Options of rejection with a threshold of each kind, by verl's own names; bounds are of the ratio.
+_OPTIONS = {
     "token_k1": "0.5_2.0",
     "token_k2": "0.5",
     "token_k3": "0.5",
@@ -31,6 +31,17 @@ REJECTIONS = {
     "seq_mean_k3": "0.5",
     "seq_max_k2": "0.5",
     "seq_max_k3": "0.5",
+}
+
+#: The same by the names of the first releases, with the two bounds apart.
+_FIRST = {"token": "token", "sequence": "seq", "geometric": "seq mean"}
+
+REJECTIONS: Mapping[str, Settings] = {
+    **{name: {"rollout_rs": name, "rollout_rs_threshold": bounds} for name, bounds in _OPTIONS.items()},
+    **{
+        told: {"rollout_rs": name, "rollout_rs_threshold": 2.0, "rollout_rs_threshold_lower": 0.5}
+        for name, told in _FIRST.items()
+    },
 }
 
 #: Importance weights: level, threshold, and whether they are normalised over the batch.
@@ -61,10 +72,22 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield _weights(target, name, knobs)
     if accepts(target, WEIGHTS["token"]):
         yield _of_current(target, WEIGHTS["token"])
-    for name, threshold in REJECTIONS.items():
-        knobs = {"rollout_rs": name, "rollout_rs_threshold": threshold}
-        if accepts(target, knobs):
-            yield _rejection(target, name, knobs)
+    for name, knobs in rejections(target).items():
+        yield _rejection(target, name, knobs)
+
+
+def rejections(target: Target) -> Mapping[str, Settings]:
+    """The options that this release knows, by their names; no option where it has no rejection."""
+    try:
+        source = inspect.getsource(target.module(MODULE))
+    except Unbindable:
+        return {}
+    first = '"geometric"' in source  # the others are also levels of a weight, in every release
+    return {
+        name: knobs
+        for name, knobs in REJECTIONS.items()
+        if (first if knobs["rollout_rs"] in _FIRST else f'"{name}"' in source) and accepts(target, knobs)
+    }
 
 
 def accepts(target: Target, knobs: Settings) -> bool:
@@ -118,7 +141,7 @@ def _rejection(target: Target, name: str, knobs: Settings) -> Boundary:
         kept = corrected(target, batch, settings)[1]
         return {"keep": ((kept > 0) | ~batch.mask).float()}
 
-    scope: Scope = "sequence" if name.startswith("seq_") else "token"
+    scope: Scope = "sequence" if name.startswith("seq") else "token"
     return _boundary(call, {"keep": Output("B T", "", "keep", scope)}, f"reject {name}", knobs)
 
 

@@ -16,6 +16,7 @@ from rl_sentinel.frameworks.layout import token_rewards
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.advantages import CLAIMS, estimators
 from rl_sentinel.frameworks.verl.columns import algorithm, claims, proto, uids
+from rl_sentinel.frameworks.verl.correction import rejections
 
 DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
 REJECT = "verl.trainer.ppo.rollout_corr_helper.compute_rollout_correction_and_add_to_batch"
@@ -31,6 +32,9 @@ _DEVIATION = {
         "true|false", "docs/algo/grpo.md: norm_adv_by_std_in_grpo=False turns the standard deviation off"
     )
 }
+
+#: Rejections of whole sequences, of newer releases and of the first ones.
+SEQUENCE = ("seq_sum_k1", "seq")
 
 _READS = {
     "gae": {"value", "token_reward"},
@@ -54,8 +58,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if failing := target.fails(REJECT):
         yield Unbound(f"{REJECT} -> {DISPATCH}", "advantage", failing)
     elif target.has(REJECT):
-        for name in ("grpo", "rloo"):
-            yield _route(target, name)
+        known = rejections(target)
+        option = next((name for name in SEQUENCE if name in known), "")
+        for name in ("grpo", "rloo") if option else ():
+            yield _route(target, name, option, known[option])
 
 
 def data_of(target: Target, batch: Batch, entered: str) -> Any:  # noqa: ANN401 - the target's DataProto
@@ -157,14 +163,9 @@ def _dispatch(target: Target, name: str) -> Boundary:
     )
 
 
-def _route(target: Target, name: str) -> Boundary:
+def _route(target: Target, name: str, option: str, rejection: Settings) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        config = target.call(
-            "verl.trainer.config.algorithm.RolloutCorrectionConfig",
-            rollout_is=None,
-            rollout_rs="seq_sum_k1",
-            rollout_rs_threshold="0.5_2.0",
-        )
+        config = target.call("verl.trainer.config.algorithm.RolloutCorrectionConfig", rollout_is=None, **rejection)
         data = data_of(target, batch, DISPATCH)
         before = data.batch["response_mask"].clone()
         data, _ = target.call(REJECT, data, config)
@@ -182,8 +183,8 @@ def _route(target: Target, name: str) -> Boundary:
             "advantage": Output("B T", "reward", "advantage"),
             "keep": Output("B T", "", "keep", scope="sequence"),
         },
-        settings={f"{name}, seq_sum_k1": {}},
+        settings={f"{name}, {option}": {}},
         claims=dict(CLAIMS[name])
         | claims("rollout_corr_helper.py, docstring: seq_ options decide per sequence", rejects="sequence"),
-        reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_rs=seq_sum_k1",
+        reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_rs={option}",
     )

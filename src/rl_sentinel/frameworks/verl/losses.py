@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if registry:
         yield from missing(target, LOSSES)
     for name, function in registry.items():
-        if name == BYPASS and target.has(CORRECTION):
+        if name == BYPASS and _holds_correction(target):
             yield _guarded(path_of(function), partial(_bypass, target, function))
         for family in FAMILIES if name != BYPASS else ():
             yield _guarded(path_of(function), partial(_registered, target, name, function, family))
@@ -136,7 +136,9 @@ def _section(root: Path, name: str, knobs: tuple[tuple[str, Any], ...]) -> Any: 
     """The actor's section of the configuration that ships, before verl had a class for it."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
 
-    config = OmegaConf.load(root / "verl" / "trainer" / "config" / "ppo_trainer.yaml").actor_rollout_ref.actor
+    folder = root / "verl" / "trainer" / "config"
+    whole = folder / "_generated_ppo_trainer.yaml"
+    config = OmegaConf.load(whole if whole.is_file() else folder / "ppo_trainer.yaml").actor_rollout_ref.actor
     OmegaConf.update(config, "policy_loss.loss_mode", name, force_add=True)
     for key, value in knobs:
         OmegaConf.update(config, key, value, force_add=True)
@@ -160,6 +162,12 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
     families = OF_TOKENS if name in _TOKEN_RATIO else FAMILIES
     outputs = {n: _CHOSEN.get(name, {}).get(n, LOGGED[n]) for n in logged}
     return _boundary(path, call, said, {family: families[family]}, f"actor.policy_loss.loss_mode={name}", outputs)
+
+
+def _holds_correction(target: Target) -> bool:
+    """Whether the policy loss's section has a place for the correction, as bypass mode reads it."""
+    section = "verl.workers.config.PolicyLossConfig"
+    return target.has(section) and "rollout_correction" in {f.name for f in fields(target.find(section))}
 
 
 def _bypass(target: Target, function: Callable[..., Any]) -> Boundary:

@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.dispatch import data_of, knows_response_mask
 
@@ -40,7 +40,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "metric", str(why))
         return
 
+    declared = knows_response_mask(target, path)
+
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        if not declared and not bool(batch.live.any()):
+            message = "a batch without a token has no largest one"
+            raise NotApplicable(message)
         data = data_of(target, batch, path)
         data.batch["advantages"] = batch.advantage
         data.batch["returns"] = batch.returns
@@ -52,6 +57,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         stage="metric",
         call=call,
         reads=frozenset({"reward", "mask", "length", "advantage", "returns"}),
-        outputs=LOGGED if knows_response_mask(target, path) else UNDECLARED,
+        outputs=LOGGED if declared else UNDECLARED,
         reach="every run",
     )

@@ -13,7 +13,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.columns import absent, claims
-from rl_sentinel.frameworks.verl.correction import BOTH, MODULE, accepts, corrected
+from rl_sentinel.frameworks.verl.correction import BOTH, MODULE, accepts, corrected, rejections
 
 GAP = f"{MODULE}.compute_offpolicy_metrics"
 
@@ -76,17 +76,17 @@ _POPULATION = "rollout_corr_helper.py, docstrings: valid tokens, and sequences w
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The gap alone, then what is logged of each kind of weight and rejection."""
     try:
-        module = target.module(MODULE)
+        target.find(BOTH)
     except Unbindable as why:
         if not absent(why):
             yield Unbound(GAP, "metric", str(why))
         return
-    source = inspect.getsource(module)
+    source = inspect.getsource(target.module(MODULE))
     if target.has(GAP):
         names = {name: quantity for name, quantity in GAPS.items() if f'metrics["{name}"]' in source}
         yield _boundary(GAP, "default", {}, names, partial(_gap, target, tuple(names)))
     for family, (knobs, logged) in FAMILIES.items():
-        if not accepts(target, knobs):
+        if not accepts(target, knobs) or ("rollout_rs" in knobs and knobs["rollout_rs"] not in rejections(target)):
             continue
         option = str(knobs.get("rollout_rs"))
         names = {n.format(option): q for n, q in logged.items() if _written(n, source)}

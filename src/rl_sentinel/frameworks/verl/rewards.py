@@ -58,6 +58,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 if not absent(why):
                     yield Unbound(path, "reward", str(why))
                 continue
+            if managers is LOOP and not target.has(f"{path}.assemble_rm_scores"):
+                continue
             if name != "dapo":
                 yield _boundary(target, path, name, "default", {})
             elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
