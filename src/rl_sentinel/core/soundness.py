@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import COLUMNS, EXCLUDED, VOCABULARY, Batch
+from rl_sentinel.core import batch as columns
+from rl_sentinel.core.batch import COLUMNS, VOCABULARY, Batch
 
 #: Most rows, response positions and prompt tokens of a stored case: far beyond any that is found.
 MOST_ROWS, MOST_WIDTH, MOST_PROMPT = 1024, 4096, 4096
@@ -75,7 +76,7 @@ def check_batch(batch: Batch) -> None:
     last = batch.rows - 1
     _within("length", batch.length, 0, batch.width)
     _within("prompt_length", batch.prompt_length, 1, MOST_PROMPT)
-    _within("excluded", batch.excluded, 0, max(EXCLUDED.values()))
+    _within("excluded", batch.excluded, 0, max(columns.EXCLUDED.values()))
     _within("token", batch.token, 0, VOCABULARY - 1)
     for name in ("step", "turn"):
         _within(name, getattr(batch, name), 0, MOST_WIDTH)

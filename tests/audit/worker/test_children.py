@@ -8,6 +8,8 @@ import torch
 
 from hostile import Hostile, enters_loop, loop, outcomes, slow, wait
 from rl_sentinel.audit.worker import limits
+from rl_sentinel.audit.worker.children import _exceeded
+from rl_sentinel.audit.worker.suspects import Time
 
 # Newer interpreters warn of a fork beside threads, which a parallel test run has; the worker has none.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -77,3 +79,11 @@ def test_many_calls_may_take_longer_than_one(monkeypatch: pytest.MonkeyPatch) ->
     assert outcomes([Hostile("f", {"A": slow})]) == {
         ("f", "A"): "the call and its like took more than 0.5 s of processor time"
     }
+
+
+def test_starved_call_is_not_taken_for_a_sleeper() -> None:
+    """Others may leave it a tenth of a processor; what uses next to none is asleep."""
+    assert _exceeded(Time(6.0, 61.0)) == ""
+    assert _exceeded(Time(0.1, 61.0)) == "60 s"
+    assert _exceeded(Time(15.1, 61.0)) == "15 s of processor time"
+    assert _exceeded(Time(6.0, 241.0)) == "240 s"

@@ -49,3 +49,12 @@ def test_nothing_is_left_behind() -> None:
         assert sys.meta_path != before
     assert sys.meta_path == before
     time.sleep(0.5)
+
+
+def test_busy_module_is_not_taken_for_a_sleeper(modules: Path) -> None:
+    """The clock is for what uses next to no processor time."""
+    body = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nVALUE = 2"
+    (modules / "endless_d.py").write_text(body, encoding="utf-8")
+    with patience(cpu=30.0, clock=0.1):
+        assert importlib.import_module("endless_d").VALUE == 2
+    sys.modules.pop("endless_d")

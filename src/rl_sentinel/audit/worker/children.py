@@ -117,10 +117,10 @@ def _late(child: _Child, suspects: Suspects) -> str:
         child.beats, child.called = beats, now
         child.look = Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS)
     call, piece = now - child.called, now - child.since
-    if call.cpu > limits.CALL_CPU_SECONDS or call.clock > limits.CALL_CLOCK_SECONDS:
-        spins = call.cpu > limits.CALL_CPU_SECONDS
-        where = suspects.add(child.whereabouts.ask(child.pid, child.job.root), spins=spins)
-        limit = f"{limits.CALL_CPU_SECONDS:g} s of processor time" if spins else f"{limits.CALL_CLOCK_SECONDS:g} s"
+    limit = _exceeded(call)
+    if limit:
+        stack = child.whereabouts.ask(child.pid, child.job.root)
+        where = suspects.add(stack, spins=call.cpu > limits.ASLEEP * call.clock)
         return f"took more than {limit}" + (f", last in {where}" if where else "")
     if piece.cpu > limits.PAIR_CPU_SECONDS:
         return f"and its like took more than {limits.PAIR_CPU_SECONDS:g} s of processor time"
@@ -131,6 +131,15 @@ def _late(child: _Child, suspects: Suspects) -> str:
     child.look = child.look.doubled()
     where = suspects.recognise(child.whereabouts.ask(child.pid, child.job.root), call)
     return f"is in {where}, where an earlier call never came back" if where else ""
+
+
+def _exceeded(call: Time) -> str:
+    """The limit that one call has passed, or an empty word."""
+    if call.cpu > limits.CALL_CPU_SECONDS:
+        return f"{limits.CALL_CPU_SECONDS:g} s of processor time"
+    if call.clock > limits.CALL_CLOCK_SECONDS and call.cpu < limits.ASLEEP * call.clock:
+        return f"{limits.CALL_CLOCK_SECONDS:g} s"
+    return f"{limits.PAIR_CLOCK_SECONDS:g} s" if call.clock > limits.PAIR_CLOCK_SECONDS else ""
 
 
 def _buried(child: _Child, late: str, crashes: dict[tuple[str, str], int], send: Callable[[Event], None]) -> Job | None:

@@ -9,8 +9,8 @@ import sys
 #: Most seconds of processor time that one call of a boundary, and that one pair, may take.
 CALL_CPU_SECONDS, PAIR_CPU_SECONDS = 15.0, 60.0
 
-#: The same by the clock: it catches what sleeps or waits.
-CALL_CLOCK_SECONDS, PAIR_CLOCK_SECONDS = 60.0, 240.0
+#: The same by the clock. A call that used a larger part of it than this is starved by others, not asleep.
+CALL_CLOCK_SECONDS, PAIR_CLOCK_SECONDS, ASLEEP = 60.0, 240.0, 0.02
 
 #: A call is looked at after so many seconds of processor time, once another has hung in the same target.
 SUSPECT_CPU_SECONDS = 0.5

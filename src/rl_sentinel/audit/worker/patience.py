@@ -3,10 +3,13 @@
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from types import FrameType
+
+from rl_sentinel.audit.worker.limits import ASLEEP
 
 #: Most seconds that may pass between the start of one import and the next, of processor time and of the clock.
 CPU_SECONDS, CLOCK_SECONDS = 20.0, 90.0
@@ -49,8 +52,10 @@ class _Watch(MetaPathFinder):
     def __init__(self, cpu: float, clock: float) -> None:
         self.cpu, self.clock = cpu, clock
         self.refused: dict[str, str] = {}
+        self.used = 0.0
 
     def arm(self, cpu: float | None = None, clock: float | None = None) -> None:
+        self.used = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, self.cpu if cpu is None else cpu)
         signal.setitimer(signal.ITIMER_REAL, self.clock if clock is None else clock)
 
@@ -60,6 +65,9 @@ class _Watch(MetaPathFinder):
             raise TimeoutError(self.refused[fullname])
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGALRM and time.process_time() - self.used > ASLEEP * self.clock:
+            signal.setitimer(signal.ITIMER_REAL, self.clock)  # starved by others, not asleep
+            return
         self.arm()
         limit = (
             f"{self.cpu:g} s of processor time" if number == signal.SIGPROF else f"{self.clock:g} s without an answer"
