@@ -8,7 +8,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test check lint wheel expect proof clean
+.PHONY: setup audit test check lint wheel expect proof mutants clean
 
 setup: $(STAMP)
 
@@ -51,3 +51,7 @@ expect: setup
 # What is longer, or needs git histories: SLIME=PATH AREAL=PATH make proof. Writes docs/proof.md.
 proof: setup
 	$(BIN)/python scripts/proof
+
+# Faults put into the signal library, one at a time, and the laws alone asked; writes docs/mutants.md.
+mutants: setup
+	PYTHONPATH=scripts $(BIN)/python -m mutants

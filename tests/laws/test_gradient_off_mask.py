@@ -47,7 +47,22 @@ def test_value_loss() -> None:
     assert found.relation.key == "gradient of value"
 
 
+def test_claimed_masked() -> None:
+    """Outputs per token and per row that are claimed to be masked are 0 where nothing is trained."""
+    rows = {"advantage": Output("B", "reward", "advantage")}
+    claims = {"masked": "yes"}
+    sound = judged(LAW, specimen(lambda b: b.reward * b.live, reads="reward mask", outputs=rows, claims=claims))
+    assert sound.found is None
+    assert sound.tried > 0
+    found = judged(LAW, specimen(lambda b: b.reward, reads="reward mask", outputs=rows, claims=claims)).found
+    assert found is not None
+    assert found.relation.story == "advantage is claimed to be 0 where nothing is trained"
+    tokens = judged(LAW, specimen(lambda b: b.advantage, reads="advantage mask", claims=claims)).found
+    assert tokens is not None
+    assert tokens.relation.key == "advantage"
+
+
 def test_not_applicable() -> None:
     """Without a loss there is no gradient."""
     judgement = judged(LAW, specimen(_masked, reads=READS, stage="policy-loss"))
-    assert (judgement.tried, judgement.reason) == (0, "it has no loss with a gradient to log-probs or values")
+    assert (judgement.tried, judgement.reason) == (0, "it has no gradient, and claims no masked output")

@@ -35,7 +35,7 @@ def test_broken() -> None:
     """A knob that is never read is found; its neighbour is not blamed."""
     found = judged(LAW, specimen(_deaf, reads=READS, stage="policy-loss", outputs=LOSS, claims=KNOBS)).found
     assert found is not None
-    assert found.relation.story == "clip_high is 0.1 or 0.4: no output differs on any of 63 cases"
+    assert found.relation.story == "clip_high is 0.1 or 0.4: no output differs on any of 64 cases"
 
 
 def test_not_applicable() -> None:

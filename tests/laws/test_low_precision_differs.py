@@ -36,6 +36,18 @@ def test_broken() -> None:
     assert LAW.level(found.case) == "hazard"
 
 
+def test_counted_in_low_precision() -> None:
+    """Numbers lifted by 1 lose a rounding or two; lifted by 64, they lose what they differ by."""
+    judgement = judged(LAW, specimen(lambda b: _lifted(b, 1.0), reads=READS, stage="kl", outputs=KL))
+    assert judgement.found is None
+    found = judged(LAW, specimen(lambda b: _lifted(b, 64.0), reads=READS, stage="kl", outputs=KL)).found
+    assert found is not None
+
+
+def _lifted(batch: Batch, offset: float) -> Tensor:
+    return (batch.logprob - offset) - (batch.ref_logprob - offset)
+
+
 def test_refused() -> None:
     """A boundary that refuses the dtype in words is not judged."""
 

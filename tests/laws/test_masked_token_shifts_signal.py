@@ -60,6 +60,6 @@ def test_gradient_is_compared() -> None:
 
 
 def test_not_applicable() -> None:
-    """What reads no log-probs and no values has nothing to move."""
-    judgement = judged(LAW, specimen(lambda b: b.advantage, reads="advantage mask"))
-    assert (judgement.tried, judgement.reason) == (0, "it reads neither log-probs nor values")
+    """What reads neither log-probs, values nor advantages has nothing to move."""
+    judgement = judged(LAW, specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask"))
+    assert (judgement.tried, judgement.reason) == (0, "it reads neither log-probs, values nor advantages")

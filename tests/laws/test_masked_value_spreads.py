@@ -47,6 +47,33 @@ def test_not_finite_is_found() -> None:
     assert found.distance == float("inf")
 
 
+def test_anything_may_stand_there() -> None:
+    """Where that is claimed, NaN off the mask neither spreads into a gradient nor is a reason to refuse."""
+    claims = {"masked-slots": "any"}
+
+    def selected_late(batch: Batch) -> Tensor:
+        return torch.where(batch.mask, (batch.logprob - batch.old_logprob).exp(), 0.0).sum()
+
+    def refusing(batch: Batch) -> Tensor:
+        if not bool(batch.reward.isfinite().all()):
+            message = "reward is not finite"
+            raise ValueError(message)
+        return torch.where(batch.live, batch.reward, 0.0)
+
+    reads = "logprob old_logprob mask"
+    unclaimed = judged(LAW, specimen(selected_late, reads=reads, stage="policy-loss", outputs=LOSS))
+    assert unclaimed.found is None
+    assert unclaimed.tried > 0
+    late = judged(LAW, specimen(selected_late, reads=reads, stage="policy-loss", outputs=LOSS, claims=claims)).found
+    assert late is not None
+    assert late.relation.key == "gradient of logprob off the mask"
+    rows = {"advantage": Output("B", "reward", "advantage")}
+    strict = judged(LAW, specimen(refusing, reads="reward mask", outputs=rows, claims=claims)).found
+    assert strict is not None
+    story = "every signal at untrained positions and in rows without a trained token set to nan; was the batch refused"
+    assert strict.relation.story == story
+
+
 def test_not_applicable() -> None:
     """What makes its own log-probs has no slot for a fill."""
     judgement = judged(LAW, specimen(_difference, reads="logits logprob mask", stage="kl", outputs=KL))

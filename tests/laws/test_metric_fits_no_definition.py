@@ -74,9 +74,20 @@ def test_broken() -> None:
     """A KL that is divided by the tokens twice fits nothing."""
     found = judged(LAW, specimen(_divided_twice, reads=READS, stage="metric", outputs=KL)).found
     assert found is not None
-    nearest = "mean of k1 of logprob against ref_logprob over trained tokens"
-    assert found.relation.story == f"kl fits none of 40 definitions; the nearest is {nearest}"
+    nearest = "sum of k1 of logprob against ref_logprob by the width"
+    assert found.relation.story == f"kl fits none of 40 definitions on all cases; the nearest is {nearest}"
     assert bool(torch.isfinite(found.relation.expected))
+
+
+def test_one_definition_on_all_cases() -> None:
+    """A mean over tokens on even batches, and over rows on odd ones, fits a definition on each, and none on all."""
+
+    def turning(batch: Batch) -> Tensor:
+        return (_row_mean if batch.rows % 2 else _token_mean)(batch)
+
+    found = judged(LAW, specimen(turning, reads=READS, stage="metric", outputs=KL)).found
+    assert found is not None
+    assert "on all cases; the nearest is mean of k1 of logprob against ref_logprob over" in found.relation.story
 
 
 def test_not_applicable() -> None:

@@ -35,10 +35,17 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_on_the_last_token, reads="reward mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, False], [True, True]]
-    story = "outcome of row 0 moved by 1 and by 100, either way; did its last trained token move"
+    story = "outcome of row 0 moved by 1 and by 100, either way; did its last trained token ever move with it"
     assert found.relation.story == story
     assert (found.relation.expected.item(), found.relation.observed.item()) == (1.0, 0.0)
     assert LAW.level(found.case) == "fault"
+
+
+def test_wrong_way() -> None:
+    """An outcome that arrives with its sign lost has not arrived."""
+    found = judged(LAW, specimen(lambda b: -_standardised(b), reads="reward group mask", claims=CLAIMS)).found
+    assert found is not None
+    assert (found.relation.expected.item(), found.relation.observed.item()) == (1.0, 0.0)
 
 
 def test_not_applicable() -> None:

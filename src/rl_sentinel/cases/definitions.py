@@ -49,11 +49,10 @@ STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
     "mean": lambda x: {"mean": x.mean()},
     "max": lambda x: {"maximum": x.max()},
     "min": lambda x: {"minimum": x.min()},
-    "std": lambda x: (
-        {"deviation (n - 1)": x.std(), "deviation (n)": x.std(correction=0)}
-        if len(x) > 1
-        else {"deviation": x.sum() * 0}
-    ),
+    "std": lambda x: {
+        "deviation (n - 1)": x.std() if len(x) > 1 else x.sum() * 0,
+        "deviation (n)": x.std(correction=0),
+    },
 }
 
 

@@ -2,7 +2,7 @@
 
 What it says:
     The loss has gradient zero at every position that is not trained: prompts, tool answers,
-    padding, rejected rows.
+    padding, rejected rows. Outputs that are claimed masked are exactly zero there.
 
 Why it matters:
     A gradient there trains the model on text that it did not write, or on nothing at all. The loss
@@ -16,8 +16,9 @@ A boundary that breaks it:
     [-0.22, -0.22, -0.22]
 
 Where it does not apply:
-    Boundaries without a loss, or that read no mask. Cases in which every position is trained, or
-    in which the loss has no gradient at the trained ones either.
+    Boundaries that read no mask, or neither have a loss nor claim a masked output (``masked: yes``).
+    Cases in which every position is trained, or in which the loss has no gradient at the trained
+    ones either.
 
 Seen in:
     See the audit's reports.
@@ -37,7 +38,12 @@ from rl_sentinel.core.observation import Ask, Relation
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
         return "it reads no mask"
-    return "" if slopes(boundary) else "it has no loss with a gradient to log-probs or values"
+    return "" if slopes(boundary) or _masked(boundary) else "it has no gradient, and claims no masked output"
+
+
+def _masked(boundary: Boundary) -> list[str]:
+    claimed = boundary.claim("masked") == "yes"
+    return [n for n, output in boundary.outputs.items() if claimed and output.axes in ("B", "B T")]
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -46,7 +52,13 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    for column, gradient in ask(case, gradients=slopes(ask.boundary)).gradients.items():
+    seen = ask(case, gradients=slopes(ask.boundary))
+    for name in _masked(ask.boundary):
+        value = seen.values[name]
+        off = ~(case.batch.mask if value.dim() == 2 else case.batch.live)
+        story = f"{name} is claimed to be 0 where nothing is trained"
+        yield Relation(name, torch.zeros_like(value), value, off, tolerance=0.0, story=story)
+    for column, gradient in seen.gradients.items():
         off = ~cells(case.batch.mask, gradient)
         if not bool((gradient[~off] != 0).any()):
             continue
@@ -58,7 +70,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
 LAW = Law(
     code="PLC002",
     name="gradient-off-mask",
-    stages=frozenset({"policy-loss", "value-loss"}),
+    stages=frozenset({"reward", "kl", "advantage", "policy-loss", "value-loss"}),
     applies=_applies,
     vary=_vary,
     relate=_relate,

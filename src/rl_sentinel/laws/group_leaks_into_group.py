@@ -1,8 +1,8 @@
 """GRP001 group-leaks-into-group.
 
 What it says:
-    Where a boundary claims that a prompt's responses are compared with each other only, moving the
-    reward of one prompt's response changes nothing for another prompt's.
+    Where a boundary claims that a prompt's responses are compared with each other only, or with
+    nothing, moving the reward of one prompt's response changes nothing for another prompt's.
 
 Why it matters:
     Rewards of different prompts differ by difficulty. A statistic that mixes them pays a response
@@ -18,7 +18,7 @@ A boundary that breaks it:
     [0.5, -0.5, 1.0, -1.0]
 
 Where it does not apply:
-    Boundaries whose claimed scope is not the group: statistics over the batch are a choice.
+    Boundaries whose claimed scope is the batch, or not claimed: statistics over the batch are a choice.
 
 Seen in:
     See the audit's reports.
@@ -48,8 +48,8 @@ def _rewards(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("scope") != "group":
-        return "its claimed scope is not the group"
+    if boundary.claim("scope") not in ("token", "sequence", "group"):
+        return "its claimed scope is not the group, nor anything within it"
     return "" if _rewards(boundary) else "it reads no reward"
 
 

@@ -2,7 +2,9 @@
 
 What it says:
     The same numbers passed as bfloat16 and as float64 give the same outputs, up to the rounding of
-    bfloat16.
+    bfloat16: half a unit for each of a few operations and each cell that is summed, relative to the
+    largest input, the output, and their product, since an exponential turns the one into a factor of
+    the other.
 
 Why it matters:
     Log-probs leave a model in bfloat16. Where they are subtracted, summed or counted in it, long
@@ -36,8 +38,11 @@ from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
-#: Rounding units of bfloat16 allowed per unit of magnitude that enters an output.
-ROUNDINGS = 64
+#: Operations on the way from a cell to an output that is no sum.
+OPERATIONS = 4
+
+#: Largest relative error of rounding once to bfloat16.
+UNIT = torch.finfo(torch.bfloat16).eps / 2
 
 _DECISIONS = frozenset({"keep", "clip_fraction", "accepted", "requires_grad"})
 
@@ -60,6 +65,11 @@ def _cast(batch: Batch, names: list[str], dtype: torch.dtype) -> Batch:
     return with_columns(batch, **{n: getattr(batch, n).bfloat16().to(dtype) for n in names})
 
 
+def _summed(output: Output, batch: Batch) -> int:
+    """How many cells one number of an output may be a sum of: of all rows, or of its row and its siblings."""
+    return batch.mask.numel() if output.axes == "" else batch.rows + batch.width
+
+
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     batch, names = case.batch, _signals(ask.boundary)
     low = ask(with_batch(case, _cast(batch, names, torch.bfloat16))).values
@@ -70,8 +80,8 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         where = places(output, batch, batch.live)
         seen = high[name].double()[where]
         own = seen[seen.isfinite()].abs().max().item() if bool(seen.isfinite().any()) else 0.0
-        size = max(own, magnitude(batch, ask.boundary.reads), 1e-3)
-        allowed = ROUNDINGS * torch.finfo(torch.bfloat16).eps * size
+        given = magnitude(batch, ask.boundary.reads)
+        allowed = (OPERATIONS + _summed(output, batch)) * UNIT * max(own, given, own * given, 1e-3)
         story = f"{', '.join(names)} passed as bfloat16 and as float64, the same numbers"
         yield Relation(name, high[name], low[name], where, tolerance=allowed, story=story)
 

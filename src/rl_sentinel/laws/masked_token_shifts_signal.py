@@ -2,7 +2,7 @@
 
 What it says:
     A token that is not trained, in a row that is, has no influence on what is computed for trained
-    ones: moving its log-probs or values leaves every output and the loss's gradient there.
+    ones: moving its log-probs, values or advantage leaves every output and the loss's gradient there.
 
 Why it matters:
     Tool outputs and observations stand between the tokens that the policy wrote. If their log-probs
@@ -17,7 +17,7 @@ A boundary that breaks it:
     [0.0]
 
 Where it does not apply:
-    Boundaries that read no mask, or neither log-probs nor values. Rewards are never moved: one that
+    Boundaries that read no mask, or neither log-probs, values nor advantages. Rewards are never moved: one that
     sits on a masked token is PLC005's subject; numbers that overflow are MSK004's.
 
 Seen in:
@@ -41,13 +41,14 @@ AMOUNTS = {
     "rollout_logprob": (1.0, -1.0, -100.0),
     "value": (1.0, -1.0, 100.0, -100.0),
     "old_value": (1.0, -1.0, 100.0, -100.0),
+    "advantage": (1.0, -1.0, 100.0, -100.0),
 }
 
 
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
         return "it reads no mask"
-    return "" if boundary.reads & AMOUNTS.keys() else "it reads neither log-probs nor values"
+    return "" if boundary.reads & AMOUNTS.keys() else "it reads neither log-probs, values nor advantages"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

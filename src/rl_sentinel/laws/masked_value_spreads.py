@@ -3,6 +3,8 @@
 What it says:
     The fill that a framework itself puts into masked slots, log-probs of -1e4 of every policy at
     every untrained position, leaves outputs and gradients at trained tokens finite and unchanged.
+    Where a boundary claims that anything may stand in a masked slot, NaN and infinity do so too, in
+    every signal that it reads, and are no reason to refuse the batch.
 
 Why it matters:
     Masked slots hold whatever the model or the padding left there. What multiplies by the mask
@@ -17,24 +19,30 @@ A boundary that breaks it:
     [-1.0]
 
 Where it does not apply:
-    Boundaries that read no mask or no log-probs, or make log-probs from logits. All policies carry
-    the fill together, since a fill in one of them alone is no batch that a framework makes.
+    Boundaries that read no mask, or no log-probs and make no such claim (``masked-slots: any``), or
+    make log-probs from logits. All policies carry the fill together, since a fill in one of them
+    alone is no batch that a framework makes.
 
 Seen in:
     See the audit's reports.
 """
 
+import math
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import magnitude, over_all, same_tokens, slopes
+import torch
+
+from rl_sentinel.cases.comparison import cells, magnitude, over_all, same_tokens, slopes
 from rl_sentinel.cases.transforms import replaced
+from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
-#: Log-prob that stands for "impossible" in masked slots, in nats.
-FILL = -1e4
+#: What stands in masked slots, one per variant: first the log-prob that means "impossible", in nats.
+FILLS = (-1e4, math.nan, math.inf, -math.inf)
 
 COLUMNS_FILLED = frozenset({"logprob", "old_logprob", "ref_logprob", "rollout_logprob"})
 
@@ -44,6 +52,8 @@ def _applies(boundary: Boundary) -> str:
         return "it reads no mask"
     if "logits" in boundary.reads:
         return "it makes its log-probs from logits"
+    if boundary.claim("masked-slots") == "any":
+        return ""
     return "" if boundary.reads & COLUMNS_FILLED else "it reads no log-probs"
 
 
@@ -53,16 +63,39 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if split else None
 
 
+def _filled(boundary: Boundary, batch: Batch, fill: float) -> Batch:
+    anything = not math.isfinite(fill)
+    for column in sorted(boundary.reads if anything else boundary.reads & COLUMNS_FILLED):
+        about = COLUMNS[column]
+        if about["role"] == "signal" and about["axes"].startswith("B"):
+            where = ~batch.mask if about["axes"].startswith("B T") else ~batch.live
+            batch = replaced(batch, column, where, fill)
+    return batch
+
+
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    boundary, batch = ask.boundary, case.batch
-    other = batch
-    for column in sorted(boundary.reads & COLUMNS_FILLED):
-        other = replaced(other, column, ~batch.mask, FILL)
+    boundary, batch, fill = ask.boundary, case.batch, FILLS[int(case.draw["variant"] or 0)]
+    claimed = boundary.claim("masked-slots") == "any"
+    other = _filled(boundary, batch, fill)
+    if (not math.isfinite(fill) and not claimed) or other is batch:
+        return
     before = ask(case, gradients=slopes(boundary))
-    after = ask(with_batch(case, other), gradients=slopes(boundary))
-    story = f"the log-probs at untrained positions, padding too, set to {FILL:g}"
+    story = f"the log-probs at untrained positions, padding too, set to {fill:g}"
+    if claimed:
+        story = f"every signal at untrained positions and in rows without a trained token set to {fill:g}"
+    try:
+        after = ask(with_batch(case, other), gradients=slopes(boundary))
+    except Refused:
+        if not claimed:
+            raise
+        story += "; was the batch refused"
+        yield Relation("refusal", torch.tensor(0.0), torch.tensor(1.0), tolerance=0.5, story=story)
+        return
     scale = magnitude(batch, boundary.reads)
     yield from same_tokens(boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary))
+    for column, gradient in after.gradients.items() if claimed else ():
+        key, off = f"gradient of {column} off the mask", ~cells(batch.mask, gradient)
+        yield Relation(key, torch.zeros_like(gradient), gradient, off, tolerance=0.0, story=story)
 
 
 LAW = Law(
@@ -72,5 +105,6 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     relate=_relate,
+    variants=len(FILLS),
     shows_with="MSK002",
 )

@@ -1,8 +1,8 @@
 """MET001 metric-fits-no-definition.
 
 What it says:
-    A logged quantity equals, on each case, at least one accepted definition of it, recomputed from
-    the raw batch: per token, or as a mean over tokens, over rows or over groups, whichever way.
+    A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token,
+    or as a mean over tokens, over rows or over groups, whichever way, and the same one on all cases.
 
 Why it matters:
     A number that fits no definition is no measurement. Thresholds, comparisons between runs and
@@ -25,12 +25,14 @@ Seen in:
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor
 
+from rl_sentinel.cases.agreement import fitting
 from rl_sentinel.cases.comparison import magnitude, places
 from rl_sentinel.cases.definitions import definitions, is_defined
-from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, Settings, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
@@ -50,9 +52,12 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _distance(one: Tensor, other: Tensor, where: Tensor) -> float:
-    gap = (one.double() - other)[where]
-    return gap.abs().nan_to_num(nan=float("inf")).max().item() if gap.numel() else 0.0
+def _accepted(boundary: Boundary, output: Output, case: Case) -> tuple[dict[str, Tensor], Tensor]:
+    batch = case.batch
+    where = places(output, batch, batch.live)
+    if not bool(batch.live.any()):
+        return {}, where
+    return definitions(output, batch, boundary.reads, _settings(boundary, case)), where
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
@@ -61,13 +66,14 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for name, output in boundary.outputs.items():
         if not is_defined(output, boundary.reads, settings):
             continue
-        value, where = seen.values[name], places(output, batch, batch.live)
-        accepted = definitions(output, batch, boundary.reads, settings)
-        nearest = min(accepted, key=lambda n: _distance(value, accepted[n], where))
+        nearest = fitting(ask, case, name, partial(_accepted, boundary, output))
+        accepted, where = _accepted(boundary, output, case)
+        if nearest not in accepted:
+            continue
         largest = max(v.abs().nan_to_num().max().item() for v in accepted.values())
         scale = magnitude(batch, boundary.reads) + largest
-        story = f"{name} fits none of {len(accepted)} definitions; the nearest is {nearest}"
-        yield Relation(name, accepted[nearest], value, where, scale, story=story)
+        story = f"{name} fits none of {len(accepted)} definitions on all cases; the nearest is {nearest}"
+        yield Relation(name, accepted[nearest], seen.values[name], where, scale, story=story)
 
 
 LAW = Law(

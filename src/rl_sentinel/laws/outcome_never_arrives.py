@@ -2,11 +2,12 @@
 
 What it says:
     The outcome of a response reaches its last trained token: moving it by 1 or by 100, one way or
-    the other, moves the advantage there, whatever token of the row is masked.
+    the other, moves the advantage there, at least once the same way, whatever token is masked.
 
 Why it matters:
     An outcome is often written on the last token. If that token is masked, and rewards are
-    multiplied by the mask, the response trains on no outcome at all.
+    multiplied by the mask, the response trains on no outcome at all. With the sign lost on the way,
+    what was rewarded is unlearned.
 
 A boundary that breaks it:
     >>> import torch
@@ -75,9 +76,10 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         after = ask(with_batch(case, other)).values
         for name in arrived:
             here = (row, position)[: before[name].dim()]
-            if not (after[name][here] - before[name][here]).abs() <= STILL:
+            way = (after[name][here] - before[name][here]) * (1 if amount > 0 else -1)
+            if not way <= STILL:  # nan is DEG001's
                 arrived[name] = 1.0
-    story = f"outcome of row {row} moved by 1 and by 100, either way; did its last trained token move"
+    story = f"outcome of row {row} moved by 1 and by 100, either way; did its last trained token ever move with it"
     for name, answer in arrived.items():
         yield Relation(name, torch.tensor(1.0), torch.tensor(answer), tolerance=0.5, story=story)
 

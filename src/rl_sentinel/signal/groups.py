@@ -79,11 +79,8 @@ def centred(
     require_finite(values, live=live)
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
     share = torch.ones_like(wide) if weight is None else weight.to(wide.dtype)
-    top = group_maxima(wide, group=group, live=live)
-    distance = torch.where(live, wide - top, torch.zeros_like(wide))
-    total = group_sums(share, group=group, live=live)
-    total = torch.where(total == 0, torch.ones_like(total), total)
-    mean = group_sums(share * distance, group=group, live=live) / total
+    distance = wide - group_maxima(wide, group=group, live=live)
+    mean = group_sums(share * distance, group=group, live=live) / group_sums(share, group=group, live=live)
     return torch.where(live, distance - mean, torch.zeros_like(distance))
 
 
@@ -119,7 +116,7 @@ def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> 
 
 def _places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """A number from 0 for each group, at each of its rows."""
-    order = torch.argsort(group, stable=True)
+    order = torch.argsort(group)
     ordered = group[order]
     fresh = torch.zeros_like(order)
     fresh[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)

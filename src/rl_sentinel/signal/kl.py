@@ -10,6 +10,9 @@ from torch import Tensor
 
 from rl_sentinel.signal.reduce import selected
 
+#: What the estimators say of themselves, besides their names.
+CLAIMS = {"masked": "yes", "masked-slots": "any"}
+
 
 def k1(
     logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 
 from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.witness import vanishes
 from rl_sentinel.cases.random import random_cases
 from rl_sentinel.cases.shrinking import shrunk
 from rl_sentinel.cases.small import small_cases
@@ -114,7 +115,7 @@ def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | boo
             continue
         seen = True
         distance, allowed = measured
-        if distance > allowed:
+        if distance > allowed and not vanishes(law, ask, case, relation, compared):
             return Break(case, relation, distance, allowed)
     return seen
 

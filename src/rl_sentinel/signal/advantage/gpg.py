@@ -3,10 +3,20 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.groups import centred, group_sums
+from rl_sentinel.signal.groups import centred, group_counts
 
 #: What the estimator says of itself; the scale is counted over the batch.
-CLAIMS = {"algorithm": "gpg", "scope": "batch", "grouping": "id", "credit": "outcome", "standardised": "no"}
+CLAIMS = {
+    "algorithm": "gpg",
+    "scope": "batch",
+    "grouping": "id",
+    "credit": "outcome",
+    "baseline": "relative",
+    "standardised": "no",
+    "lone": "zero",
+    "masked": "yes",
+    "masked-slots": "any",
+}
 
 
 def advantages(
@@ -40,5 +50,5 @@ def advantages(
         tensor([ 1., -1.,  0.,  0.])
     """
     relative = centred(reward, group=group, live=live)
-    signal = live & (group_sums(relative.abs(), group=group, live=live) > 0)
+    signal = live & (group_counts(group=group, live=relative != 0) > 0)
     return relative * live.sum() / signal.sum().clamp(min=1)

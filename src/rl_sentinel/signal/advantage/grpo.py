@@ -12,7 +12,12 @@ CLAIMS = {
     "grouping": "id",
     "credit": "outcome",
     "baseline": "relative",
+    "deviation": "n - 1",
     "knob:standardise": "true|false",
+    "lone": "zero",
+    "masked": "yes",
+    "masked-slots": "any",
+    "knob:epsilon": "1e-06|0.25",
 }
 
 

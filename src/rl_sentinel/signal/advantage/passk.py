@@ -12,8 +12,12 @@ CLAIMS = {
     "scope": "group",
     "grouping": "id",
     "credit": "outcome",
+    "baseline": "relative",
     "order-statistic": "yes",
     "standardised": "no",
+    "lone": "zero",
+    "masked": "yes",
+    "masked-slots": "any",
 }
 
 

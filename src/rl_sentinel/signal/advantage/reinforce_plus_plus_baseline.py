@@ -12,7 +12,13 @@ CLAIMS = {
     "scope": "batch",
     "grouping": "id",
     "credit": "outcome",
+    "baseline": "relative",
+    "deviation": "n - 1",
     "standardised": "yes",
+    "lone": "zero",
+    "masked": "yes",
+    "masked-slots": "any",
+    "knob:epsilon": "1e-06|0.25",
 }
 
 

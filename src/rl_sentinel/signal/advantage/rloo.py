@@ -13,6 +13,9 @@ CLAIMS = {
     "credit": "outcome",
     "baseline": "relative",
     "standardised": "no",
+    "lone": "zero",
+    "masked": "yes",
+    "masked-slots": "any",
 }
 
 

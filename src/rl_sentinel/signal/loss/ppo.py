@@ -12,6 +12,7 @@ CLAIMS = {
     "ratio": "yes",
     "denominator": "given",
     "mean": "yes",
+    "masked-slots": "any",
     "knob:clip_low": "0.1|0.4",
     "knob:clip_high": "0.1|0.4",
 }
@@ -55,6 +56,5 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-1.2000)
     """
     ratio = selected(logprob - old_logprob, mask=mask).exp()
-    weight = selected(advantage, mask=mask)
-    gain = torch.minimum(ratio * weight, ratio.clamp(1 - clip_low, 1 + clip_high) * weight)
+    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
     return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -1,0 +1,99 @@
+"""``python -m mutants``: audit mutants of ``signal`` with the laws alone, and write what became of them."""
+
+import argparse
+import random
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import rl_sentinel
+from mutants import page
+from mutants.results import Result, Store, digest
+from mutants.sites import Mutant, mutants
+from mutants.trial import Baseline, Trial
+from rl_sentinel.audit.worker.children import run_all
+from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.core.law import Law
+from rl_sentinel.frameworks import loading
+from rl_sentinel.frameworks.reference import FRAMEWORK
+from rl_sentinel.frameworks.target import Target
+
+PACKAGE = Path(rl_sentinel.__file__).parent
+ROOT = Path(__file__).parents[2]
+
+#: Share of killed ones below which the run fails.
+ENOUGH = 0.95
+
+
+def every_mutant() -> list[Mutant]:
+    """All mutants of all modules of ``signal``, in a fixed order."""
+    root = PACKAGE / "signal"
+    paths = sorted(root.rglob("*.py"))
+    return [m for p in paths for m in mutants(str(p.relative_to(root)), p.read_text(encoding="utf-8"))]
+
+
+def drawn(every: list[Mutant], count: int, seed: int) -> list[Mutant]:
+    """``count`` of them by the seed, the same whatever the order in which they are then tried."""
+    return every if count >= len(every) else random.Random(seed).sample(every, count)
+
+
+def baseline(target: Target, ordered: Sequence[Law]) -> Baseline:
+    """What each boundary of the library as it stands enters and refuses."""
+    events: list[dict[str, Any]] = []
+    run_all([Trial(target, ordered)], 1, events.append)
+    measured = [e for e in events if e["event"] == "measured"]
+    return Baseline(
+        {tuple(e["pair"]): frozenset(e["names"]) for e in measured}, {tuple(e["pair"]): e["refused"] for e in measured}
+    )
+
+
+def tried(chosen: list[Mutant], store: Store, jobs: int) -> list[tuple[Mutant, Result]]:
+    """What became of each mutant; those that the store does not have are audited."""
+    target = loading.load(FRAMEWORK, PACKAGE.parent, rl_sentinel.__version__)
+    ordered = sorted(laws().values(), key=lambda law: (law.code in page.RECOMPUTED, law.code))
+    missing = {m.name: m for m in chosen if store.get(m) is None}
+    whole = baseline(target, ordered)
+
+    def take(event: dict[str, Any]) -> None:
+        store.put(missing[event["boundary"]], {k: event[k] for k in ("outcome", "law", "detail")})
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{len(store.found)} tried, {len(missing)} to try ")
+
+    run_all([Trial(target, ordered, whole, m) for m in missing.values()], jobs, take)
+    return [(m, store.get(m) or {"outcome": "loud", "law": "", "detail": "no answer"}) for m in chosen]
+
+
+def main() -> int:
+    """Run; 0 if enough are killed, and nothing is called equivalent that is not."""
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("--count", type=int, default=300, help="how many to draw")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", help="only those whose name has this in it; the page is left alone")
+    parser.add_argument("--store", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    every, began = every_mutant(), time.monotonic()
+    chosen = [m for m in drawn(every, given.count, given.seed) if given.only in m.name]
+    found = tried(chosen, Store(given.store, digest(PACKAGE)), given.jobs)
+    same, lines = page.equivalents(), list[str]()
+    for mutant, result in found:
+        if given.only or (result["outcome"] == "survived" and mutant.name not in same):
+            lines.append(f"{result['outcome']}: {mutant.name} (line {mutant.line}) {result['law']} {result['detail']}")
+    wrong = page.mistaken(found)
+    lines += [f"called equivalent, and is not: {name}" for name in wrong]
+    lines += [page.summary(found, len(every), given.seed), f"{time.monotonic() - began:.0f} s"]
+    sys.stdout.write("\n".join(lines) + "\n")
+    if not given.only:
+        (ROOT / "docs" / "mutants.md").write_text(page.page(found, len(every), given.seed), encoding="utf-8")
+    return int(bool(wrong) or page.rate(found) < ENOUGH)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

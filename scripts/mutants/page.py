@@ -1,0 +1,109 @@
+"""``docs/mutants.md``: the figures, and every mutant that no law noticed."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from mutants.operators import OPERATORS
+from mutants.results import Result
+from mutants.sites import Mutant
+
+#: Laws that recompute a quantity from its definition; all others are relations between calls.
+RECOMPUTED = ("MET001", "PLC004", "REF001")
+
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+
+Tried = Sequence[tuple[Mutant, Result]]
+
+HEAD = """\
+# Mutants of the signal library
+
+How much would the laws notice? Small faults are put into `rl_sentinel.signal`, one at a time, and each
+faulty library is audited as any framework is: canary, then every law at every boundary that runs the changed
+function, with the cases that an audit tries by default. No test of the library takes part. `make mutants`
+does this anew and rewrites this page; a run that was stopped goes on where it was.
+
+- **killed**: some law is broken at some boundary.
+- **loud**: the change cannot go unnoticed, law or no law: the module does not import, the call raises, an output
+  never moves, or a batch is refused that was answered before. These count neither way.
+- **survived**: it runs, and every law holds. Listed below; *equivalent* are those for which it is argued that no
+  result can differ by more than rounding.
+"""
+
+
+def equivalents() -> dict[str, str]:
+    """Name of a mutant -> why it is equivalent."""
+    entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("argument", [])
+    return {name: e["why"] for e in entries for name in e["mutants"]}
+
+
+def rate(tried: Tried) -> float:
+    """Share of killed ones among those that run and are not equivalent."""
+    same = equivalents()
+    counted = [r["outcome"] == "killed" for m, r in tried if r["outcome"] != "loud" and m.name not in same]
+    return float(sum(counted) / max(1, len(counted)))
+
+
+def mistaken(tried: Tried) -> list[str]:
+    """Mutants that are called equivalent, and were killed or were loud."""
+    same = equivalents()
+    return [m.name for m, r in tried if m.name in same and r["outcome"] != "survived"]
+
+
+def summary(tried: Tried, every: int, seed: int) -> str:
+    """The figures in a few lines."""
+    counts = Counter(str(r["outcome"]) for _, r in tried)
+    same = equivalents()
+    equal = sum(r["outcome"] == "survived" and m.name in same for m, r in tried)
+    runs = counts["killed"] + counts["survived"]
+    by = Counter(r["law"] in RECOMPUTED for _, r in tried if r["outcome"] == "killed")
+    return (
+        f"{len(tried)} of {every} possible mutants were tried (drawn with seed {seed}): {counts['loud']} are loud, "
+        f"{runs} run.\nOf these {runs}, the laws kill {counts['killed']} ({counts['killed'] / max(1, runs):.1%}); "
+        f"{counts['survived']} survive, of which {equal} are equivalent.\nWithout the equivalent ones, "
+        f"{rate(tried):.1%} are killed: {by[False]} by a relation between calls, {by[True]} only where a quantity\n"
+        f"is recomputed from its definition ({', '.join(RECOMPUTED)}, which are asked last)."
+    )
+
+
+def page(tried: Tried, every: int, seed: int) -> str:
+    """The whole page."""
+    return "\n".join(
+        [HEAD, "## Figures\n", summary(tried, every, seed), "", *_laws(tried), *_operators(tried), *_left(tried)]
+    )
+
+
+def _laws(tried: Tried) -> list[str]:
+    first = Counter(str(r["law"]) for _, r in tried if r["outcome"] == "killed")
+    lines = ["## The law that killed first\n", "| law | mutants |", "|---|---|"]
+    return [*lines, *(f"| {law} | {count} |" for law, count in sorted(first.items())), ""]
+
+
+def _operators(tried: Tried) -> list[str]:
+    lines = ["## The operators\n", "| operator | what it does | killed | survived | loud |", "|---|---|---|---|---|"]
+    for name, operator in OPERATORS.items():
+        counts = Counter(str(r["outcome"]) for m, r in tried if m.operator == name)
+        what = (operator.__doc__ or "").strip().replace("|", "\\|")
+        lines.append(f"| {name} | {what} | {counts['killed']} | {counts['survived']} | {counts['loud']} |")
+    return [*lines, ""]
+
+
+def _left(tried: Tried) -> list[str]:
+    same = equivalents()
+    survived = [m for m, r in tried if r["outcome"] == "survived"]
+    lines = ["## Survivors\n"]
+    open_ones = sorted(m.name for m in survived if m.name not in same)
+    lines += ["Not equivalent, so that a law or a case is missing:\n", *map(_item, open_ones), ""] if open_ones else []
+    grouped: dict[str, list[str]] = {}
+    for m in survived:
+        if m.name in same:
+            grouped.setdefault(same[m.name], []).append(m.name)
+    for why, names in sorted(grouped.items()):
+        lines += [f"Equivalent: {why}\n", *map(_item, sorted(names)), ""]
+    return lines
+
+
+def _item(name: str) -> str:
+    where, _, change = name.partition(": ")
+    return f"- {where}: `{change}`"

@@ -1,0 +1,101 @@
+"""Where a source may be changed, and what it reads like afterwards."""
+
+import ast
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mutants.operators import OPERATORS
+
+Step = tuple[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change to one module: ``tree`` is the whole module with it, on the lines of the original."""
+
+    module: str
+    function: str
+    line: int
+    operator: str
+    before: str
+    after: str
+    number: int
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """Module, function and change, in one line that stays when lines move."""
+        again = f" ({self.number})" if self.number > 1 else ""
+        return f"{self.module} {self.function}: {self.before} -> {self.after}{again}"
+
+
+def mutants(module: str, source: str) -> Iterator[Mutant]:
+    """Every change that the operators make to the code of a module, each source once.
+
+    Left alone: docstrings, annotations, decorators, what a module claims of itself (names in capitals),
+    and the wording of errors (what stands in a branch that ends by raising).
+    """
+    tree = ast.parse(source)
+    seen, told = {ast.unparse(tree)}, Counter[tuple[str, str, str]]()
+    for steps, node, function in _sites(tree, (), ""):
+        for operator, change in OPERATORS.items():
+            for fresh in change(node):
+                other = _replaced(tree, steps, fresh)
+                text = ast.unparse(other)
+                if text in seen:
+                    continue
+                seen.add(text)
+                other.body.append(ast.Import([ast.alias("torch")]))  # an operator may have written it in
+                ast.fix_missing_locations(other)
+                line, words = getattr(node, "lineno", 0), (function, _short(node), _short(fresh))
+                told[words] += 1
+                yield Mutant(module, function, line, operator, words[1], words[2], told[words], other)
+
+
+def _short(node: ast.AST) -> str:
+    line = " ".join(ast.unparse(ast.fix_missing_locations(copy.deepcopy(node))).split())
+    return line if len(line) <= 90 else f"{line[:87]}..."
+
+
+def _sites(node: ast.AST, steps: tuple[Step, ...], function: str) -> Iterator[tuple[tuple[Step, ...], ast.AST, str]]:
+    if function:
+        yield steps, node, function
+    for name, value in ast.iter_fields(node):
+        if name in {"annotation", "returns", "decorator_list", "type_params", "bases"}:
+            continue
+        for at, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if isinstance(child, ast.AST) and not _left_alone(node, name, child, at):
+                inner = child.name if isinstance(child, ast.FunctionDef | ast.ClassDef) else function
+                joined = f"{function}.{inner}" if function and inner != function else inner
+                yield from _sites(child, (*steps, (name, at)), joined)
+
+
+def _left_alone(parent: ast.AST, name: str, child: ast.AST, at: int | None) -> bool:
+    if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+        return True
+    if isinstance(child, ast.Raise | ast.arguments | ast.Import | ast.ImportFrom):
+        return not isinstance(child, ast.arguments)
+    if isinstance(parent, ast.Module) and isinstance(child, ast.Assign | ast.AnnAssign | ast.Expr):
+        return True
+    if isinstance(parent, ast.ClassDef) and isinstance(child, ast.AnnAssign):
+        return True
+    return isinstance(parent, ast.If) and name == "body" and at is not None and isinstance(parent.body[-1], ast.Raise)
+
+
+def _replaced(tree: ast.Module, steps: tuple[Step, ...], fresh: ast.AST) -> ast.Module:
+    """A copy of the tree with ``fresh`` at the place that ``steps`` lead to."""
+    whole = copy.deepcopy(tree)
+    place: Any = whole
+    for name, at in steps[:-1]:
+        value = getattr(place, name)
+        place = value if at is None else value[at]
+    name, at = steps[-1]
+    new = copy.deepcopy(fresh)
+    if at is None:
+        setattr(place, name, new)
+    else:
+        getattr(place, name)[at] = new
+    return whole

@@ -1,0 +1,180 @@
+"""One mutant audited: the module replaced in a forked child, its boundaries judged by the laws."""
+
+import ast
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import Any, Self
+
+from mutants.sites import Mutant
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.job import CANARY, Event
+from rl_sentinel.audit.worker.judging import FIXED_SEED, canary, search
+from rl_sentinel.audit.worker.tracing import entered
+from rl_sentinel.cases.random import random_cases
+from rl_sentinel.cases.small import small_cases
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.law import Law
+from rl_sentinel.frameworks.loading import while_running
+from rl_sentinel.frameworks.reference import FRAMEWORK
+from rl_sentinel.frameworks.reference.arguments import SIGNAL
+from rl_sentinel.frameworks.target import Target
+
+#: As ``rl-sentinel audit`` searches by default.
+SEED, BUDGET = 0, 16
+
+Pair = tuple[str, str]
+Send = Callable[[Event], None]
+
+
+class _Replaced(importlib.abc.MetaPathFinder):
+    """Imports one module from a tree instead of from its file."""
+
+    def __init__(self, name: str, tree: ast.Module) -> None:
+        self.name, self.tree = name, tree
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ANN401, ARG002
+        if fullname != self.name:
+            return None
+        place = Path(sys.modules["rl_sentinel"].__file__ or "").parents[1].joinpath(*fullname.split("."))
+        loader = _Loader(fullname, str(place.with_suffix(".py")))
+        loader.tree = self.tree
+        return importlib.util.spec_from_file_location(fullname, loader.path, loader=loader)
+
+
+class _Loader(SourceFileLoader):
+    tree: ast.Module
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the loader's signature
+        return compile(self.tree, self.path, "exec")
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The library as it stands: what each boundary enters, and which cases it refuses."""
+
+    entered: Mapping[Pair, frozenset[str]]
+    refused: Mapping[Pair, int]
+
+    def reach(self, mutant: Mutant) -> frozenset[Pair]:
+        """The boundaries and settings under which the mutated function runs."""
+        place = f"{mutant.module}:{mutant.function}"
+        return frozenset(pair for pair, names in self.entered.items() if place in names)
+
+
+@dataclass(slots=True)
+class Trial:
+    """A mutant (or none, for the baseline) before the laws: a job for a watched child, in one piece."""
+
+    target: Target
+    laws: Sequence[Law]
+    baseline: Baseline | None = None
+    mutant: Mutant | None = None
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """The mutant's name, in the place of a boundary's."""
+        return (self.mutant.name if self.mutant else "baseline"), ""
+
+    @property
+    def root(self) -> Path:
+        """The library's tree."""
+        return self.target.root
+
+    def pieces(self) -> list[str]:
+        """One piece: a mutant that ends its child is loud, and is not gone on with."""
+        return [CANARY]
+
+    def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - one piece
+        """The same trial: there is nothing to leave out."""
+        return self
+
+    def lost(self, piece: str, reason: str) -> Event:  # noqa: ARG002 - one piece
+        """What is told of a child that died."""
+        return {"event": "result", "outcome": "loud", "law": "", "detail": f"the call {reason}"}
+
+    def run(self, send: Send) -> None:
+        """Send one event with what became of it."""
+        if self.mutant is None or self.baseline is None:
+            self._measured(send)
+            return
+        name = f"{SIGNAL}.{self.mutant.module.removesuffix('.py').replace('/', '.')}"
+        sys.meta_path.insert(0, _Replaced(name, self.mutant.tree))
+        send({"event": "result", **self._judged(send, self.baseline, self.baseline.reach(self.mutant))})
+
+    def _boundaries(self) -> Iterator[tuple[Boundary, str]]:
+        for found in FRAMEWORK.boundaries(self.target):
+            if not isinstance(found, Boundary):
+                raise TypeError(f"{found.path} is unbound: {found.reason}")
+            for setting in found.settings:
+                yield found, setting
+
+    def _judged(self, send: Send, baseline: Baseline, reach: frozenset[Pair]) -> dict[str, Any]:
+        loud = ""
+        try:
+            every = list(self._boundaries())
+        except Exception as error:  # noqa: BLE001 - whatever a mutant does at import is loud
+            return {"outcome": "loud", "law": "", "detail": f"{type(error).__name__}: {error}"}
+        others = {b.path: b for b, _ in every}
+        sound = []
+        for boundary, setting in every:
+            if (boundary.path, setting) in reach:
+                ask = Asker(boundary, others)
+                why = _fails(ask, setting, baseline.refused[boundary.path, setting])
+                loud = loud or why
+                sound += [] if why else [(ask, setting)]
+        for law in self.laws:
+            for ask, setting in sound:
+                if ask.boundary.stage not in law.stages or law.applies(ask.boundary):
+                    continue
+                send({"event": "start", "law": CANARY})
+                try:
+                    with while_running():
+                        judgement = search(law, ask, setting, seed=SEED, budget=BUDGET)
+                except Exception as error:  # noqa: BLE001 - a pair that errs is no verdict of a law
+                    loud = loud or f"{law.code}: {type(error).__name__}: {error}"
+                    continue
+                if judgement.found is not None:
+                    where = f"{ask.boundary.path.removeprefix(f'{SIGNAL}.')} [{setting}]"
+                    return {"outcome": "killed", "law": law.code, "detail": where}
+        return {"outcome": "loud" if loud else "survived", "law": "", "detail": loud}
+
+    def _measured(self, send: Send) -> None:
+        for boundary, setting in self._boundaries():
+            send({"event": "start", "law": CANARY})
+            ask = Asker(boundary, {})
+            with entered(self.target.root) as names, while_running():
+                canary(ask, setting)
+                refused = _refused(ask, setting)
+            inside = {f"{n.split(':')[0].removeprefix('rl_sentinel/signal/')}:{_outer(n)}" for n in names}
+            send({"event": "measured", "pair": [boundary.path, setting], "names": sorted(inside), "refused": refused})
+
+
+def _outer(name: str) -> str:
+    return name.rsplit(":", maxsplit=1)[-1].partition(".<locals>")[0]
+
+
+def _refused(ask: Asker, setting: str) -> int:
+    count = 0
+    for case in small_cases(setting) + random_cases(FIXED_SEED, BUDGET // 2, setting):
+        try:
+            ask(case)
+        except (Refused, NotApplicable):
+            count += 1
+    return count
+
+
+def _fails(ask: Asker, setting: str, before: int) -> str:
+    """Why a boundary cannot be judged, or refuses cases that it answered before."""
+    try:
+        with while_running():
+            why, refused = canary(ask, setting), _refused(ask, setting)
+    except Exception as error:  # noqa: BLE001 - whatever a mutant raises is loud
+        return f"{type(error).__name__}: {error}"
+    return why or (f"{ask.boundary.path} refuses {refused} cases instead of {before}" if refused > before else "")

@@ -1,0 +1,62 @@
+"""Several accepted values of one output: the one that fits over all cases is what it is held to."""
+
+from collections.abc import Callable
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.cases.companions import answered, companions
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.observation import Ask
+
+#: What is accepted for one output on a case: values by name, and where they count; none where nothing is said.
+Accepted = Callable[[Case], tuple[dict[str, Tensor], Tensor]]
+
+#: A distance below this share of the magnitudes is rounding, when accepted values are weighed against each other.
+ROUNDING = 1e-4
+
+_last: list[tuple[Boundary, str, str, str]] = []
+
+
+def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
+    """The name of the accepted value that fits most cases under this setting, and comes nearest of these.
+
+    It is weighed once for a boundary and setting, whatever case is at hand, so that no quantity is
+    one thing on one case and another on the next. An empty word where nothing is accepted anywhere.
+    """
+    key = f"{case.setting} {sorted(case.override.items(), key=str)}"
+    for boundary, at, of, name in _last:
+        if boundary is ask.boundary and (at, of) == (key, output):
+            return name
+    name = _weighed(ask, case, output, accepted)
+    _last[:] = [*_last[-15:], (ask.boundary, key, output, name)]
+    return name
+
+
+def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
+    wrong: dict[str, list[float]] = {}
+    for number, other in enumerate(companions(case)):
+        if not number:
+            continue  # the case at hand may be shrunk: it has no say
+        values, where = accepted(other)
+        seen = answered(ask, other) if values else None
+        if seen is None:
+            continue
+        for name, value in values.items():
+            wrong.setdefault(name, []).append(_misses(seen.values[output], value, where))
+    return min(wrong, key=lambda n: fmean(wrong[n]), default="")
+
+
+def _misses(seen: Tensor, value: Tensor, where: Tensor) -> float:
+    """1 where the two differ by more than rounding, and less than a thousandth for the difference itself."""
+    gap = distance(seen, value, where)
+    size = value.abs().nan_to_num().max().item() if value.numel() else 0.0
+    return float(gap > ROUNDING * (1 + size)) + min(gap, 1.0) / 1000
+
+
+def distance(one: Tensor, other: Tensor, where: Tensor) -> float:
+    """The largest difference where it counts; infinite where a number is none."""
+    gap = (one.double() - other.double())[torch.broadcast_to(where, one.shape)]
+    return gap.abs().nan_to_num(nan=float("inf")).max().item() if gap.numel() else 0.0

@@ -1,0 +1,201 @@
+"""What an algorithm's paper says that it computes, in plain float64 sums; more than one reading where it leaves one."""
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from statistics import fmean, pstdev, stdev
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.cases.preconditions import distinct
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Settings
+
+Named = dict[str, Tensor]
+
+#: A list of numbers for the rows of a batch, by the name of the reading.
+Rows = dict[str, list[float]]
+
+#: Deviations of a list of at least two numbers.
+_DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {"n - 1": stdev, "n": pstdev}
+
+#: Numbers that are in use beside a deviation, where the boundary names none.
+_EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4)
+
+
+def known_algorithm(boundary: Boundary) -> bool:
+    """Whether the table has what the boundary claims to compute."""
+    name = boundary.claim("algorithm")
+    if boundary.stage == "advantage":
+        return name in ADVANTAGES
+    if boundary.stage == "policy-loss":
+        return name in LOSSES and boundary.claim("aggregation") in _BY_ROW
+    return name in TOKENS or (boundary.stage == "aggregate" and boundary.claim("aggregation") in _BY_ROW)
+
+
+def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
+    """``[B]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
+    claimed = boundary.claim("standardised")
+    readings = ADVANTAGES[boundary.claim("algorithm")](batch, settings)
+    chosen = {n: x for n, x in readings.items() if claimed == "" or (claimed == "yes") == ("by deviation" in n)}
+    counted = boundary.claim("deviation")
+    chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
+    return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
+
+
+def tokens_of(boundary: Boundary, batch: Batch) -> Tensor:
+    """``[B, T]`` values of the claimed algorithm, in float64."""
+    return TOKENS[boundary.claim("algorithm")](batch)
+
+
+def loss_of(boundary: Boundary, batch: Batch, settings: Settings) -> Tensor:
+    """The claimed loss, aggregated as claimed; a gradient flows to ``batch.logprob``."""
+    if boundary.stage == "aggregate":
+        return _aggregated(batch.advantage.double(), batch, boundary.claim("aggregation"), settings)
+    tokens = LOSSES[boundary.claim("algorithm")](batch, settings)
+    return _aggregated(tokens, batch, boundary.claim("aggregation"), settings)
+
+
+def _epsilons(settings: Settings) -> tuple[float, ...]:
+    own = settings.get("epsilon")
+    return (float(own),) if isinstance(own, int | float) else _EPSILONS
+
+
+def _groups(batch: Batch) -> list[list[int]]:
+    return [[b for b in range(batch.rows) if int(batch.group[b]) == g] for g in distinct(batch.group)]
+
+
+def _centred(batch: Batch, weights: list[float] | None = None) -> list[float]:
+    reward, found = batch.reward.tolist(), [0.0] * batch.rows
+    share = weights or [1.0] * batch.rows
+    for rows in _groups(batch):
+        mean = sum(share[b] * reward[b] for b in rows) / sum(share[b] for b in rows)
+        for b in rows:
+            found[b] = reward[b] - mean
+    return found
+
+
+def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
+    """Divided by the deviation of the rewards of each row's group; left where that is 0."""
+    reward, readings = batch.reward.tolist(), Rows()
+    for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
+        scale = [1.0] * batch.rows
+        for rows in _groups(batch):
+            for b in rows:
+                scale[b] = deviation([reward[j] for j in rows]) + epsilon or 1.0
+        readings[f"by deviation ({name}) and {epsilon:g}"] = [x / s for x, s in zip(found, scale, strict=True)]
+    return readings
+
+
+def _grpo(batch: Batch, settings: Settings) -> Rows:
+    centred = _centred(batch)
+    return {"centred": centred} | _by_deviation(centred, batch, settings)
+
+
+def _rloo(batch: Batch, _settings: Settings) -> Rows:
+    reward, found = batch.reward.tolist(), [0.0] * batch.rows
+    for rows in _groups(batch):
+        for b in rows:
+            found[b] = reward[b] - fmean(reward[j] for j in rows if j != b)
+    return {"against the others' mean": found}
+
+
+def _opo(batch: Batch, _settings: Settings) -> Rows:
+    lengths = {"tokens of the response": batch.length, "trained tokens": batch.mask.sum(1)}
+    return {f"mean weighted by {n}": _centred(batch, x.double().tolist()) for n, x in lengths.items()}
+
+
+def _best_of(batch: Batch, settings: Settings) -> Rows:
+    reward, found = batch.reward.tolist(), [0.0] * batch.rows
+    for rows in _groups(batch):
+        second, best = sorted(reward[b] for b in rows)[-2:]
+        for b in rows:
+            found[b] = best - second if reward[b] == best else 0.0
+    return {"margin of the best": found} | _by_deviation(found, batch, settings)
+
+
+def _gpg(batch: Batch, _settings: Settings) -> Rows:
+    centred, reward = _centred(batch), batch.reward.tolist()
+    unequal = sum(len(rows) for rows in _groups(batch) if len({reward[b] for b in rows}) > 1)
+    counts = {"rows whose group has a signal": unequal, "rows of a reward": sum(x != 0 for x in reward)}
+    return {f"times all rows by {n}": [x * batch.rows / max(1, c) for x in centred] for n, c in counts.items()}
+
+
+def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:
+    centred, readings = _centred(batch), Rows()
+    repeats = {"rows": [1] * batch.rows, "trained tokens": batch.mask.sum(1).tolist()}
+    for who, counts in repeats.items():
+        every = [x for x, n in zip(centred, counts, strict=True) for _ in range(n)]
+        mean = fmean(every)
+        for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
+            forms = {"beside": deviation(every) + epsilon, "within the root": (deviation(every) ** 2 + epsilon) ** 0.5}
+            for how, scale in forms.items():
+                label = f"by deviation ({name}) over {who}, {epsilon:g} {how}"
+                readings[label] = [(x - mean) / (scale or 1.0) for x in centred]
+    return readings
+
+
+#: Algorithm -> advantages per row, by reading; every row is live and has a live sibling.
+ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
+    "grpo": _grpo,
+    "rloo": _rloo,
+    "opo": _opo,
+    "pass@k": _best_of,
+    "gpg": _gpg,
+    "reinforce++ baseline": _reinforce_plus_plus_baseline,
+    "outcome": lambda batch, _settings: {"the outcome itself": batch.reward.tolist()},
+}
+
+
+def _log_ratio(batch: Batch) -> Tensor:
+    return batch.logprob.double() - batch.ref_logprob.double()
+
+
+def _at_last(batch: Batch) -> Tensor:
+    found = torch.zeros(batch.mask.shape, dtype=torch.float64)
+    for b in range(batch.rows):
+        trained = torch.nonzero(batch.mask[b]).flatten().tolist()
+        if trained:
+            found[b, trained[-1]] = float(batch.reward[b])
+    return found
+
+
+#: Algorithm -> values per token.
+TOKENS: Mapping[str, Callable[[Batch], Tensor]] = {
+    "k1": _log_ratio,
+    "k2": lambda batch: _log_ratio(batch) ** 2 / 2,
+    "k3": lambda batch: torch.exp(-_log_ratio(batch)) - 1 + _log_ratio(batch),
+    "outcome at the last trained token": _at_last,
+}
+
+
+def _ppo(batch: Batch, settings: Settings) -> Tensor:
+    low, high = float(settings["clip_low"] or 0), float(settings["clip_high"] or 0)
+    ratio = torch.where(batch.mask, batch.logprob.double() - batch.old_logprob.double(), 0.0).exp()
+    weight = torch.where(batch.mask, batch.advantage.double(), 0.0)
+    above, below = (ratio > 1 + high) & (weight > 0), (ratio < 1 - low) & (weight < 0)
+    return -weight * torch.where(above, 1 + high, torch.where(below, 1 - low, ratio))
+
+
+#: Algorithm -> loss per token.
+LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"ppo": _ppo}
+
+#: Mode of aggregation -> whether each row's sum is divided by its trained tokens.
+_BY_ROW = {
+    "token-mean": False,
+    "sequence-mean-token-mean": True,
+    "sequence-mean-token-sum": False,
+    "token-sum": False,
+}
+
+
+def _aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings) -> Tensor:
+    """The sum over rows by trained tokens, by live rows, or by all rows at a fixed length."""
+    total = torch.zeros((), dtype=torch.float64)
+    for b in range(batch.rows):
+        trained = torch.nonzero(batch.mask[b]).flatten()
+        if len(trained):
+            total = total + tokens[b, trained].sum() / (len(trained) if _BY_ROW[mode] else 1)
+    counts = {"token-mean": int(batch.mask.sum()), "token-sum": batch.rows * int(settings.get("length") or 1)}
+    return total / max(1, counts.get(mode, int(batch.live.sum())))

@@ -1,0 +1,122 @@
+"""The signal library itself: boundaries for each estimator, loss, KL and part that a walk finds."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.modules import defined
+from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.reference.arguments import (
+    CHOICES,
+    SIGNAL,
+    choices,
+    claims,
+    columns,
+    families,
+    given,
+    numbers,
+    unknown,
+)
+from rl_sentinel.frameworks.reference.parts import (
+    DENOMINATORS,
+    aggregations,
+    alignments,
+    in_parts,
+    loss_output,
+    settings_of,
+)
+from rl_sentinel.frameworks.reference.refusals import of_parts, refusals
+from rl_sentinel.frameworks.target import Target
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Whatever the packages of the signal library define."""
+    for name, function in defined(target.module(f"{SIGNAL}.advantage"), "advantages").items():
+        yield from _guarded(f"{SIGNAL}.advantage.{name}.advantages", "advantage", function, partial(_estimator, target))
+    for name, function in defined(target.module(f"{SIGNAL}.loss"), "loss").items():
+        yield from _guarded(f"{SIGNAL}.loss.{name}.loss", "policy-loss", function, partial(_loss, target))
+    for name, function in inspect.getmembers(target.module(f"{SIGNAL}.kl"), inspect.isfunction):
+        if function.__module__ == f"{SIGNAL}.kl":
+            yield from _guarded(f"{SIGNAL}.kl.{name}", "kl", function, partial(_kl, target))
+    yield from aggregations(target)
+    yield from alignments(target)
+    yield from of_parts(target)
+
+
+def _guarded(
+    path: str, stage: Stage, function: Callable[..., Any], make: Callable[..., Iterator[Boundary]]
+) -> Iterator[Boundary | Unbound]:
+    strange = unknown(function)
+    if strange:
+        yield Unbound(path, stage, f"{path} wants {strange!r}, of which this adapter does not know the column")
+        return
+    yield from make(path, function)
+
+
+def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
+    """One boundary, or one for each value of each choice, since a choice decides a claim; then the refusals."""
+    chosen = choices(function)
+    variants: list[dict[str, Scalar]] = [{n: v} for n in chosen for v in (True, False)] or [{}]
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        return {"advantage": target.call(path, **given(function, batch), **settings)}
+
+    for variant in variants:
+        name = ", ".join(f"{k}={v}" for k, v in variant.items()) or "default"
+        more = {CHOICES[k]: "yes" if v else "no" for k, v in variant.items()}
+        yield Boundary(
+            path=path,
+            stage="advantage",
+            call=call,
+            reads=columns(function),
+            outputs={"advantage": Output("B", "reward", "advantage")},
+            settings=families(function, name, variant),
+            claims=claims(function, **more),
+        )
+    yield from refusals(target, path, function)
+
+
+def _loss(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
+    """One boundary for each mode: the aggregation is a claim too."""
+    wanted = numbers(function)
+
+    def one(batch: Batch, **more: object) -> Tensor:
+        found: Tensor = target.call(path, **given(function, batch), **more)
+        return found
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        return in_parts(target, batch, settings, one, **{n: settings[n] for n in wanted})
+
+    for mode in DENOMINATORS:
+        yield Boundary(
+            path=path,
+            stage="policy-loss",
+            call=call,
+            reads=columns(function),
+            outputs={"loss": loss_output(mode)},
+            settings={mode: {**wanted, **settings_of(mode)}},
+            claims=claims(function, aggregation=mode),
+        )
+
+
+def _kl(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        return {"kl": target.call(path, **given(function, batch))}
+
+    yield Boundary(
+        path=path,
+        stage="kl",
+        call=call,
+        reads=columns(function),
+        outputs={"kl": Output("B T", "nats", f"kl.{function.__name__}")},
+        claims=claims(function, algorithm=function.__name__),
+    )
+
+
+FRAMEWORK = Framework(name="rl_sentinel", package="rl_sentinel", distribution="rl-sentinel", boundaries=boundaries)

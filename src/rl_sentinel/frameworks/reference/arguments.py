@@ -1,0 +1,82 @@
+"""What the parameters of signal functions mean: a column of the batch, a number, a choice."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Claim
+from rl_sentinel.core.case import Scalar, Settings
+
+SIGNAL = "rl_sentinel.signal"
+
+#: Parameter of a signal function -> the column that it is made of.
+COLUMN_OF: Mapping[str, str] = {
+    "reward": "reward",
+    "group": "group",
+    "length": "length",
+    "live": "mask",
+    "mask": "mask",
+    "logprob": "logprob",
+    "old_logprob": "old_logprob",
+    "ref_logprob": "ref_logprob",
+    "advantage": "advantage",
+    "row": "reward",
+}
+
+#: Parameter that is a number -> what it is set to; in the unit of its docstring.
+NUMBERS: Mapping[str, Scalar] = {"epsilon": 1e-6, "clip_low": 0.2, "clip_high": 0.28}
+
+#: Parameter that is a number -> the edge of what it may be, at which the library is audited too.
+EDGES: Mapping[str, Scalar] = {"epsilon": 0.0}
+
+#: Parameter that is a choice -> the claim that it decides.
+CHOICES: Mapping[str, str] = {"standardise": "standardised"}
+
+
+def unknown(function: Callable[..., Any]) -> str:
+    """The first parameter of which no table knows what it is, or an empty word."""
+    known = {*COLUMN_OF, *NUMBERS, *CHOICES, "aggregation"}
+    return next((n for n in inspect.signature(function).parameters if n not in known), "")
+
+
+def columns(function: Callable[..., Any]) -> frozenset[str]:
+    """The columns that a function's parameters are made of."""
+    return frozenset(COLUMN_OF[n] for n in inspect.signature(function).parameters if n in COLUMN_OF)
+
+
+def numbers(function: Callable[..., Any]) -> dict[str, Scalar]:
+    """The settings of a function that are numbers."""
+    return {n: NUMBERS[n] for n in inspect.signature(function).parameters if n in NUMBERS}
+
+
+def families(function: Callable[..., Any], name: str, chosen: dict[str, Scalar]) -> dict[str, Settings]:
+    """The settings of a function with its choices made: its numbers as they are, and each at its edge."""
+    plain = numbers(function)
+    found: dict[str, Settings] = {name: plain | chosen}
+    for n, edge in EDGES.items():
+        if n in plain and all(chosen.values()):
+            found[f"{n}={edge:g}" if name == "default" else f"{name}, {n}={edge:g}"] = plain | chosen | {n: edge}
+    return found
+
+
+def choices(function: Callable[..., Any]) -> list[str]:
+    """The settings of a function that are choices."""
+    return [n for n in inspect.signature(function).parameters if n in CHOICES]
+
+
+def claims(function: Callable[..., Any], **more: str) -> dict[str, Claim]:
+    """What a function's module says of itself, and what the way of calling it adds."""
+    said = getattr(inspect.getmodule(function), "CLAIMS", {})
+    cite = f"{function.__module__}: CLAIMS and docstring"
+    added = {name.replace("_", "-"): value for name, value in more.items()}
+    void = {"knob:epsilon"} if added.get("standardised") == "no" else set()  # nothing is divided by
+    return {key: Claim(value, cite) for key, value in {**said, **added}.items() if key not in void}
+
+
+def given(function: Callable[..., Any], batch: Batch) -> dict[str, Tensor]:
+    """The columns that a function wants, by parameter."""
+    wanted = [n for n in inspect.signature(function).parameters if n in COLUMN_OF]
+    return {n: batch.live if n == "live" else getattr(batch, COLUMN_OF[n]) for n in wanted}

@@ -1,0 +1,81 @@
+"""What the library says that it refuses: one boundary for each function, and a setting for each refusal."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch, batch_of
+from rl_sentinel.core.boundary import Boundary, Claim, Output
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.frameworks.reference.arguments import SIGNAL, choices, given, numbers
+from rl_sentinel.frameworks.target import Target
+
+_SOUND = "sound"
+
+#: Setting -> reward of a live row that no statistic can be taken of.
+_REWARDS = {"reward nan": torch.nan, "reward infinite": torch.inf, "reward minus infinite": -torch.inf}
+
+#: Setting -> denominator that no count can be.
+_DENOMINATORS: Mapping[str, float] = {_SOUND: 0.5, "denominator 0": 0.0, "denominator negative": -1.0}
+
+#: Setting -> where a response of two tokens stands in four positions, and how wide the result is.
+_PLACES: Mapping[str, tuple[int, int, bool]] = {
+    _SOUND: (2, 2, False),
+    "past its sequence": (3, 2, False),
+    "before its sequence": (0, 2, True),
+    "wider than the result": (1, 1, False),
+}
+
+
+def refusals(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
+    """A boundary for an estimator, which refuses a live row without a finite reward."""
+    if "reward" not in inspect.signature(function).parameters:
+        return
+    plain: dict[str, Scalar] = numbers(function) | dict.fromkeys(choices(function), True)
+
+    def call(setting: str) -> object:
+        mask = torch.tensor([[True], [True], [False]])
+        first = _REWARDS.get(setting, 0.0)
+        batch = batch_of(mask, reward=torch.tensor([1.0, first, torch.nan]))
+        return target.call(path, **given(function, batch), **plain)
+
+    yield _boundary(path, call, [_SOUND, *_REWARDS], "reward is not finite on a live row")
+
+
+def of_parts(target: Target) -> Iterator[Boundary]:
+    """Boundaries for the denominators of losses and the places of responses."""
+    aggregation = f"{SIGNAL}.reduce.Aggregation"
+    why = "no count is 0 or below"
+    yield _boundary(aggregation, lambda s: target.call(aggregation, "token-mean", _DENOMINATORS[s]), _DENOMINATORS, why)
+    aligned = f"{SIGNAL}.align.response_aligned"
+    yield _boundary(aligned, partial(_placed, target, aligned), _PLACES, "the response lies outside its sequence")
+
+
+def _placed(target: Target, path: str, setting: str) -> object:
+    prompt, width, next_token = _PLACES[setting]
+    lengths = {"prompt_length": torch.tensor([1, prompt]), "length": torch.tensor([1, 2])}
+    return target.call(path, torch.zeros(2, 4), **lengths, width=width, predicts_next=next_token)
+
+
+def _boundary(path: str, call: Callable[[str], object], names: Any, why: str) -> Boundary:  # noqa: ANN401 - names in order
+    def accepted(_batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        try:
+            call(str(settings["nonsense"]))
+        except ValueError:
+            return {"accepted": torch.tensor(0.0)}
+        return {"accepted": torch.tensor(1.0)}
+
+    cite = f"{path}: docstring, Raises"
+    return Boundary(
+        path=path,
+        stage="config",
+        call=accepted,
+        reads=frozenset(),
+        outputs={"accepted": Output("", "", "accepted")},
+        settings={name: {"nonsense": name} for name in names},
+        claims={f"nonsense:{name}": Claim(why, cite) for name in names if name != _SOUND},
+    )

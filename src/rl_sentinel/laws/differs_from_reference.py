@@ -1,0 +1,152 @@
+"""REF001 differs-from-reference.
+
+What it says:
+    A boundary that claims an algorithm by name computes what that algorithm's paper says, recomputed
+    from the raw batch in float64: advantages, a KL per token, or a loss with its gradient. Where the
+    paper leaves a choice, one reading fits over all cases. It holds at each value of a claimed knob.
+
+Why it matters:
+    A name is a promise. Who compares two runs of "RLOO", or reads a paper's numbers beside their
+    own, compares formulas; a factor of n / (n - 1) between them is a learning rate that nobody set.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward = torch.tensor([3.0, 0.0, 0.0])
+    >>> (reward - reward.mean()).tolist()  # called leave-one-out, and divided by all
+    [2.0, -1.0, -1.0]
+    >>> [(r - (reward.sum() - r) / 2).item() for r in reward]
+    [3.0, -1.5, -1.5]
+
+Where it does not apply:
+    Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
+    suppressed, alone in its group, masked at its last token, or a step, and groups of equal rewards:
+    there other laws speak. Losses whose aggregation is not claimed.
+
+Seen in:
+    See the audit's reports.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.cases.agreement import fitting
+from rl_sentinel.cases.comparison import advantages, magnitude, places
+from rl_sentinel.cases.formulas import advantages_of, known_algorithm, loss_of, tokens_of
+from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.cases.transforms import on_policy
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, Settings, with_draw
+from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if known_algorithm(boundary) else "it claims no algorithm whose formula is known"
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
+
+
+def _knobs(boundary: Boundary) -> Iterator[Settings]:
+    """No change, then each claimed knob at each of its values."""
+    yield {}
+    for key, claim in boundary.claims.items():
+        if key.startswith("knob:") and key.removeprefix("knob:") not in _chosen(boundary):
+            yield from ({key.removeprefix("knob:"): json.loads(v)} for v in claim.value.split("|"))
+
+
+def _chosen(boundary: Boundary) -> set[str]:
+    """Knobs that a claim of the boundary rests on, so that they stay where they are."""
+    return {n for settings in boundary.settings.values() for n, v in settings.items() if isinstance(v, bool | str)}
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    for change in _knobs(ask.boundary):
+        at = replace(case, override={**case.override, **change})
+        told = "".join(f", at {n} {v}" for n, v in change.items())
+        try:
+            yield from (_advantages if ask.boundary.stage == "advantage" else _numbers)(ask, at, told)
+        except Refused:
+            if not change:
+                raise
+
+
+def _settings(boundary: Boundary, case: Case) -> Settings:
+    return {**boundary.settings.get(case.setting, {}), **case.override}
+
+
+def _comparable(boundary: Boundary, batch: Batch) -> bool:
+    even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
+    return even and groups_stand_as_read(boundary, batch)
+
+
+def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
+    batch = case.batch
+    where = places(boundary.outputs[name], batch, rewards_differ(batch))
+    if not _comparable(boundary, batch):
+        return {}, where
+    readings = advantages_of(boundary, batch, _settings(boundary, case))
+    wide = boundary.outputs[name].axes == "B T"
+    return {n: x.unsqueeze(1).expand(batch.mask.shape) if wide else x for n, x in readings.items()}, where
+
+
+def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
+    boundary = ask.boundary
+    if not _comparable(boundary, case.batch):
+        return
+    even = replace(case, batch=on_policy(case.batch))
+    seen = ask(even).values
+    for name in advantages(boundary):
+        reading = fitting(ask, even, name, partial(_accepted, boundary, name))
+        accepted, where = _accepted(boundary, name, even)
+        if reading in accepted:
+            story = f"{boundary.claim('algorithm')} in {len(accepted)} readings; the nearest is {reading}{told}"
+            scale = magnitude(case.batch, boundary.reads)
+            yield Relation(name, accepted[reading], seen[name], where, scale, story=story)
+
+
+def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
+    boundary, batch = ask.boundary, case.batch
+    sloped = boundary.stage == "policy-loss" and "logprob" in boundary.reads
+    seen = ask(case, gradients=("logprob",) if sloped else ())
+    scale = magnitude(batch, boundary.reads)
+    story = f"{boundary.claim('algorithm') or boundary.claim('aggregation')}, recomputed from its formula{told}"
+    for name, output in boundary.outputs.items():
+        if output.axes == "B T":
+            yield Relation(name, tokens_of(boundary, batch), seen.values[name], batch.mask, scale, story=story)
+    if "loss" in boundary.outputs:
+        leaf = batch.logprob.double().requires_grad_(sloped)
+        loss = loss_of(boundary, with_columns(batch, logprob=leaf), _settings(boundary, case))
+        size = scale + (_weight(batch) if sloped else 0.0)
+        yield Relation("loss", loss.detach(), seen.values["loss"], None, size, story=story)
+        if sloped:
+            gradient = torch.autograd.grad(loss, leaf, allow_unused=True)[0] if loss.requires_grad else None
+            expected = torch.zeros_like(leaf) if gradient is None else gradient
+            key = "gradient of logprob"
+            yield Relation(key, expected, seen.gradients["logprob"], batch.mask, size, story=story)
+
+
+def _weight(batch: Batch) -> float:
+    """The largest weight of a token: its ratio times its advantage."""
+    ratio = torch.where(batch.mask, batch.logprob - batch.old_logprob, 0.0).exp()
+    return float(torch.where(batch.mask, ratio * batch.advantage, 0.0).abs().max())
+
+
+LAW = Law(
+    code="REF001",
+    name="differs-from-reference",
+    stages=frozenset({"reward", "advantage", "kl", "policy-loss", "aggregate"}),
+    applies=_applies,
+    vary=_vary,
+    relate=_relate,
+    level=lambda _case: "contested",
+    intended="The name may be used for a variant, where the paper leaves a choice that the table does not have.",
+)

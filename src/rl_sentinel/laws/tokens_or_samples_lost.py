@@ -1,0 +1,76 @@
+"""PLC004 tokens-or-samples-lost.
+
+What it says:
+    What claims to hand a column of the batch on, in another layout, hands on the same numbers at
+    the same response tokens: none is lost, doubled, or moved to a neighbour. Where padding is
+    claimed to be zero, it is.
+
+Why it matters:
+    Between sampling and training, sequences are cut, shifted and padded several times. One position
+    off, and each token is trained with the log-prob or the advantage of the token beside it.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> of_next_token, prompt, response = torch.tensor([0.1, 0.2, 0.3, 0.4]), 2, 2
+    >>> [round(x, 1) for x in of_next_token[prompt : prompt + response].tolist()]  # one position late
+    [0.3, 0.4]
+    >>> [round(x, 1) for x in of_next_token[prompt - 1 : prompt + response - 1].tolist()]
+    [0.2, 0.3]
+
+Where it does not apply:
+    Boundaries that do not claim to keep all rows and tokens (``conserves: yes``), since merging,
+    filtering and drawing anew are trades of their own. Outputs that are no column of the batch.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.cases.comparison import cells
+from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
+
+
+def _handed_on(boundary: Boundary) -> list[str]:
+    """The outputs that are a column of the batch, in its axes."""
+    return [
+        name
+        for name, output in boundary.outputs.items()
+        if output.quantity in boundary.reads and COLUMNS[output.quantity]["axes"] == output.axes
+    ]
+
+
+def _applies(boundary: Boundary) -> str:
+    if boundary.claim("conserves") != "yes":
+        return "it does not claim to keep all rows and tokens"
+    return "" if _handed_on(boundary) else "it hands on no column of the batch"
+
+
+def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+    seen = ask(case).values
+    for name in _handed_on(ask.boundary):
+        column = getattr(case.batch, ask.boundary.outputs[name].quantity)
+        where = cells(case.batch.valid, column) if column.dim() > 1 else None
+        story = f"{name} of each response token, before and after it was laid out anew"
+        yield Relation(name, column, seen[name], where, tolerance=0.0, story=story)
+        if where is not None and ask.boundary.claim("padding") == "zero":
+            told = f"{name} is claimed to be 0 after the response"
+            yield Relation(
+                f"padding of {name}", torch.zeros_like(column), seen[name], ~where, tolerance=0.0, story=told
+            )
+
+
+LAW = Law(
+    code="PLC004",
+    name="tokens-or-samples-lost",
+    stages=frozenset({"batch"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    relate=_relate,
+)

@@ -1,0 +1,49 @@
+"""The one accepted value that an output is held to over all cases."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.cases.agreement import distance, fitting
+from rl_sentinel.cases.small import small_cases
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.case import Case
+from specimens import specimen
+
+ROWS = {"advantage": Output("B", "reward", "advantage")}
+
+
+def _accepted(case: Case) -> tuple[dict[str, Tensor], Tensor]:
+    reward = case.batch.reward.double()
+    return {"half": reward / 2, "whole": reward, "long ones": reward * (case.batch.rows > 2)}, torch.tensor([True])
+
+
+def test_the_one_that_fits_most() -> None:
+    """What is right on every case wins over what is right on some."""
+    ask = Asker(specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS), {})
+    assert fitting(ask, small_cases()[0], "advantage", _accepted) == "whole"
+
+
+def test_the_case_at_hand_has_no_say() -> None:
+    """The answer is of the boundary, whatever case is asked first."""
+
+    def turning(batch: Batch) -> Tensor:
+        return batch.reward if batch.rows > 1 else batch.reward / 2
+
+    ask = Asker(specimen(turning, reads="reward", outputs=ROWS), {})
+    single = next(c for c in small_cases() if c.batch.rows == 1)
+    assert fitting(ask, single, "advantage", _accepted) == "whole"
+
+
+def test_nothing_accepted() -> None:
+    """An empty word, where no case has an accepted value."""
+    ask = Asker(specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS), {})
+    assert fitting(ask, small_cases()[0], "advantage", lambda _case: ({}, torch.tensor([True]))) == ""
+
+
+def test_distance() -> None:
+    """Only where it counts; no number is far from every number."""
+    one, other = torch.tensor([1.0, torch.nan]), torch.tensor([3.0, 0.0])
+    assert distance(one, other, torch.tensor([True, False])) == 2.0
+    assert distance(one, other, torch.tensor([True, True])) == float("inf")

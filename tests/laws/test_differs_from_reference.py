@@ -1,0 +1,124 @@
+"""REF001: sound, broken and refusing specimens."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.differs_from_reference import LAW
+from specimens import judged, specimen
+
+READS = "reward group mask"
+ROWS = {"advantage": Output("B", "reward", "advantage")}
+LOSS_READS = "logprob old_logprob advantage mask"
+LOSS = {"loss": Output("", "", "loss")}
+PPO = {"algorithm": "ppo", "aggregation": "token-mean"}
+CLIPS = {"default": {"clip_low": 0.2, "clip_high": 0.3}}
+
+
+def _means(batch: Batch) -> tuple[Tensor, Tensor]:
+    same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
+    return batch.reward - same @ batch.reward / same.sum(1), same.sum(1)
+
+
+def _rloo(batch: Batch) -> Tensor:
+    gap, count = _means(batch)
+    return gap * count / (count - 1).clamp(min=1)
+
+
+def _ppo(batch: Batch, clip_low: float, clip_high: float) -> Tensor:
+    ratio = (batch.logprob - batch.old_logprob).exp()
+    gain = torch.minimum(ratio * batch.advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * batch.advantage)
+    return -torch.where(batch.mask, gain, 0.0).sum() / batch.mask.sum().clamp(min=1)
+
+
+def _one_sided(batch: Batch, clip_low: float, clip_high: float) -> Tensor:
+    return _ppo(batch, clip_low + 9.0, clip_high)
+
+
+def _doubled(batch: Batch, clip_low: float, clip_high: float) -> Tensor:
+    return 2 * _ppo(batch, clip_low, clip_high)
+
+
+def test_sound() -> None:
+    """Leave-one-out as the mean of the others, per row or per token."""
+    claims = {"algorithm": "rloo", "grouping": "id"}
+    for outputs, compute in ((ROWS, _rloo), (None, lambda b: _rloo(b).unsqueeze(1) * b.mask)):
+        judgement = judged(LAW, specimen(compute, reads=READS, outputs=outputs, claims=claims))
+        assert judgement.found is None
+        assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """The mean of all instead of the others' is found, and the story names the reading."""
+    claims = {"algorithm": "rloo", "grouping": "id"}
+    found = judged(LAW, specimen(lambda b: _means(b)[0], reads=READS, outputs=ROWS, claims=claims)).found
+    assert found is not None
+    assert found.relation.story == "rloo in 1 readings; the nearest is against the others' mean"
+    assert LAW.level(found.case) == "contested"
+
+
+def test_one_reading_on_all_cases() -> None:
+    """Either deviation is a reading of GRPO; one on pairs and the other on larger groups is none."""
+
+    def turning(batch: Batch) -> Tensor:
+        gap, count = _means(batch)
+        same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
+        less = torch.where(count > 2, count, count - 1).clamp(min=1)
+        deviation = (same @ gap.square() / less).sqrt()
+        return gap / torch.where(deviation == 0, 1.0, deviation)
+
+    claims = {"algorithm": "grpo", "standardised": "yes", "grouping": "id"}
+    assert judged(LAW, specimen(turning, reads=READS, outputs=ROWS, claims=claims)).found is not None
+
+
+def test_groups_without_a_signal_count() -> None:
+    """A factor that counts groups of equal rewards is recomputed beside one that differs."""
+    claims = {"algorithm": "gpg", "grouping": "id"}
+    make = partial(specimen, reads=READS, outputs=ROWS, claims=claims)
+
+    def scaled(batch: Batch) -> Tensor:
+        gap, _ = _means(batch)
+        signal = torch.tensor([bool((gap[batch.group == g] != 0).any()) for g in batch.group])
+        return gap * batch.rows / signal.sum().clamp(min=1)
+
+    assert judged(LAW, make(scaled)).found is None
+    found = judged(LAW, make(lambda b: _means(b)[0])).found
+    assert found is not None
+    assert found.case.batch.rows == 4
+
+
+def test_loss() -> None:
+    """A clipped loss by its trained tokens is sound; a clip to one side only is not, nor a loss of twice the size."""
+    make = partial(specimen, reads=LOSS_READS, stage="policy-loss", outputs=LOSS, claims=PPO, settings=CLIPS)
+    sound = judged(LAW, make(_ppo))
+    assert sound.found is None
+    assert sound.tried > 0
+    for wrong in (_one_sided, _doubled):
+        found = judged(LAW, make(wrong)).found
+        assert found is not None
+        assert found.relation.story == "ppo, recomputed from its formula"
+
+
+def test_knob() -> None:
+    """A knob that is not connected differs from the formula at its other value."""
+    claims = PPO | {"knob:clip_high": "0.3|0.9"}
+    boundary = specimen(
+        lambda b, clip_low, clip_high: _ppo(b, clip_low, 0.3 + 0 * clip_high),
+        reads=LOSS_READS,
+        stage="policy-loss",
+        outputs=LOSS,
+        claims=claims,
+        settings=CLIPS,
+    )
+    found = judged(LAW, boundary).found
+    assert found is not None
+    assert found.relation.story == "ppo, recomputed from its formula, at clip_high 0.9"
+
+
+def test_not_applicable() -> None:
+    """A name that the table does not have is not judged."""
+    judgement = judged(LAW, specimen(_rloo, reads=READS, outputs=ROWS, claims={"algorithm": "own"}))
+    assert (judgement.tried, judgement.reason) == (0, "it claims no algorithm whose formula is known")

@@ -1,0 +1,59 @@
+"""PLC004: a sound, a broken and a refusing specimen."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.tokens_or_samples_lost import LAW
+from specimens import judged, specimen
+
+READS = "logprob length"
+CLAIMS = {"conserves": "yes"}
+LOGPROB = {"logprob": Output("B T", "nats", "logprob")}
+
+
+def _handed_on(batch: Batch) -> Tensor:
+    return torch.where(batch.valid, batch.logprob, 0.0)
+
+
+def _one_late(batch: Batch) -> Tensor:
+    return batch.logprob.roll(1, 1)
+
+
+def test_sound() -> None:
+    """Padding may change, response tokens may not."""
+    judgement = judged(LAW, specimen(_handed_on, reads="logprob length", stage="batch", outputs=LOGPROB, claims=CLAIMS))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """One position late is found on one row of two tokens."""
+    found = judged(
+        LAW, specimen(_one_late, reads="logprob length", stage="batch", outputs=LOGPROB, claims=CLAIMS)
+    ).found
+    assert found is not None
+    assert found.relation.story == "logprob of each response token, before and after it was laid out anew"
+    assert (found.case.batch.rows, found.case.batch.width) == (1, 2)
+    assert LAW.level(found.case) == "fault"
+
+
+def test_padding() -> None:
+    """Padding counts where it is claimed to be 0."""
+    make = partial(specimen, reads=READS, stage="batch", outputs=LOGPROB, claims=CLAIMS | {"padding": "zero"})
+    assert judged(LAW, make(_handed_on)).found is None
+    found = judged(LAW, make(lambda b: b.logprob)).found
+    assert found is not None
+    assert found.relation.story == "logprob is claimed to be 0 after the response"
+
+
+def test_not_applicable() -> None:
+    """What makes a new quantity hands nothing on."""
+    outputs = {"keep": Output("B T", "", "keep")}
+    judgement = judged(LAW, specimen(_handed_on, reads="logprob", stage="batch", outputs=outputs, claims=CLAIMS))
+    assert (judgement.tried, judgement.reason) == (0, "it hands on no column of the batch")
+    drawn = judged(LAW, specimen(_one_late, reads="logprob", stage="batch", outputs=LOGPROB))
+    assert (drawn.tried, drawn.reason) == (0, "it does not claim to keep all rows and tokens")

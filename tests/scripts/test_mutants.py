@@ -1,0 +1,108 @@
+"""Mutants of a module: what is changed, what is left alone, and that a faulty library is really audited."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from mutants import page
+from mutants.__main__ import drawn, every_mutant
+from mutants.operators import OPERATORS
+from mutants.sites import Mutant, mutants
+
+SOURCE = '''
+"""A page with 1 number."""
+
+CLAIMS = {"algorithm": "none"}
+
+
+def mean(values, mask, *, low: float = 1.0):
+    """The mean, at least 1."""
+    if low < 0:
+        message = f"low is {low + 1}"
+        raise ValueError(message)
+    total = torch.where(mask, values, 0.5).sum(dim=1)
+    return (total - low).clamp(min=2)
+'''
+
+
+def _changes(operator: str) -> list[str]:
+    return [f"{m.before} -> {m.after}" for m in mutants("page.py", SOURCE) if m.operator == operator]
+
+
+def test_what_is_changed() -> None:
+    """Each operator at its place, once."""
+    assert _changes("comparison") == ["low < 0 -> low <= 0", "low < 0 -> low > 0"]
+    assert _changes("arithmetic") == ["total - low -> total + low"]
+    assert _changes("selection") == [
+        "torch.where(mask, values, 0.5) -> values",
+        "torch.where(mask, values, 0.5) -> 0.5",
+        "torch.where(mask, values, 0.5) -> torch.where(mask, 0.5, values)",
+    ]
+    assert _changes("bound") == ["(total - low).clamp(min=2) -> (total - low).clamp(max=2)"]
+    assert "1 -> 2" in _changes("constant")
+    assert set(_changes("method")) == {"(total - low).clamp(min=2) -> total - low"}
+
+
+def test_what_is_left_alone() -> None:
+    """Pages, claims, defaults and the words of errors stay; every mutant parses, and no two are the same."""
+    found = list(mutants("page.py", SOURCE))
+    texts = [ast.unparse(m.tree) for m in found]
+    assert len(set(texts)) == len(texts)
+    for text in texts:
+        assert "CLAIMS = {'algorithm': 'none'}" in text
+        assert "low is {low + 1}" in text
+        assert '"""The mean, at least 1."""' in text
+
+
+def test_operators_say_what_they_do() -> None:
+    """The page is made of their first lines."""
+    assert all(o.__doc__ and o.__doc__.count("\n") == 0 for o in OPERATORS.values())
+
+
+def test_drawn_by_seed() -> None:
+    """The same seed draws the same mutants, and names are unique."""
+    every = every_mutant()
+    names = [m.name for m in every]
+    assert len(set(names)) == len(names) > 300
+    assert drawn(every, 60, 3) == drawn(every, 60, 3) != drawn(every, 60, 4)
+
+
+def test_equivalents_exist() -> None:
+    """Each mutant that is argued about is one that the operators make."""
+    assert set(page.equivalents()) <= {m.name for m in every_mutant()}
+
+
+def _mutant(name: str) -> Mutant:
+    tree = ast.parse("x = 1")
+    return Mutant("kl.py", "k1", 1, "constant", "0", name, 1, tree)
+
+
+def test_figures() -> None:
+    """Loud ones count neither way; what is called equivalent and was killed is told."""
+    dead, alive, loud = _mutant("1"), _mutant("2"), _mutant("3")
+    tried = [
+        (dead, {"outcome": "killed", "law": "MSK001", "detail": ""}),
+        (alive, {"outcome": "survived", "law": "", "detail": ""}),
+        (loud, {"outcome": "loud", "law": "", "detail": "ValueError"}),
+    ]
+    assert page.rate(tried) == 0.5
+    assert page.mistaken(tried) == []
+    whole = page.page(tried, 3, 0)
+    assert "1 are loud, 2 run." in whole
+    assert "- kl.py k1: `0 -> 2`" in whole
+    assert "| MSK001 | 1 |" in whole
+
+
+def test_a_faulty_library_is_audited(tmp_path: Path) -> None:
+    """A sum of log-probs is no KL: a law is broken, and the answer is kept for the next run."""
+    only, store = "kl.py k1: logprob - ref_logprob -> logprob + ref_logprob", tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "mutants", "--count", "9999", "--jobs", "1", "--only", only, "--store", str(store)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(page.__file__).parents[1])}
+    first, again = (
+        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout for _ in range(2)
+    )
+    assert first.startswith(f"killed: {only} (line ")
+    assert again.splitlines()[:-1] == first.splitlines()[:-1]
+    assert len(store.read_text(encoding="utf-8").splitlines()) == 1
