@@ -43,8 +43,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     declared = knows_response_mask(target, path)
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        if not declared and not bool(batch.live.any()):
-            message = "a batch without a token has no largest one"
+        if not bool(batch.live.any()):
+            message = "a batch without a trained token has no largest one"
             raise NotApplicable(message)
         data = data_of(target, batch, path)
         data.batch["advantages"] = batch.advantage
