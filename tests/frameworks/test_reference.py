@@ -1,9 +1,11 @@
 """The reference: a new module is audited unasked, at every edge; whether it holds, the self-audit tells."""
 
 import ast
+import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import rl_sentinel
 import rl_sentinel.signal.advantage.grpo
@@ -12,6 +14,7 @@ from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.judging import canary
 from rl_sentinel.audit.worker.tracing import entered
 from rl_sentinel.cases.small import small_cases
+from rl_sentinel.cli.main import app
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.reference import FRAMEWORK
@@ -76,3 +79,14 @@ def test_refusals_answer() -> None:
     batch = small_cases()[0].batch
     answers = {name: boundary.call(batch, settings)["accepted"].item() for name, settings in boundary.settings.items()}
     assert answers == {"sound": 1.0, "denominator 0": 0.0, "denominator negative": 0.0}
+
+
+def test_another_copy_is_audited(tmp_path: Path) -> None:
+    """A copy of the library with a fault is judged by what stands in the copy."""
+    copy = tmp_path / "rl_sentinel"
+    shutil.copytree(TARGET.root / "rl_sentinel", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (copy / "signal" / "kl.py").read_text(encoding="utf-8")
+    (copy / "signal" / "kl.py").write_text(text.replace("logprob - ref_logprob", "logprob + ref_logprob"), "utf-8")
+    ran = CliRunner().invoke(app, ["audit", f"rl_sentinel@{tmp_path}", "--boundary", "kl.k1"])
+    assert ran.exit_code == 1, ran.output
+    assert "fault MET001 metric-fits-no-definition at rl_sentinel.signal.kl.k1" in ran.output

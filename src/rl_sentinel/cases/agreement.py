@@ -17,6 +17,9 @@ Accepted = Callable[[Case], tuple[dict[str, Tensor], Tensor]]
 #: A distance below this share of the magnitudes is rounding, when accepted values are weighed against each other.
 ROUNDING = 1e-4
 
+#: Cases that accepted values are weighed on, of those that the boundary answers and something is accepted for.
+ENOUGH = 32
+
 _last: list[tuple[Boundary, str, str, str]] = []
 
 
@@ -37,6 +40,7 @@ def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
 
 def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
     wrong: dict[str, list[float]] = {}
+    weighed = 0
     for number, other in enumerate(companions(case)):
         if not number:
             continue  # the case at hand may be shrunk: it has no say
@@ -44,6 +48,9 @@ def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
         seen = answered(ask, other) if values else None
         if seen is None:
             continue
+        weighed += 1
+        if weighed > ENOUGH:
+            break
         for name, value in values.items():
             wrong.setdefault(name, []).append(_misses(seen.values[output], value, where))
     return min(wrong, key=lambda n: fmean(wrong[n]), default="")

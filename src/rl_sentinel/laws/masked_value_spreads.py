@@ -76,8 +76,10 @@ def _filled(boundary: Boundary, batch: Batch, fill: float) -> Batch:
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     boundary, batch, fill = ask.boundary, case.batch, FILLS[int(case.draw["variant"] or 0)]
     claimed = boundary.claim("masked-slots") == "any"
+    if not math.isfinite(fill) and not claimed:
+        return
     other = _filled(boundary, batch, fill)
-    if (not math.isfinite(fill) and not claimed) or other is batch:
+    if other is batch:
         return
     before = ask(case, gradients=slopes(boundary))
     story = f"the log-probs at untrained positions, padding too, set to {fill:g}"

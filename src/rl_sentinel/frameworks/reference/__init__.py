@@ -23,6 +23,7 @@ from rl_sentinel.frameworks.reference.arguments import (
     numbers,
     unknown,
 )
+from rl_sentinel.frameworks.reference.copies import import_from
 from rl_sentinel.frameworks.reference.parts import (
     DENOMINATORS,
     aggregations,
@@ -36,7 +37,8 @@ from rl_sentinel.frameworks.target import Target
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Whatever the packages of the signal library define."""
+    """Whatever the packages of the signal library define, in the tree that is audited."""
+    import_from(target.root)
     for name, function in defined(target.module(f"{SIGNAL}.advantage"), "advantages").items():
         yield from _guarded(f"{SIGNAL}.advantage.{name}.advantages", "advantage", function, partial(_estimator, target))
     for name, function in defined(target.module(f"{SIGNAL}.loss"), "loss").items():
