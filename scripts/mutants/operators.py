@@ -188,7 +188,7 @@ def order(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def choice(node: ast.AST) -> Iterator[ast.AST]:
-    """The other branch of a condition; a condition that is always true."""
+    """The other branch of a condition; a condition that never holds, or always."""
     if isinstance(node, ast.IfExp):
         yield ast.IfExp(node.test, node.orelse, node.body)
         yield node.body

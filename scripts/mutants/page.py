@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import rl_sentinel
 from mutants.operators import OPERATORS
 from mutants.results import Result
 from mutants.sites import Mutant
@@ -13,6 +14,8 @@ from mutants.sites import Mutant
 RECOMPUTED = ("MET001", "PLC004", "REF001")
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+
+SOURCES = Path(rl_sentinel.__file__).parent / "signal"
 
 Tried = Sequence[tuple[Mutant, Result]]
 
@@ -91,19 +94,18 @@ def _operators(tried: Tried) -> list[str]:
 
 def _left(tried: Tried) -> list[str]:
     same = equivalents()
-    survived = [m for m, r in tried if r["outcome"] == "survived"]
-    lines = ["## Survivors\n"]
-    open_ones = sorted(m.name for m in survived if m.name not in same)
-    lines += ["Not equivalent, so that a law or a case is missing:\n", *map(_item, open_ones), ""] if open_ones else []
-    grouped: dict[str, list[str]] = {}
-    for m in survived:
-        if m.name in same:
-            grouped.setdefault(same[m.name], []).append(m.name)
-    for why, names in sorted(grouped.items()):
-        lines += [f"Equivalent: {why}\n", *map(_item, sorted(names)), ""]
+    survived = sorted((m for m, r in tried if r["outcome"] == "survived"), key=lambda m: m.name)
+    open_ones = [_item(m) for m in survived if m.name not in same]
+    lines = [
+        "## Survivors\n",
+        *(["Not equivalent, so that a law or a case is missing:\n", *open_ones, ""] if open_ones else []),
+    ]
+    for why in sorted({same[m.name] for m in survived if m.name in same}):
+        lines += [f"Equivalent: {why}\n", *(_item(m) for m in survived if same.get(m.name) == why), ""]
     return lines
 
 
-def _item(name: str) -> str:
-    where, _, change = name.partition(": ")
-    return f"- {where}: `{change}`"
+def _item(mutant: Mutant) -> str:
+    """The change, and the line that it was made in."""
+    line = (SOURCES / mutant.module).read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()
+    return f"- {mutant.module} {mutant.function}: `{mutant.before}` -> `{mutant.after}` in `{line}`"

@@ -91,7 +91,7 @@ def test_figures() -> None:
     assert page.mistaken(tried) == []
     whole = page.page(tried, 3, 0)
     assert "1 are loud, 2 run." in whole
-    assert "- kl.py k1: `0 -> 2`" in whole
+    assert "- kl.py k1: `0` -> `2` in `r" in whole
     assert "| MSK001 | 1 |" in whole
 
 
