@@ -64,6 +64,6 @@ def outcomes(report: dict[str, Any]) -> dict[str, str]:
 
 
 def digest(report: dict[str, Any]) -> str:
-    """What was audited: the target with the first figures of its digest."""
-    target = report["target"]
-    return f"{target['spec']} ({str(target['commit'] or target['digest'])[:12]})"
+    """What was audited: the target with the first figures of its commit or digest."""
+    about = next((f["evidence"]["target"] for f in report["findings"]), {"commit": "", "digest": ""})
+    return f"{report['target']} ({str(about['commit'] or about['digest'])[:12]})"
