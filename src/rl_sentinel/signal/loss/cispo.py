@@ -1,0 +1,59 @@
+"""CISPO: a clipped ratio as a constant weight, so that no token loses its gradient."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "cispo",
+    "ratio": "yes",
+    "weights": "constant",
+    "denominator": "given",
+    "mean": "yes",
+    "knob:clip_low": "0.1|0.4",
+    "knob:clip_high": "0.1|0.4",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    clip_low: float,
+    clip_high: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""REINFORCE's loss, weighted by the clipped ratio, through which no gradient flows.
+
+    .. math:: L_t = -\operatorname{sg}[\operatorname{clip}(\rho_t, 1 - \epsilon_l, 1 + \epsilon_h)] A_t \log \pi_t
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy that sampled, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        clip_low: how far below 1 the ratio counts; 1 or more leaves it unbounded below.
+        clip_high: how far above 1 the ratio counts, a ratio.
+        aggregation: how token losses become one number, and by what they are divided.
+
+    Returns:
+        The loss; 0 where no token is trained. Its value is no distance to anything: only its gradient counts.
+
+    Source:
+        MiniMax-M1, arXiv 2506.13585.
+
+    Example:
+        >>> import torch
+        >>> new, mask, one = torch.tensor([[-1.0]]), torch.tensor([[True]]), Aggregation("token-mean", 1.0)
+        >>> old = torch.tensor([[-2.0]])
+        >>> loss(new, old, torch.ones(1, 1), mask=mask, clip_low=1.0, clip_high=0.5, aggregation=one)
+        tensor(1.5000)
+    """
+    current = selected(logprob, mask=mask)
+    ratio = (current - selected(old_logprob, mask=mask)).exp().detach()
+    weight = ratio.clamp(1 - clip_low, 1 + clip_high) * selected(advantage, mask=mask)
+    return -aggregate(weight * current, mask=mask, aggregation=aggregation)

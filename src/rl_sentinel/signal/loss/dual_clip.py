@@ -1,0 +1,72 @@
+"""PPO's clipped loss with a second bound, for tokens whose advantage is negative."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "dual clip",
+    "ratio": "yes",
+    "denominator": "given",
+    "mean": "yes",
+    "knob:clip_low": "0.1|0.4",
+    "knob:clip_high": "0.1|0.4",
+    "knob:ceiling": "1.5|5.0",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    clip_low: float,
+    clip_high: float,
+    ceiling: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""PPO's gain, and never below ``ceiling`` times a negative advantage.
+
+    .. math:: L_t = -\max(\min(\rho_t A_t, \operatorname{clip}(\rho_t, 1 - \epsilon_l, 1 + \epsilon_h) A_t), c A_t)
+        \quad \text{where } A_t < 0
+
+    Elsewhere :math:`L_t` is PPO's: a positive advantage never meets the bound.
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy before the update, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        clip_low: how far below 1 the ratio counts, a ratio.
+        clip_high: how far above 1 the ratio counts, a ratio.
+        ceiling: largest ratio that counts with a negative advantage; above ``1 + clip_high``.
+        aggregation: how token losses become one number, and by what they are divided.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Raises:
+        ValueError: if ``ceiling`` is not above 1.
+
+    Source:
+        Mastering Complex Control in MOBA Games, arXiv 1912.09729.
+
+    Example:
+        >>> from rl_sentinel.signal.reduce import Aggregation
+        >>> new, old = torch.tensor([[2.0]]), torch.tensor([[0.0]])
+        >>> mask, one = torch.tensor([[True]]), Aggregation("token-mean", 1.0)
+        >>> loss(new, old, -torch.ones(1, 1), mask=mask, clip_low=0.2, clip_high=0.2, ceiling=3.0, aggregation=one)
+        tensor(3.)
+    """
+    if not ceiling > 1:
+        message = f"ceiling is {ceiling}, expected a ratio above 1: at or below it no token with a loss would train"
+        raise ValueError(message)
+    ratio = selected(logprob - old_logprob, mask=mask).exp()
+    weight = selected(advantage, mask=mask)
+    gain = torch.minimum(ratio * weight, ratio.clamp(1 - clip_low, 1 + clip_high) * weight)
+    gain = torch.where(weight < 0, torch.maximum(gain, ceiling * weight), gain)
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

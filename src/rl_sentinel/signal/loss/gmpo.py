@@ -1,0 +1,65 @@
+"""GMPO: the geometric mean of a response's clipped ratios."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.align import spread
+from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "gmpo",
+    "scope": "sequence",
+    "ratio": "yes",
+    "denominator": "given",
+    "mean": "yes",
+    "knob:clip_low": "0.1|0.4",
+    "knob:clip_high": "0.1|0.4",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    clip_low: float,
+    clip_high: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""Minus the mean advantage of a response times the geometric mean of its clipped ratios.
+
+    .. math:: L = -\bar A \exp \frac{1}{|y|} \sum_t \ell_t, \quad
+        \ell_t = \min(\log \rho_t, \epsilon_h) \text{ where } A_t > 0 \text{, else }
+        \max(\log \rho_t, -\epsilon_l)
+
+    Each token is cut by itself and before the mean, on the side to which its advantage pushes.
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy before the update, in nats.
+        advantage: advantage per token, in reward units or deviations; its mean weighs the response.
+        mask: True on trained tokens; anything may stand elsewhere.
+        clip_low: how far below 0 the log-ratio counts, in nats; the paper has 0.4.
+        clip_high: how far above 0 the log-ratio counts, in nats; the paper has 0.4.
+        aggregation: how responses become one number; with ``"sequence-mean-token-mean"`` each counts once.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Source:
+        Geometric-Mean Policy Optimization, arXiv 2507.20673.
+
+    Example:
+        >>> new, old = torch.tensor([[2.0, 0.0]]), torch.zeros(1, 2)
+        >>> mask, one = torch.tensor([[True, True]]), Aggregation("sequence-mean-token-mean", 1.0)
+        >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.4, clip_high=0.4, aggregation=one)
+        tensor(-1.2214)
+    """
+    log_ratio = selected(logprob - old_logprob, mask=mask)
+    weight = selected(advantage, mask=mask)
+    cut = torch.where(weight > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
+    gain = row_means(cut, mask=mask).exp() * row_means(weight, mask=mask)
+    return -aggregate(spread(gain, mask=mask), mask=mask, aggregation=aggregation)

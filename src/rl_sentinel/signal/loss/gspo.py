@@ -1,0 +1,68 @@
+"""GSPO: one ratio for the whole response."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.align import spread
+from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "gspo",
+    "scope": "sequence",
+    "ratio": "yes",
+    "denominator": "given",
+    "mean": "yes",
+    "knob:clip_low": "0.1|0.4",
+    "knob:clip_high": "0.1|0.4",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    clip_low: float,
+    clip_high: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""PPO's loss with the geometric mean of a response's ratios in place of each token's own.
+
+    .. math:: L_t = -\min(s_t A_t, \operatorname{clip}(s_t, 1 - \epsilon_l, 1 + \epsilon_h) A_t), \quad
+        s_t = \operatorname{sg}\left[\exp \frac{1}{|y|} \sum_{j} \log \rho_j\right]
+        \frac{\pi_t}{\operatorname{sg}[\pi_t]}
+
+    All tokens of a response have one ratio and are cut together; each carries its own share of the
+    gradient, so that the advantage may differ from token to token.
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy before the update, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        clip_low: how far below 1 the response's ratio counts, a ratio; the paper has 3e-4.
+        clip_high: how far above 1 the response's ratio counts, a ratio; the paper has 4e-4.
+        aggregation: how token losses become one number; the paper's is ``"sequence-mean-token-mean"``.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Source:
+        Group Sequence Policy Optimization, arXiv 2507.18071, the token-level variant; no bound is
+        put on the exponent.
+
+    Example:
+        >>> new, old = torch.tensor([[2.0, 0.0]]), torch.zeros(1, 2)
+        >>> mask, one = torch.tensor([[True, True]]), Aggregation("sequence-mean-token-mean", 1.0)
+        >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.2, clip_high=9.0, aggregation=one)
+        tensor(-2.7183)
+    """
+    current = selected(logprob, mask=mask)
+    together = row_means(current - selected(old_logprob, mask=mask), mask=mask).detach()
+    ratio = (spread(together, mask=mask) + current - current.detach()).exp()
+    weight = selected(advantage, mask=mask)
+    gain = torch.minimum(ratio * weight, ratio.clamp(1 - clip_low, 1 + clip_high) * weight)
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -1,0 +1,45 @@
+"""The ratio times the advantage, with no clip."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {"algorithm": "importance sampling", "ratio": "yes", "denominator": "given", "mean": "yes"}
+
+
+def loss(
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""Minus the weighted advantage.
+
+    .. math:: L_t = -\rho_t A_t, \quad \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy that sampled, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        aggregation: how token losses become one number, and by what they are divided.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Source:
+        Proximal Policy Optimization, arXiv 1707.06347, equation 6: the objective before it is clipped.
+
+    Example:
+        >>> import torch
+        >>> new, old = torch.tensor([[1.0]]), torch.tensor([[0.0]])
+        >>> one = Aggregation("token-mean", 1.0)
+        >>> loss(new, old, torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
+        tensor(-2.7183)
+    """
+    ratio = selected(logprob - old_logprob, mask=mask).exp()
+    return -aggregate(ratio * selected(advantage, mask=mask), mask=mask, aggregation=aggregation)

@@ -1,0 +1,43 @@
+"""REINFORCE: the log-prob times the advantage."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {"algorithm": "reinforce", "denominator": "given", "mean": "yes"}
+
+
+def loss(
+    logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""Minus the log-prob times the advantage.
+
+    .. math:: L_t = -A_t \log \pi_t
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        aggregation: how token losses become one number, and by what they are divided.
+
+    Returns:
+        The loss; 0 where no token is trained. Its value is no distance to anything: only its gradient counts.
+
+    Source:
+        Williams, Simple Statistical Gradient-Following Algorithms, Machine Learning 8 (1992). GPG's
+        loss, arXiv 2504.02546, is this one with the advantages of ``signal.advantage.gpg``.
+
+    Example:
+        >>> import torch
+        >>> one = Aggregation("token-mean", 1.0)
+        >>> loss(torch.tensor([[-2.0]]), torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
+        tensor(2.)
+    """
+    gain = selected(logprob, mask=mask) * selected(advantage, mask=mask)
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -1,0 +1,68 @@
+"""SAPO: a soft gate on the ratio in place of a clip."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "sapo",
+    "ratio": "yes",
+    "denominator": "given",
+    "mean": "yes",
+    "knob:temperature": "0.5|2.0",
+    "knob:negative_temperature": "0.5|2.0",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    temperature: float,
+    negative_temperature: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""Minus the advantage times a sigmoid of the ratio's distance to 1.
+
+    .. math:: L_t = -\frac{4}{\tau_t} \sigma(\tau_t (\rho_t - 1)) A_t, \quad
+        \tau_t = \tau_{pos} \text{ where } A_t > 0 \text{, else } \tau_{neg}
+
+    At ratio 1 the gradient is REINFORCE's, and it fades on both sides.
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy before the update, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        temperature: how fast the gate closes for positive advantages, per unit of ratio.
+        negative_temperature: the same for the others; the paper takes it larger.
+        aggregation: how token losses become one number, and by what they are divided.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Raises:
+        ValueError: if a temperature is not positive.
+
+    Source:
+        Soft Adaptive Policy Optimization, arXiv 2511.20347.
+
+    Example:
+        >>> new, mask, one = torch.tensor([[0.0]]), torch.tensor([[True]]), Aggregation("token-mean", 1.0)
+        >>> loss(new, new, torch.ones(1, 1), mask=mask, temperature=1.0, negative_temperature=1.05, aggregation=one)
+        tensor(-2.)
+    """
+    for name, number in (("temperature", temperature), ("negative_temperature", negative_temperature)):
+        if not number > 0:
+            message = f"{name} is {number}, expected a positive number: the gate's steepness, 1 by default in the paper"
+            raise ValueError(message)
+    ratio = selected(logprob - old_logprob, mask=mask).exp()
+    weight = selected(advantage, mask=mask)
+    steep = torch.where(weight > 0, temperature, negative_temperature)
+    gain = torch.sigmoid(steep * (ratio - 1)) * 4 / steep * weight
+    return -aggregate(gain, mask=mask, aggregation=aggregation)
