@@ -1,0 +1,63 @@
+"""GAE: temporal differences of a critic's values, discounted over the trained tokens that follow."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.scan import discounted_suffix_sums, trained_first
+
+#: What the estimator says of itself.
+CLAIMS = {"algorithm": "gae", "scope": "sequence", "credit": "temporal", "masked": "yes"}
+
+
+def advantages(
+    token_reward: Float[Tensor, "B T"],
+    value: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    discount: float,
+    decay: float,
+) -> Float[Tensor, "B T"]:
+    r"""Advantages of trained tokens; a token that does not train is no step of the scan.
+
+    .. math:: A_t = \delta_t + \gamma \lambda A_{t'}, \quad \delta_t = r_t + \gamma V_{t'} - V_t
+
+    where :math:`t'` is the next trained token; after the last one :math:`A` and :math:`V` are 0.
+    Returns are ``advantages(...) + value`` on trained tokens.
+
+    Args:
+        token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
+        value: the critic's value of each token, in reward units.
+        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        discount: factor per trained token on later rewards, from 0 to 1 (gamma).
+        decay: factor per trained token on later differences, from 0 to 1 (lambda).
+
+    Returns:
+        Advantage per token, in reward units, not whitened; exactly 0 off the mask.
+
+    Raises:
+        ValueError: if ``discount`` or ``decay`` is not from 0 to 1.
+
+    Source:
+        High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438.
+        Tokens that do not train (tool output) are left out, so that values there have no influence.
+
+    Example:
+        >>> reward, value = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 99.0, 0.5]])
+        >>> advantages(reward, value, mask=torch.tensor([[True, False, True]]), discount=1.0, decay=0.5)
+        tensor([[0.2500, 0.0000, 0.5000]])
+    """
+    for name, number in (("discount", discount), ("decay", decay)):
+        if not 0 <= number <= 1:
+            message = f"{name} is {number}, expected a factor from 0 to 1"
+            raise ValueError(message)
+    order = trained_first(mask=mask)
+    own, reward = selected(value, mask=mask), selected(token_reward, mask=mask)
+    if order is not None:
+        own, reward = own.gather(1, order), reward.gather(1, order)
+    later = torch.nn.functional.pad(own[:, 1:], (0, 1))
+    found = discounted_suffix_sums(reward + discount * later - own, discount=discount * decay)
+    if order is not None:
+        found = torch.zeros_like(found).scatter(1, order, found)
+    return selected(found, mask=mask)

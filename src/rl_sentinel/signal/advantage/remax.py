@@ -1,0 +1,41 @@
+"""ReMax: each response against the greedy response to its prompt."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.groups import require_finite
+
+#: What the estimator says of itself.
+CLAIMS = {"algorithm": "remax", "scope": "sequence", "credit": "outcome", "standardised": "no"}
+
+
+def advantages(
+    reward: Float[Tensor, " B"], reward_baseline: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    r"""Subtract the reward that the greedy response to the same prompt got.
+
+    .. math:: A_b = r_b - r^{greedy}_b
+
+    Args:
+        reward: task reward per response, in reward units.
+        reward_baseline: task reward of the greedy response to the same prompt, in reward units.
+        live: True where the response has at least one trained token.
+
+    Returns:
+        Advantage per response, in reward units; exactly 0 where ``live`` is False.
+
+    Raises:
+        ValueError: if the difference is not finite on a live row.
+
+    Source:
+        ReMax, arXiv 2310.10505.
+
+    Example:
+        >>> reward, live = torch.tensor([1.0, 0.0]), torch.tensor([True, True])
+        >>> advantages(reward, torch.tensor([0.5, 0.5]), live=live)
+        tensor([ 0.5000, -0.5000])
+    """
+    relative = reward - reward_baseline
+    require_finite(relative, live=live)
+    return torch.where(live, relative, torch.zeros_like(relative))

@@ -1,0 +1,31 @@
+"""Sums from the end by hand."""
+
+import pytest
+import torch
+
+from rl_sentinel.signal.scan import BLOCK, discounted_suffix_sums, trained_first
+
+
+@pytest.mark.parametrize("width", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 1])
+def test_counts(width: int) -> None:
+    """Ones add up to the number of positions left; with discount 0 each stands alone."""
+    ones = torch.ones(2, width)
+    assert discounted_suffix_sums(ones, discount=1.0).tolist() == [[float(n) for n in range(width, 0, -1)]] * 2
+    assert torch.equal(discounted_suffix_sums(ones, discount=0.0), ones)
+
+
+def test_a_half_at_a_time() -> None:
+    """A 1 at the end is halved at each position before, over the edges of blocks."""
+    width = 2 * BLOCK + 3
+    values = torch.zeros(1, width, dtype=torch.float64)
+    values[0, -1] = 1.0
+    found = discounted_suffix_sums(values, discount=0.5)
+    assert found[0].tolist() == [0.5 ** (width - 1 - t) for t in range(width)]
+
+
+def test_order() -> None:
+    """Trained tokens first and in order; nothing to do where they stand so in each row."""
+    order = trained_first(mask=torch.tensor([[False, True, False, True], [True, True, False, False]]))
+    assert order is not None
+    assert order[:, :2].tolist() == [[1, 3], [0, 1]]
+    assert trained_first(mask=torch.tensor([[True, False], [False, False]])) is None
