@@ -7,6 +7,7 @@ from statistics import fmean, pstdev, stdev
 import torch
 from torch import Tensor
 
+from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
@@ -169,17 +170,6 @@ TOKENS: Mapping[str, Callable[[Batch], Tensor]] = {
     "outcome at the last trained token": _at_last,
 }
 
-
-def _ppo(batch: Batch, settings: Settings) -> Tensor:
-    low, high = float(settings["clip_low"] or 0), float(settings["clip_high"] or 0)
-    ratio = torch.where(batch.mask, batch.logprob.double() - batch.old_logprob.double(), 0.0).exp()
-    weight = torch.where(batch.mask, batch.advantage.double(), 0.0)
-    above, below = (ratio > 1 + high) & (weight > 0), (ratio < 1 - low) & (weight < 0)
-    return -weight * torch.where(above, 1 + high, torch.where(below, 1 - low, ratio))
-
-
-#: Algorithm -> loss per token.
-LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"ppo": _ppo}
 
 #: Mode of aggregation -> whether each row's sum is divided by its trained tokens.
 _BY_ROW = {

@@ -27,7 +27,7 @@ Seen in:
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -45,6 +45,9 @@ from rl_sentinel.core.case import Case, Settings, with_draw
 from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
+
+#: How far from a bound the slopes of a clipped loss are compared, in nats; rounding moves a log-ratio less.
+NEAR = 1e-5
 
 
 def _applies(boundary: Boundary) -> str:
@@ -128,10 +131,25 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         size = scale + (_weight(batch) if sloped else 0.0)
         yield Relation("loss", loss.detach(), seen.values["loss"], None, size, story=story)
         if sloped:
-            gradient = torch.autograd.grad(loss, leaf, allow_unused=True)[0] if loss.requires_grad else None
-            expected = torch.zeros_like(leaf) if gradient is None else gradient
+            expected = _slope(loss, leaf)
+            steady = batch.mask & _smooth(partial(loss_of, boundary), batch, _settings(boundary, case))
             key = "gradient of logprob"
-            yield Relation(key, expected, seen.gradients["logprob"], batch.mask, size, story=story)
+            yield Relation(key, expected, seen.gradients["logprob"], steady, size, story=story)
+
+
+def _slope(loss: Tensor, leaf: Tensor) -> Tensor:
+    gradient = torch.autograd.grad(loss, leaf, allow_unused=True)[0] if loss.requires_grad else None
+    return torch.zeros_like(leaf) if gradient is None else gradient
+
+
+def _smooth(loss: Callable[[Batch, Settings], Tensor], batch: Batch, settings: Settings) -> Tensor:
+    """Where the formula's slope is the same a hair to both sides: at a bound itself, either one is right."""
+    sides = []
+    for step in (-NEAR, NEAR):
+        leaf = (batch.logprob.double() + step).requires_grad_()
+        sides.append(_slope(loss(with_columns(batch, logprob=leaf), settings), leaf))
+    size = torch.stack(sides).abs().amax(0)
+    return (sides[1] - sides[0]).abs() <= size * 100 * NEAR
 
 
 def _weight(batch: Batch) -> float:

@@ -77,11 +77,16 @@ def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Itera
             stage="advantage",
             call=call,
             reads=columns(function),
-            outputs={"advantage": Output("B", "reward", "advantage")},
+            outputs={"advantage": Output(_axes(function), "reward", "advantage")},
             settings=families(function, name, variant),
             claims=claims(function, **more),
         )
     yield from refusals(target, path, function)
+
+
+def _axes(function: Callable[..., Any]) -> str:
+    """Advantages of an outcome stay one number per row; those that read tokens are per token."""
+    return "B T" if "mask" in inspect.signature(function).parameters else "B"
 
 
 def _loss(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -23,11 +24,23 @@ COLUMN_OF: Mapping[str, str] = {
     "old_logprob": "old_logprob",
     "ref_logprob": "ref_logprob",
     "advantage": "advantage",
+    "reward_baseline": "reward_baseline",
+    "token_reward": "token_reward",
+    "value": "value",
     "row": "reward",
 }
 
 #: Parameter that is a number -> what it is set to; in the unit of its docstring.
-NUMBERS: Mapping[str, Scalar] = {"epsilon": 1e-6, "clip_low": 0.2, "clip_high": 0.28}
+NUMBERS: Mapping[str, Scalar] = {
+    "epsilon": 1e-6,
+    "clip_low": 0.2,
+    "clip_high": 0.28,
+    "ceiling": 3.0,
+    "temperature": 1.0,
+    "negative_temperature": 1.05,
+    "discount": 0.9,
+    "decay": 0.5,
+}
 
 #: Parameter that is a number -> the edge of what it may be, at which the library is audited too.
 EDGES: Mapping[str, Scalar] = {"epsilon": 0.0}
@@ -44,7 +57,8 @@ def unknown(function: Callable[..., Any]) -> str:
 
 def columns(function: Callable[..., Any]) -> frozenset[str]:
     """The columns that a function's parameters are made of."""
-    return frozenset(COLUMN_OF[n] for n in inspect.signature(function).parameters if n in COLUMN_OF)
+    found = {COLUMN_OF[n] for n in inspect.signature(function).parameters if n in COLUMN_OF}
+    return frozenset(found | ({"reward"} if "token_reward" in found else set()))
 
 
 def numbers(function: Callable[..., Any]) -> dict[str, Scalar]:
@@ -79,4 +93,11 @@ def claims(function: Callable[..., Any], **more: str) -> dict[str, Claim]:
 def given(function: Callable[..., Any], batch: Batch) -> dict[str, Tensor]:
     """The columns that a function wants, by parameter."""
     wanted = [n for n in inspect.signature(function).parameters if n in COLUMN_OF]
-    return {n: batch.live if n == "live" else getattr(batch, COLUMN_OF[n]) for n in wanted}
+    made = {"live": lambda: batch.live, "token_reward": lambda: _outcome_placed(batch)}
+    return {n: made[n]() if n in made else getattr(batch, COLUMN_OF[n]) for n in wanted}
+
+
+def _outcome_placed(batch: Batch) -> Tensor:
+    """Rewards per token, the outcome at each row's last trained token."""
+    last = batch.mask & (batch.mask.flip(1).cumsum(1).flip(1) == 1)
+    return batch.token_reward + torch.where(last, batch.reward.unsqueeze(1), 0.0)

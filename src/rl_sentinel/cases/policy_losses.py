@@ -1,0 +1,98 @@
+"""Policy losses as their papers write them, token by token in float64; a gradient flows to the log-probs."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+
+def _columns(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-ratio, advantage and log-prob; 0 off the mask."""
+    columns = (batch.logprob.double() - batch.old_logprob.double(), batch.advantage.double(), batch.logprob.double())
+    log_ratio, weight, current = (torch.where(batch.mask, x, 0.0) for x in columns)
+    return log_ratio, weight, current
+
+
+def _number(settings: Settings, name: str) -> float:
+    return float(settings[name] or 0)
+
+
+def _cut(ratio: Tensor, weight: Tensor, settings: Settings) -> Tensor:
+    """The ratio, held where it has moved past its bound in the direction that the advantage rewards."""
+    low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
+    above, below = (ratio > high) & (weight > 0), (ratio < low) & (weight < 0)
+    return torch.where(above, high, torch.where(below, low, ratio))
+
+
+def _ppo(batch: Batch, settings: Settings) -> Tensor:
+    log_ratio, weight, _ = _columns(batch)
+    return -weight * _cut(log_ratio.exp(), weight, settings)
+
+
+def _dual_clip(batch: Batch, settings: Settings) -> Tensor:
+    log_ratio, weight, _ = _columns(batch)
+    ratio = _cut(log_ratio.exp(), weight, settings)
+    most = _number(settings, "ceiling")
+    return -weight * torch.where((weight < 0) & (ratio > most), most, ratio)
+
+
+def _cispo(batch: Batch, settings: Settings) -> Tensor:
+    log_ratio, weight, current = _columns(batch)
+    low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
+    held = torch.tensor([[min(max(x, low), high) for x in row] for row in log_ratio.detach().exp().tolist()])
+    return -held * weight * current
+
+
+def _row_means(tokens: Tensor, batch: Batch) -> Tensor:
+    """At each token the mean over the row's trained tokens."""
+    rows = [
+        tokens[b][batch.mask[b]].mean() if bool(batch.mask[b].any()) else tokens[b].sum() * 0 for b in range(batch.rows)
+    ]
+    return torch.stack(rows).unsqueeze(1).expand(tokens.shape)
+
+
+def _gspo(batch: Batch, settings: Settings) -> Tensor:
+    log_ratio, weight, current = _columns(batch)
+    own = current - current.detach()
+    ratio = (_row_means(log_ratio.detach(), batch) + own).exp()
+    return -weight * _cut(ratio, weight, settings)
+
+
+def _sapo(batch: Batch, settings: Settings) -> Tensor:
+    log_ratio, weight, _ = _columns(batch)
+    steep = torch.where(weight > 0, _number(settings, "temperature"), _number(settings, "negative_temperature"))
+    return -weight * 4 / steep / (1 + torch.exp(-steep * (log_ratio.exp() - 1)))
+
+
+def _gmpo(batch: Batch, settings: Settings) -> Tensor:
+    log_ratio, weight, _ = _columns(batch)
+    high, low = _number(settings, "clip_high"), -_number(settings, "clip_low")
+    held = torch.where((weight > 0) & (log_ratio > high), high, log_ratio)
+    held = torch.where((weight <= 0) & (log_ratio < low), low, held)
+    return -_row_means(held, batch).exp() * _row_means(weight, batch)
+
+
+def _importance_sampling(batch: Batch, _settings: Settings) -> Tensor:
+    log_ratio, weight, _ = _columns(batch)
+    return -weight * log_ratio.exp()
+
+
+def _reinforce(batch: Batch, _settings: Settings) -> Tensor:
+    _, weight, current = _columns(batch)
+    return -weight * current
+
+
+#: Algorithm -> loss per token.
+LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "ppo": _ppo,
+    "dual clip": _dual_clip,
+    "cispo": _cispo,
+    "gspo": _gspo,
+    "sapo": _sapo,
+    "gmpo": _gmpo,
+    "importance sampling": _importance_sampling,
+    "reinforce": _reinforce,
+}
