@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.preconditions import distinct
+from rl_sentinel.cases.temporal import TEMPORAL
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
@@ -29,15 +30,18 @@ def known_algorithm(boundary: Boundary) -> bool:
     """Whether the table has what the boundary claims to compute."""
     name = boundary.claim("algorithm")
     if boundary.stage == "advantage":
-        return name in ADVANTAGES
+        return name in ADVANTAGES or name in TEMPORAL
     if boundary.stage == "policy-loss":
         return name in LOSSES and boundary.claim("aggregation") in _BY_ROW
     return name in TOKENS or (boundary.stage == "aggregate" and boundary.claim("aggregation") in _BY_ROW)
 
 
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
-    """``[B]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
+    """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
     claimed = boundary.claim("standardised")
+    if boundary.claim("algorithm") in TEMPORAL:
+        by_token = TEMPORAL[boundary.claim("algorithm")](batch, settings)
+        return {n: torch.tensor(x, dtype=torch.float64) for n, x in by_token.items()}
     readings = ADVANTAGES[boundary.claim("algorithm")](batch, settings)
     chosen = {n: x for n, x in readings.items() if claimed == "" or (claimed == "yes") == ("by deviation" in n)}
     counted = boundary.claim("deviation")
@@ -145,6 +149,7 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "pass@k": _best_of,
     "gpg": _gpg,
     "reinforce++ baseline": _reinforce_plus_plus_baseline,
+    "remax": lambda batch, _settings: {"against the greedy": (batch.reward - batch.reward_baseline).tolist()},
     "outcome": lambda batch, _settings: {"the outcome itself": batch.reward.tolist()},
 }
 

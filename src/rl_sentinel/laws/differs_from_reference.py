@@ -20,7 +20,8 @@ A boundary that breaks it:
 Where it does not apply:
     Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
     suppressed, alone in its group, masked at its last token, or a step, and groups of equal rewards:
-    there other laws speak. Losses whose aggregation is not claimed.
+    there other laws speak. Credit that runs over time, where some token between does not train.
+    Losses whose aggregation is not claimed.
 
 Seen in:
     See the audit's reports.
@@ -88,6 +89,8 @@ def _settings(boundary: Boundary, case: Case) -> Settings:
 
 def _comparable(boundary: Boundary, batch: Batch) -> bool:
     even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
+    gap = bool((batch.mask != batch.valid)[batch.live].any())
+    even = even and not (gap and boundary.claim("credit") == "temporal")
     return even and groups_stand_as_read(boundary, batch)
 
 
@@ -98,7 +101,8 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
         return {}, where
     readings = advantages_of(boundary, batch, _settings(boundary, case))
     wide = boundary.outputs[name].axes == "B T"
-    return {n: x.unsqueeze(1).expand(batch.mask.shape) if wide else x for n, x in readings.items()}, where
+    spread = {n: x.unsqueeze(1).expand(batch.mask.shape) if wide and x.dim() == 1 else x for n, x in readings.items()}
+    return spread, where
 
 
 def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:

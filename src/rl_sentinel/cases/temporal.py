@@ -1,0 +1,44 @@
+"""Advantages that run over time, by the recursion of their papers, row by row and token by token."""
+
+from collections.abc import Callable, Mapping
+from statistics import fmean, pvariance, variance
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+#: A list of numbers for each row of a batch, by the name of the reading.
+Tokens = dict[str, list[list[float]]]
+
+#: Names that a discount, and GAE's decay, go by.
+_DISCOUNT, _DECAY = ("discount", "gamma"), ("decay", "lam", "lambd", "lambda")
+
+
+def _factor(settings: Settings, names: tuple[str, ...]) -> float:
+    return next((float(settings[n] or 0) for n in names if n in settings), 1.0)
+
+
+def _gae(batch: Batch, settings: Settings) -> Tokens:
+    discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
+    found = [[0.0] * batch.width for _ in range(batch.rows)]
+    for b, (mask, value) in enumerate(zip(batch.mask.tolist(), batch.value.tolist(), strict=True)):
+        later, after, reward = 0.0, 0.0, float(batch.reward[b])
+        for t in reversed([t for t in range(batch.width) if mask[t]]):
+            later = reward + discount * after - value[t] + discount * decay * later
+            found[b][t], after, reward = later, value[t], 0.0
+    return {"as they are": found} | _whitened(found, batch)
+
+
+def _whitened(found: list[list[float]], batch: Batch) -> Tokens:
+    """About the mean of all trained tokens, by their deviation."""
+    mask = batch.mask.tolist()
+    every = [x for row, kept in zip(found, mask, strict=True) for x, k in zip(row, kept, strict=True) if k]
+    if len(every) < 2 or len(set(every)) == 1:
+        return {}
+    mean, readings = fmean(every), Tokens()
+    for name, spread in (("n - 1", variance(every)), ("n", pvariance(every))):
+        readings[f"whitened ({name})"] = [[(x - mean) / (spread + 1e-8) ** 0.5 for x in row] for row in found]
+    return readings
+
+
+#: Algorithm -> advantages per token, by reading; the outcome stands on the last trained token.
+TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {"gae": _gae}

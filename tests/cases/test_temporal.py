@@ -1,0 +1,18 @@
+"""The recursion by hand."""
+
+import pytest
+import torch
+
+from rl_sentinel.cases.temporal import TEMPORAL
+from rl_sentinel.core.batch import batch_of
+
+
+def test_gae_by_hand() -> None:
+    """Two trained tokens with a gap: 5 - 2 at the last; 0.5 * 2 - 1 + 0.25 * 3 at the first."""
+    batch = batch_of(
+        torch.tensor([[True, False, True]]), reward=torch.tensor([5.0]), value=torch.tensor([[1.0, 9.0, 2.0]])
+    )
+    found = TEMPORAL["gae"](batch, {"gamma": 0.5, "lam": 0.5})
+    assert found["as they are"] == [[0.75, 0.0, 3.0]]
+    assert found["whitened (n - 1)"][0][::2] == pytest.approx([-(0.5**0.5), 0.5**0.5])
+    assert found["whitened (n)"][0][::2] == pytest.approx([-1.0, 1.0])
