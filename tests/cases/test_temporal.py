@@ -14,5 +14,12 @@ def test_gae_by_hand() -> None:
     )
     found = TEMPORAL["gae"](batch, {"gamma": 0.5, "lam": 0.5})
     assert found["as they are"] == [[0.75, 0.0, 3.0]]
-    assert found["whitened (n - 1)"][0][::2] == pytest.approx([-(0.5**0.5), 0.5**0.5])
-    assert found["whitened (n)"][0][::2] == pytest.approx([-1.0, 1.0])
+    assert found["whitened (n - 1), beside"][0][::2] == pytest.approx([-(0.5**0.5), 0.5**0.5])
+    assert found["whitened (n), beside"][0][::2] == pytest.approx([-1.0, 1.0])
+
+
+def test_rewards_to_go_by_hand() -> None:
+    """4 at the last and 2 at the first, whose mean is 3 and whose deviation (n) is 1."""
+    batch = batch_of(torch.tensor([[True, False, True]]), reward=torch.tensor([4.0]))
+    found = TEMPORAL["reinforce++"](batch, {"discount": 0.5, "epsilon": 1.0})
+    assert found["whitened (n), beside"][0][::2] == [-0.5, 0.5]

@@ -28,7 +28,16 @@ def _gae(batch: Batch, settings: Settings) -> Tokens:
     return {"as they are": found} | _whitened(found, batch)
 
 
-def _whitened(found: list[list[float]], batch: Batch) -> Tokens:
+def _rewards_to_go(batch: Batch, settings: Settings) -> Tokens:
+    discount, found = _factor(settings, _DISCOUNT), [[0.0] * batch.width for _ in range(batch.rows)]
+    for b, mask in enumerate(batch.mask.tolist()):
+        later = float(batch.reward[b])
+        for t in reversed([t for t in range(batch.width) if mask[t]]):
+            found[b][t], later = later, discount * later
+    return _whitened(found, batch, float(settings.get("epsilon") or 0.0))
+
+
+def _whitened(found: list[list[float]], batch: Batch, epsilon: float = 0.0) -> Tokens:
     """About the mean of all trained tokens, by their deviation."""
     mask = batch.mask.tolist()
     every = [x for row, kept in zip(found, mask, strict=True) for x, k in zip(row, kept, strict=True) if k]
@@ -36,9 +45,10 @@ def _whitened(found: list[list[float]], batch: Batch) -> Tokens:
         return {}
     mean, readings = fmean(every), Tokens()
     for name, spread in (("n - 1", variance(every)), ("n", pvariance(every))):
-        readings[f"whitened ({name})"] = [[(x - mean) / (spread + 1e-8) ** 0.5 for x in row] for row in found]
+        for how, scale in (("within the root", (spread + 1e-8) ** 0.5), ("beside", spread**0.5 + epsilon)):
+            readings[f"whitened ({name}), {how}"] = [[(x - mean) / scale for x in row] for row in found]
     return readings
 
 
 #: Algorithm -> advantages per token, by reading; the outcome stands on the last trained token.
-TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {"gae": _gae}
+TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {"gae": _gae, "reinforce++": _rewards_to_go}

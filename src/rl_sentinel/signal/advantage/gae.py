@@ -8,7 +8,15 @@ from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.scan import discounted_suffix_sums, trained_first
 
 #: What the estimator says of itself.
-CLAIMS = {"algorithm": "gae", "scope": "sequence", "credit": "temporal", "masked": "yes"}
+CLAIMS = {
+    "algorithm": "gae",
+    "scope": "sequence",
+    "credit": "temporal",
+    "masked": "yes",
+    "masked-slots": "any",
+    "knob:discount": "0.5|1.0",
+    "knob:decay": "0.0|1.0",
+}
 
 
 def advantages(

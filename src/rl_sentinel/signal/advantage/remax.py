@@ -7,7 +7,14 @@ from torch import Tensor
 from rl_sentinel.signal.groups import require_finite
 
 #: What the estimator says of itself.
-CLAIMS = {"algorithm": "remax", "scope": "sequence", "credit": "outcome", "standardised": "no"}
+CLAIMS = {
+    "algorithm": "remax",
+    "scope": "sequence",
+    "credit": "outcome",
+    "standardised": "no",
+    "masked": "yes",
+    "masked-slots": "any",
+}
 
 
 def advantages(

@@ -12,6 +12,7 @@ CLAIMS = {
     "weights": "constant",
     "denominator": "given",
     "mean": "yes",
+    "masked-slots": "any",
     "knob:clip_low": "0.1|0.4",
     "knob:clip_high": "0.1|0.4",
 }

@@ -14,6 +14,7 @@ CLAIMS = {
     "ratio": "yes",
     "denominator": "given",
     "mean": "yes",
+    "masked-slots": "any",
     "knob:clip_low": "0.1|0.4",
     "knob:clip_high": "0.1|0.4",
 }

@@ -6,7 +6,7 @@ from torch import Tensor
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 
 #: What the loss says of itself.
-CLAIMS = {"algorithm": "reinforce", "denominator": "given", "mean": "yes"}
+CLAIMS = {"algorithm": "reinforce", "denominator": "given", "mean": "yes", "masked-slots": "any"}
 
 
 def loss(

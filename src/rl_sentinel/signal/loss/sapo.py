@@ -12,6 +12,7 @@ CLAIMS = {
     "ratio": "yes",
     "denominator": "given",
     "mean": "yes",
+    "masked-slots": "any",
     "knob:temperature": "0.5|2.0",
     "knob:negative_temperature": "0.5|2.0",
 }

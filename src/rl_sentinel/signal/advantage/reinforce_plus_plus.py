@@ -1,0 +1,69 @@
+"""REINFORCE++: discounted rewards to go, normalised over all trained tokens of the batch."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.groups import centred, deviations
+from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.scan import discounted_suffix_sums, trained_first
+
+#: What the estimator says of itself; the deviation is that of the batch's trained tokens.
+CLAIMS = {
+    "algorithm": "reinforce++",
+    "scope": "batch",
+    "credit": "temporal",
+    "standardised": "yes",
+    "masked": "yes",
+    "masked-slots": "any",
+    "knob:discount": "0.5|1.0",
+    "knob:epsilon": "1e-06|0.25",
+}
+
+
+def advantages(
+    token_reward: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], discount: float, epsilon: float
+) -> Float[Tensor, "B T"]:
+    r"""Rewards to go over trained tokens, about their mean and by their deviation over the batch.
+
+    .. math:: A_t = \frac{G_t - \bar G}{s_G + \epsilon}, \quad G_t = r_t + \gamma G_{t'}
+
+    where :math:`t'` is the next trained token of the response.
+
+    Args:
+        token_reward: reward per token, in reward units, a KL penalty included; ``align.at_last`` puts
+            an outcome there.
+        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        discount: factor per trained token on later rewards, from 0 to 1 (gamma).
+        epsilon: added to the deviation, in reward units.
+
+    Returns:
+        Advantage per token, a number of deviations; exactly 0 off the mask, and all 0 where every
+        trained token has the same reward to go.
+
+    Raises:
+        ValueError: if ``discount`` is not from 0 to 1.
+
+    Source:
+        REINFORCE++, arXiv 2501.03262. Tokens that do not train are no step and no sample.
+
+    Example:
+        >>> reward, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[True, True], [True, False]])
+        >>> advantages(reward, mask=mask, discount=1.0, epsilon=0.0)
+        tensor([[ 0.5774,  0.5774],
+                [-1.1547,  0.0000]])
+    """
+    if not 0 <= discount <= 1:
+        message = f"discount is {discount}, expected a factor from 0 to 1"
+        raise ValueError(message)
+    order, reward = trained_first(mask=mask), selected(token_reward, mask=mask)
+    if order is not None:
+        reward = reward.gather(1, order)
+    found = discounted_suffix_sums(reward, discount=discount)
+    if order is not None:
+        found = torch.zeros_like(found).scatter(1, order, found)
+    tokens, trained = found.flatten(), mask.flatten()
+    everyone = torch.zeros_like(trained, dtype=torch.long)
+    scale = deviations(tokens, group=everyone, live=trained) + epsilon
+    relative = centred(tokens, group=everyone, live=trained) / scale.masked_fill(scale == 0, 1.0)
+    return relative.view(mask.shape)
