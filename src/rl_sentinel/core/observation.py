@@ -30,8 +30,13 @@ class Ask(Protocol):
         """The boundary that is asked."""
         ...
 
-    def __call__(self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None) -> Observation:
-        """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns."""
+    def __call__(
+        self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None, fresh: bool = False
+    ) -> Observation:
+        """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns.
+
+        A case as it was drawn may be answered from an earlier call on it, unless ``fresh``.
+        """
         ...
 
 

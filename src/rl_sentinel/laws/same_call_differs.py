@@ -43,7 +43,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     wanted = slopes(ask.boundary)
-    before, after = ask(case, gradients=wanted), ask(case, gradients=wanted)
+    before, after = (ask(case, gradients=wanted, fresh=True) for _ in range(2))
     story = "the same call made twice"
     for relation in same_tokens(ask.boundary, case.batch, before, after, story=story, scale=0.0):
         yield replace(relation, tolerance=0.0)

@@ -1,12 +1,18 @@
 """Only the runner compares: tolerances, non-finite numbers, and what was never compared."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.judging import canary, compared
-from rl_sentinel.core.observation import Relation
+from rl_sentinel.audit.worker.judging import canary, compared, search
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask, Relation
 from specimens import specimen
 
 
@@ -39,3 +45,38 @@ def test_canary_sees_what_cannot_move() -> None:
     moving = specimen(lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="reward mask")
     assert canary(Asker(still, {}), "default") == "no output moves with any column that it reads"
     assert canary(Asker(moving, {}), "default") == ""
+
+
+def test_a_drawn_batch_is_asked_once_for_all_laws_unless_fresh() -> None:
+    """A second law is answered from what was kept; one that asks for a fresh call gets one."""
+    calls = []
+
+    def compute(batch: Batch) -> Tensor:
+        calls.append(batch.rows)
+        return batch.reward.unsqueeze(1) * batch.mask
+
+    ask = Asker(specimen(compute, reads="reward mask"), {})
+    drawn = Law(
+        code="TOY001",
+        name="toy",
+        stages=frozenset({"advantage"}),
+        applies=lambda _b: "",
+        vary=lambda c, _n: c,
+        relate=_same,
+    )
+    first = search(drawn, ask, "default", seed=0, budget=4)
+    once = len(calls)
+    search(drawn, ask, "default", seed=0, budget=4)
+    assert (first.tried, len(calls)) == (once, once)
+    search(replace(drawn, relate=_twice), ask, "default", seed=0, budget=4)
+    assert len(calls) == 3 * once
+
+
+def _same(ask: Ask, case: Case) -> Iterator[Relation]:
+    seen = ask(case).values["advantage"]
+    yield Relation("advantage", seen, seen)
+
+
+def _twice(ask: Ask, case: Case) -> Iterator[Relation]:
+    before, after = (ask(case, fresh=True).values["advantage"] for _ in range(2))
+    yield Relation("advantage", before, after)

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -25,15 +25,29 @@ class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """All that a law may do with a target."""
+    """All that a law may do with a target; batches that are drawn for every law are asked once.
+
+    ``kept`` has, by the identity of such a batch, what was observed on it.
+    """
 
     boundary: Boundary
     others: Mapping[str, Boundary]
+    kept: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
 
-    def __call__(self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None) -> Observation:
+    def __call__(
+        self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None, fresh: bool = False
+    ) -> Observation:
         """Call the boundary, or the twin at path ``on``, on a fresh copy of the case."""
+        wanted, known = tuple(gradients), self.kept.get(id(case.batch))
+        if known is None or fresh:
+            return self._asked(case, wanted, on)
+        key = (case.setting, tuple(sorted(case.override.items())), case.seed, wanted, on)
+        if key not in known:
+            known[key] = self._asked(case, wanted, on)
+        return known[key]
+
+    def _asked(self, case: Case, wanted: tuple[str, ...], on: str | None) -> Observation:
         boundary = self.boundary if on is None else self.others[on]
-        wanted = tuple(gradients)
         batch = _copied(case.batch, wanted)
         settings = dict(boundary.settings.get(case.setting, boundary.settings[next(iter(boundary.settings))]))
         seed_everything(case.seed)

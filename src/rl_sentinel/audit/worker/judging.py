@@ -65,7 +65,9 @@ def compared(relation: Relation) -> tuple[float, float] | None:
 
 def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
     """Try the law on small cases, on fixed random ones, then on those of ``seed``."""
-    tried, held, refusals, first = 0, False, "", None
+    tried, refusals, first = 0, "", None
+    for case in _all_cases(setting, seed, budget):
+        ask.kept.setdefault(id(case.batch), {})
     for case in _cases(law, setting, seed, budget):
         try:
             outcome = _first_break(law, ask, case)
@@ -82,9 +84,9 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
             first = first or outcome
             if law.fails == "on-one-case":
                 return Judgement(tried, outcome)
-        else:
-            held = True
-    if law.fails == "on-all-cases" and first is not None and not held:
+        elif law.fails == "on-all-cases":
+            return Judgement(tried, None)  # one case that holds settles it
+    if first is not None:
         return Judgement(tried, first)
     return Judgement(tried, None, "" if tried else refusals or "no case fulfils the law's precondition")
 

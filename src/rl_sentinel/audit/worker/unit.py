@@ -1,6 +1,6 @@
 """One unit of work in a forked child: a boundary under one setting, canary first, then its laws."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,7 @@ from rl_sentinel.audit.worker.recording import Script
 from rl_sentinel.audit.worker.request import Request
 from rl_sentinel.audit.worker.tracing import entered
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
@@ -35,6 +36,7 @@ class Unit:
     request: Request
     tiers: dict[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    kept: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
 
     @property
     def name(self) -> tuple[str, str]:
@@ -88,7 +90,7 @@ class Unit:
         why_not = law.applies(self.boundary)
         if why_not:
             return self._verdict(law, "not-applicable", reason=why_not)
-        ask = Asker(self.boundary, self.others)
+        ask = Asker(self.boundary, self.others, self.kept)
         try:
             with while_running():
                 seed, budget = self.request.seed, self.request.budget
@@ -161,10 +163,12 @@ class _Recorder:
     def boundary(self) -> Boundary:
         return self.asker.boundary
 
-    def __call__(self, case: Any, /, *, gradients: Any = (), on: str | None = None) -> Observation:  # noqa: ANN401
+    def __call__(
+        self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None, fresh: bool = False
+    ) -> Observation:
         self.target.recorder = self.script.run()
         try:
-            return self.asker(case, gradients=gradients, on=on)
+            return self.asker(case, gradients=gradients, on=on, fresh=fresh)
         finally:
             self.target.recorder = None
 

@@ -55,6 +55,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(1.5000)
     """
     current = selected(logprob, mask=mask)
-    ratio = (current - selected(old_logprob, mask=mask)).exp().detach()
-    weight = ratio.clamp(1 - clip_low, 1 + clip_high) * selected(advantage, mask=mask)
+    ratio = (current - old_logprob).exp().detach()
+    weight = ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
     return -aggregate(weight * current, mask=mask, aggregation=aggregation)
