@@ -6,7 +6,6 @@ from functools import cache
 
 from rl_sentinel.cases.random import random_cases
 from rl_sentinel.cases.small import small_cases
-from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.observation import Ask, Observation
@@ -18,13 +17,14 @@ SEED, COUNT = 29, 32
 def companions(case: Case) -> Iterator[Case]:
     """The case, then every small batch and some random ones under the same setting and draw."""
     yield case
-    for batch in _batches():
-        yield replace(case, batch=batch)
+    for other in drawn():
+        yield replace(case, batch=other.batch, seed=other.seed)
 
 
 @cache
-def _batches() -> tuple[Batch, ...]:
-    return tuple(c.batch for c in (*random_cases(SEED, COUNT), *small_cases()))
+def drawn() -> tuple[Case, ...]:
+    """The companions of every case: always the same objects."""
+    return (*random_cases(SEED, COUNT), *small_cases())
 
 
 def answered(ask: Ask, case: Case) -> Observation | None:

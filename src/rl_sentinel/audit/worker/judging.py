@@ -8,6 +8,7 @@ import torch
 
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.witness import vanishes
+from rl_sentinel.cases.companions import drawn
 from rl_sentinel.cases.random import random_cases
 from rl_sentinel.cases.shrinking import shrunk
 from rl_sentinel.cases.small import small_cases
@@ -66,7 +67,7 @@ def compared(relation: Relation) -> tuple[float, float] | None:
 def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
     """Try the law on small cases, on fixed random ones, then on those of ``seed``."""
     tried, refusals, first = 0, "", None
-    for case in _all_cases(setting, seed, budget):
+    for case in (*_all_cases(setting, seed, budget), *drawn()):
         ask.kept.setdefault(id(case.batch), {})
     for case in _cases(law, setting, seed, budget):
         try:
