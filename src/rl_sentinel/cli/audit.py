@@ -46,7 +46,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         list[str] | None, typer.Option(metavar="KIND=PATH", help="issue or repro; repro takes a folder.")
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
-    stage: Annotated[str, typer.Option(help="Stage of a function of your own: advantage, policy-loss ...")] = "",
+    stage: Annotated[str, typer.Option(help="Of your own function: advantage, policy-loss, value-loss, kl.")] = "",
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
     only, without = codes(law), codes(ignore)

@@ -1,7 +1,8 @@
-"""A function of the user's own: ``module:name`` with its stage, bound by role."""
+"""A function of the user's own: ``module:name`` with its stage, bound by the names of its parameters."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,10 +10,9 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.errors import SentinelError, Unbindable
-from rl_sentinel.frameworks.binding import bound, takes
+from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
+from rl_sentinel.frameworks.arguments import arguments, described, reads
 from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.layout import token_rewards
 from rl_sentinel.frameworks.target import Target
 
 _STAGES: Mapping[str, tuple[Stage, Output]] = {
@@ -22,24 +22,12 @@ _STAGES: Mapping[str, tuple[Stage, Output]] = {
     "kl": ("kl", Output("B T", "nats", "kl")),
 }
 
-#: role -> the columns that it reads.
-_READS = {
-    "token_rewards": ("reward", "token_reward", "length"),
-    "mask": ("mask",),
-    "group": ("group",),
-    "values": ("value",),
-    "logprob": ("logprob",),
-    "old_logprob": ("old_logprob",),
-    "ref_logprob": ("ref_logprob",),
-    "advantage": ("advantage",),
-    "returns": ("returns",),
-    "reward_baseline": ("reward_baseline",),
-}
+#: Refusals in words; they stay what they are, since laws judge them.
+_REFUSALS = (ValueError, AssertionError, NotImplementedError)
 
 
-def _roles(batch: Batch) -> dict[str, object]:
-    made = {role: getattr(batch, names[0]) for role, names in _READS.items()}
-    return made | {"token_rewards": token_rewards(batch), "gamma": 1.0, "lambda": 1.0}
+class CallFailed(Exception):  # noqa: N818 - becomes the pair's errored reason
+    """The function failed on what it was passed, or its answer has no output that can be told."""
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -49,28 +37,53 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         raise SentinelError(message)
     module, _, name = path.partition(":")
     dotted = f"{module}.{name}"
+    kind, output = _STAGES[stage]
     try:
         function = target.find(dotted)
-        bound(function, _roles_of_nothing())
+        columns = reads(function)
     except Unbindable as why:
-        yield Unbound(dotted, _STAGES[stage][0], str(why))
+        yield Unbound(dotted, kind, str(why))
         return
-    kind, output = _STAGES[stage]
-    key = "loss" if output.axes == "" else output.quantity
+    key = output.quantity or "loss"
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        result = target.call(dotted, **bound(function, _roles(batch)))
-        first = result[0] if isinstance(result, tuple) else result
+        first = _output(_answer(target, dotted, function, batch), key)
         if isinstance(first, Tensor) and first.dim() == 1 and output.axes == "B T":
             first = torch.where(batch.mask, first.unsqueeze(1), 0.0)
         return {key: first}
 
-    reads = {c for role, names in _READS.items() if takes(function, role) for c in names}
-    yield Boundary(path=dotted, stage=kind, call=call, reads=frozenset(reads), outputs={key: output})
+    yield Boundary(path=dotted, stage=kind, call=call, reads=columns, outputs={key: output})
 
 
-def _roles_of_nothing() -> dict[str, object]:
-    return dict.fromkeys((*_READS, "gamma", "lambda"))
+def _answer(target: Target, path: str, function: Callable[..., Any], batch: Batch) -> Any:  # noqa: ANN401
+    given = arguments(function, batch)
+    passed = described(given)
+    try:
+        return target.call(path, **given)
+    except (NotApplicable, ArithmeticError):
+        raise
+    except Exception as error:
+        if type(error) in _REFUSALS and str(error).strip():
+            message = f"{error}; passed {passed}"
+            raise type(error)(message) from error
+        if isinstance(error, _REFUSALS):
+            raise
+        message = f"{type(error).__name__}: {error}; passed {passed}"
+        raise CallFailed(message) from error
+
+
+def _output(result: Any, key: str) -> Any:  # noqa: ANN401 - whatever the function gives
+    """The output in an answer: itself, the first of a tuple, or a dict's entry of that name."""
+    if isinstance(result, tuple):
+        return result[0]
+    if not isinstance(result, Mapping):
+        return result
+    exact = [n for n in result if str(n).lower() in (key, f"{key}s")]
+    named = exact or [n for n in result if key in str(n).lower()]
+    if len(named) != 1:
+        message = f"the answer is a dict of {', '.join(map(str, result))}; expected one entry named {key}"
+        raise CallFailed(message)
+    return result[named[0]]
 
 
 FRAMEWORK = Framework(name="own", package="", boundaries=_boundaries)
