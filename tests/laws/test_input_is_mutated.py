@@ -1,8 +1,12 @@
 """PUR001: a sound, a broken and a refusing specimen."""
 
+import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.audit.worker.judging import compared
+from rl_sentinel.core.batch import Batch, batch_of
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.observation import Observation
 from rl_sentinel.laws.input_is_mutated import LAW
 from specimens import judged, specimen
 
@@ -36,3 +40,36 @@ def test_not_applicable() -> None:
     """What claims to write all that it reads may do so."""
     judgement = judged(LAW, specimen(_in_place, reads="reward", writes=frozenset({"reward"})))
     assert (judgement.tried, judgement.reason) == (0, "it claims to write all that it reads")
+
+
+def _told(before: Tensor, after: Tensor, mask: Tensor) -> list[str]:
+    """Keys of the arguments that are compared, and differ, when a call changed one so."""
+    case = Case(batch_of(mask))
+    boundary = specimen(_new, reads="reward mask")
+    columns = {n: getattr(case.batch, n) for n in boundary.reads}
+
+    class Told:
+        """An answer that says of one argument what became of it."""
+
+        def __init__(self) -> None:
+            self.boundary = boundary
+
+        def __call__(self, _case: Case, /, **_more: object) -> Observation:
+            return Observation({}, {}, columns, {"x of f": (before, after)})
+
+    relations = [r for r in LAW.relate(Told(), case) if r.key.startswith("argument")]
+    return [r.key for r in relations if (compared(r) or (0.0, 0.0))[0] > 0]
+
+
+def test_arguments_count_where_their_shape_tells_trained_tokens() -> None:
+    """Response layout at trained tokens, rows where live, other layouts where every token is trained."""
+    part, every = torch.tensor([[True, False]] * 3), torch.ones(3, 2, dtype=torch.bool)
+    zero, one = torch.zeros(3, 2), torch.ones(3, 2)
+    assert _told(zero, one, part) == ["argument x of f"]
+    assert _told(zero, (~part).float(), part) == []
+    dead = torch.tensor([[True, True], [True, True], [False, False]])
+    assert _told(torch.zeros(3), torch.tensor([0.0, 0.0, 1.0]), dead) == []
+    assert _told(torch.zeros(3), torch.tensor([0.0, 1.0, 0.0]), dead) == ["argument x of f"]
+    assert _told(torch.zeros(2), torch.ones(2), every) == ["argument x of f"]
+    assert _told(torch.zeros(2), torch.ones(2), part) == []
+    assert _told(torch.zeros(3, 4), torch.ones(3, 4), every) == []

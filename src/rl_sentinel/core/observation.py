@@ -12,11 +12,16 @@ from rl_sentinel.core.case import Case
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Outputs of a call, gradients of its loss, and its inputs as the call left them."""
+    """Outputs of a call, gradients of its loss, and its inputs as the call left them.
+
+    ``arguments`` has what a fresh call changed in place among the tensors that the target's own
+    functions were given: name of the parameter and of the function -> values before and after.
+    """
 
     values: Mapping[str, Tensor]
     gradients: Mapping[str, Tensor] = field(default_factory=dict)
     inputs_after: Mapping[str, Tensor] = field(default_factory=dict)
+    arguments: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
 
 class Ask(Protocol):

@@ -2,7 +2,8 @@
 
 What it says:
     After the call, every column that the boundary was given and does not claim to write has the
-    values that it had, at trained tokens and in live rows.
+    values that it had, at trained tokens and in live rows. So has every tensor that the target's
+    own functions were given, whether it is a column or was made of some.
 
 Why it matters:
     The same tensors go on to the loss and to the logs. A KL that was subtracted in place from the
@@ -16,7 +17,10 @@ A boundary that breaks it:
     [-1.0, 1.0]
 
 Where it does not apply:
-    Boundaries that claim to write all that they read. What stands in masked positions is free.
+    Boundaries that claim to write all that they read. What stands in masked positions is free; so
+    is an argument that holds a column which the boundary claims to write, and one in whose shape the
+    trained tokens cannot be told from others, such as prompt and response in one row. A new entry of
+    a table is no change of the tensors that it held.
 
 Seen in:
     See the audit's reports.
@@ -24,8 +28,11 @@ Seen in:
 
 from collections.abc import Iterator
 
+import torch
+from torch import Tensor
+
 from rl_sentinel.cases.comparison import SIGNAL_STAGES, cells
-from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.law import Law
@@ -42,12 +49,37 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     batch = case.batch
-    after = ask(case).inputs_after
+    seen = ask(case, fresh=True)
+    after = seen.inputs_after
     for name in sorted(ask.boundary.reads - ask.boundary.writes):
         column = getattr(batch, name)
         trained = batch.mask if COLUMNS[name]["axes"].startswith("B T") else batch.live
         story = f"{name} before the call and after it"
         yield Relation(name, column, after[name], cells(trained, column), tolerance=0.0, story=story)
+    claimed = [getattr(batch, name) for name in ask.boundary.writes]
+    for name, (before, now) in seen.arguments.items():
+        if any(before.shape == c.shape and bool((before == c).all()) for c in claimed):
+            continue
+        where = _counts(batch, before)
+        if where is None:
+            continue
+        story = f"{name} before that call and after it"
+        yield Relation(f"argument {name}", before, now, where, tolerance=0.0, story=story)
+
+
+def _counts(batch: Batch, argument: Tensor) -> Tensor | None:
+    """Where an argument counts, or None where its shape does not tell which cells are trained.
+
+    A tensor of one axis may have a cell per row or per token of one response. Which one it is, and in
+    which order tokens are packed, makes no difference where all tokens are trained.
+    """
+    rows, width = batch.mask.shape
+    if argument.shape[:2] == batch.mask.shape:
+        return cells(batch.mask, argument)
+    if argument.shape[:1] == (rows,) and argument.dim() == 1 and rows > width:
+        return batch.live
+    plain = argument.numel() in (rows, width, rows * width) and argument.dim() == 1 and bool(batch.mask.all())
+    return torch.ones_like(argument, dtype=torch.bool) if plain or argument.dim() == 0 else None
 
 
 LAW = Law(

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.audit.worker.pulse import beat
+from rl_sentinel.audit.worker.watching import Watch
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.observation import Observation
+from rl_sentinel.frameworks.target import Target
 
 #: Exceptions by which code refuses an input loudly; others are accidents.
 REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
@@ -27,24 +29,38 @@ class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
 class Asker:
     """All that a law may do with a target; batches that are drawn for every law are asked once.
 
-    ``kept`` has, by the identity of such a batch, what was observed on it.
+    ``kept`` has, by the identity of such a batch, what was observed on it. A fresh call is watched
+    at the ``gate`` of the target, where there is one.
     """
 
     boundary: Boundary
     others: Mapping[str, Boundary]
     kept: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
+    gate: Target | None = None
 
     def __call__(
         self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None, fresh: bool = False
     ) -> Observation:
         """Call the boundary, or the twin at path ``on``, on a fresh copy of the case."""
         wanted, known = tuple(gradients), self.kept.get(id(case.batch))
-        if known is None or fresh:
+        if fresh:
+            return self._watched(case, wanted, on)
+        if known is None:
             return self._asked(case, wanted, on)
         key = (case.setting, tuple(sorted(case.override.items())), case.seed, wanted, on)
         if key not in known:
             known[key] = self._asked(case, wanted, on)
         return known[key]
+
+    def _watched(self, case: Case, wanted: tuple[str, ...], on: str | None) -> Observation:
+        if self.gate is None:
+            return self._asked(case, wanted, on)
+        told = self.gate.recorder
+        self.gate.recorder = watch = Watch(self.gate, told)
+        try:
+            return replace(self._asked(case, wanted, on), arguments=watch.changed)
+        finally:
+            self.gate.recorder = told
 
     def _asked(self, case: Case, wanted: tuple[str, ...], on: str | None) -> Observation:
         boundary = self.boundary if on is None else self.others[on]

@@ -73,7 +73,7 @@ class Unit:
             send(self._judged(law))
 
     def _canary(self) -> tuple[str, str]:
-        ask = Asker(self.boundary, self.others)
+        ask = Asker(self.boundary, self.others, gate=self.target)
         try:
             with entered(self.target.root) as names, while_running():
                 why = canary(ask, self.setting)
@@ -90,7 +90,7 @@ class Unit:
         why_not = law.applies(self.boundary)
         if why_not:
             return self._verdict(law, "not-applicable", reason=why_not)
-        ask = Asker(self.boundary, self.others, self.kept)
+        ask = Asker(self.boundary, self.others, self.kept, self.target)
         try:
             with while_running():
                 seed, budget = self.request.seed, self.request.budget
@@ -114,7 +114,7 @@ class Unit:
             raise NotApplicable(reason)
         with while_running():
             try:
-                outcome = recheck(law, Asker(self.boundary, self.others), found_case)
+                outcome = recheck(law, Asker(self.boundary, self.others, gate=self.target), found_case)
             except Refused as words:
                 raise NotApplicable(str(words)) from words
         if isinstance(outcome, Break):
@@ -131,7 +131,7 @@ class Unit:
 
     def _script(self, law: Law, found: Break) -> list[str]:
         script = Script()
-        ask = _Recorder(Asker(self.boundary, self.others), self.target, script)
+        ask = _Recorder(Asker(self.boundary, self.others, gate=self.target), self.target, script)
         with while_running():
             for relation in law.relate(ask, found.case):
                 if relation.key == found.relation.key and _breaks(relation, found):

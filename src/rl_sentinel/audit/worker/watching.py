@@ -1,0 +1,82 @@
+"""What a target's calls change in place in what they are given, seen at the gate."""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.frameworks.target import Recorder, Target
+
+#: How deep tensors are looked for inside lists, tables and what carries a table named ``batch``.
+_DEPTH = 3
+
+#: An argument's name, the argument itself, and its values on entry.
+_Kept = tuple[str, Tensor, Tensor]
+
+
+@dataclass(slots=True)
+class Watch:
+    """A recorder that compares every tensor among the arguments of a call with what it was on entry.
+
+    ``changed`` has, by the parameter's name and the call's, the values before and after; ``after``
+    is told of all calls too, and may be None. Arrays count where they hold numbers. A call that
+    raises changes nothing here.
+    """
+
+    target: Target
+    after: Recorder | None = None
+    changed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _open: list[list[_Kept]] = field(default_factory=list)
+
+    def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep copies of all that is given."""
+        if self.after is not None:
+            self.after.entering(path, args, kwargs)
+        given = _named(self.target.find(path), args, kwargs)
+        short = path.rpartition(".")[2]
+        found = (pair for name, value in given.items() for pair in _tensors(name, value, _DEPTH))
+        self._open.append([(f"{name} of {short}", x, x.detach().clone()) for name, x in found])
+
+    def returned(self, result: Any) -> None:  # noqa: ANN401 - whatever the target gives
+        """Tell what is not as it was."""
+        if self.after is not None:
+            self.after.returned(result)
+        for name, now, before in self._open.pop():
+            if not _same(before, now.detach()):
+                self.changed.setdefault(name, (before, now.detach().clone()))
+
+
+def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+    try:
+        return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):  # a builtin without a signature, or a call that it will refuse
+        return {str(number): value for number, value in enumerate(args)} | kwargs
+
+
+def _tensors(name: str, value: Any, depth: int) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
+    if isinstance(value, Tensor):
+        if value.layout == torch.strided and not value.is_nested:
+            yield name, value
+    elif isinstance(value, np.ndarray):
+        if value.dtype.kind in "biuf" and value.flags.writeable:
+            yield name, torch.from_numpy(value)
+    elif depth and isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            yield from _tensors(f"{name}[{number}]", part, depth - 1)
+    elif depth and not isinstance(value, type) and callable(getattr(value, "items", None)):
+        for key, part in value.items():
+            yield from _tensors(f"{name}[{key}]", part, depth - 1)
+    elif depth and not isinstance(value, type) and callable(getattr(getattr(value, "batch", None), "items", None)):
+        yield from _tensors(f"{name}.batch", value.batch, depth)
+
+
+def _same(before: Tensor, now: Tensor) -> bool:
+    if before.shape != now.shape or before.dtype != now.dtype:
+        return False
+    if not before.dtype.is_floating_point:
+        return torch.equal(before, now)
+    return bool(((before == now) | (before.isnan() & now.isnan())).all())
