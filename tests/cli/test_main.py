@@ -15,11 +15,17 @@ from rl_sentinel.cli.main import run
 
 LINE = '    """Group mean over all rows."""\n'
 
+#: What runs the tests may ignore signals (nohup, a job in the background), which a child would inherit.
+HEARD = (
+    "import signal, sys; from rl_sentinel.cli.main import run; "
+    "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL); run()"
+)
+
 
 def _started(tree: Path, cache: Path) -> tuple["subprocess.Popen[str]", set[int]]:
     """An audit that hangs in a child, and what runs below it."""
     target = f"verl@{checkout(tree, MODULE.replace(LINE, LINE + '    while True: pass' + chr(10)))}"
-    command = [sys.executable, "-m", "rl_sentinel", "audit", target, "--boundary", "*grpo*", "--jobs", "1"]
+    command = [sys.executable, "-c", HEARD, "audit", target, "--boundary", "*grpo*", "--jobs", "1"]
     env = os.environ | {"RL_SENTINEL_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     found = set[int]()

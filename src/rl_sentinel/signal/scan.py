@@ -29,7 +29,7 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     padded = torch.nn.functional.pad(values, (0, blocks * BLOCK - width)).view(rows, blocks, BLOCK)
     place = torch.arange(BLOCK, dtype=torch.float64, device=values.device)
     apart = place.unsqueeze(1) - place
-    powers = torch.where(apart >= 0, discount ** apart.clamp(min=0), torch.zeros_like(apart)).to(values.dtype)
+    powers = torch.where(apart >= 0, discount**apart, torch.zeros_like(apart)).to(values.dtype)
     sums = padded @ powers
     fade = discount ** (BLOCK - place)
     carry = torch.zeros(rows, 1, dtype=torch.float64, device=values.device)

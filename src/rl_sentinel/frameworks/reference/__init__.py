@@ -32,7 +32,7 @@ from rl_sentinel.frameworks.reference.parts import (
     loss_output,
     settings_of,
 )
-from rl_sentinel.frameworks.reference.refusals import of_parts, refusals
+from rl_sentinel.frameworks.reference.refusals import of_numbers, of_parts, refusals
 from rl_sentinel.frameworks.target import Target
 
 
@@ -82,6 +82,7 @@ def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Itera
             claims=claims(function, **more),
         )
     yield from refusals(target, path, function)
+    yield from of_numbers(target, path, function)
 
 
 def _axes(function: Callable[..., Any]) -> str:
@@ -110,6 +111,7 @@ def _loss(target: Target, path: str, function: Callable[..., Any]) -> Iterator[B
             settings={mode: {**wanted, **settings_of(mode)}},
             claims=claims(function, aggregation=mode),
         )
+    yield from of_numbers(target, path, function)
 
 
 def _kl(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:

@@ -19,6 +19,15 @@ _SOUND = "sound"
 #: Setting -> reward of a live row that no statistic can be taken of.
 _REWARDS = {"reward nan": torch.nan, "reward infinite": torch.inf, "reward minus infinite": -torch.inf}
 
+#: Parameter -> values outside its range.
+_OUTSIDE: Mapping[str, tuple[float, ...]] = {
+    "ceiling": (0.5, 1.0),
+    "temperature": (-1.0, 0.0),
+    "negative_temperature": (-1.0, 0.0),
+    "discount": (-0.5, 1.5),
+    "decay": (-0.5, 1.5),
+}
+
 #: Setting -> denominator that no count can be.
 _DENOMINATORS: Mapping[str, float] = {_SOUND: 0.5, "denominator 0": 0.0, "denominator negative": -1.0}
 
@@ -44,6 +53,22 @@ def refusals(target: Target, path: str, function: Callable[..., Any]) -> Iterato
         return target.call(path, **given(function, batch), **plain)
 
     yield _boundary(path, call, [_SOUND, *_REWARDS], "reward is not finite on a live row")
+
+
+def of_numbers(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
+    """A boundary for a function some of whose numbers have a range; each value outside is a setting."""
+    wanted = numbers(function) | dict.fromkeys(choices(function), True)
+    outside = {f"{n} {v:g}": (n, v) for n, values in _OUTSIDE.items() if n in wanted for v in values}
+    if not outside:
+        return
+    extra = {"aggregation": ("token-mean", 1.0)} if "aggregation" in inspect.signature(function).parameters else {}
+
+    def call(setting: str) -> object:
+        changed = dict([outside[setting]]) if setting in outside else {}
+        made = {n: target.call(f"{SIGNAL}.reduce.Aggregation", *about) for n, about in extra.items()}
+        return target.call(path, **given(function, batch_of(torch.ones(2, 2).bool())), **wanted | changed, **made)
+
+    yield _boundary(path, call, [_SOUND, *outside], "the number lies outside its range")
 
 
 def of_parts(target: Target) -> Iterator[Boundary]:

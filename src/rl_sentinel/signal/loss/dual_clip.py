@@ -67,7 +67,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         message = f"ceiling is {ceiling}, expected a ratio above 1: at or below it no token with a loss would train"
         raise ValueError(message)
     ratio = selected(logprob - old_logprob, mask=mask).exp()
-    weight = selected(advantage, mask=mask)
-    gain = torch.minimum(ratio * weight, ratio.clamp(1 - clip_low, 1 + clip_high) * weight)
-    gain = torch.where(weight < 0, torch.maximum(gain, ceiling * weight), gain)
+    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
+    gain = torch.where(advantage < 0, torch.maximum(gain, ceiling * advantage), gain)
     return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -60,7 +60,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-1.2214)
     """
     log_ratio = selected(logprob - old_logprob, mask=mask)
-    weight = selected(advantage, mask=mask)
-    cut = torch.where(weight > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
-    gain = row_means(cut, mask=mask).exp() * row_means(weight, mask=mask)
+    cut = torch.where(advantage > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
+    gain = row_means(cut, mask=mask).exp() * row_means(advantage, mask=mask)
     return -aggregate(spread(gain, mask=mask), mask=mask, aggregation=aggregation)

@@ -62,8 +62,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-2.7183)
     """
     current = selected(logprob, mask=mask)
-    together = row_means(current - selected(old_logprob, mask=mask), mask=mask).detach()
+    together = row_means(current - old_logprob, mask=mask).detach()
     ratio = (spread(together, mask=mask) + current - current.detach()).exp()
-    weight = selected(advantage, mask=mask)
-    gain = torch.minimum(ratio * weight, ratio.clamp(1 - clip_low, 1 + clip_high) * weight)
+    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
     return -aggregate(gain, mask=mask, aggregation=aggregation)

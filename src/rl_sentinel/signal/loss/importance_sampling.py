@@ -48,4 +48,4 @@ def loss(
         tensor(-2.7183)
     """
     ratio = selected(logprob - old_logprob, mask=mask).exp()
-    return -aggregate(ratio * selected(advantage, mask=mask), mask=mask, aggregation=aggregation)
+    return -aggregate(ratio * advantage, mask=mask, aggregation=aggregation)

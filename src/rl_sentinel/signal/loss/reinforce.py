@@ -39,5 +39,5 @@ def loss(
         >>> loss(torch.tensor([[-2.0]]), torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
         tensor(2.)
     """
-    gain = selected(logprob, mask=mask) * selected(advantage, mask=mask)
+    gain = selected(logprob, mask=mask) * advantage
     return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -63,7 +63,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
             message = f"{name} is {number}, expected a positive number: the gate's steepness, 1 by default in the paper"
             raise ValueError(message)
     ratio = selected(logprob - old_logprob, mask=mask).exp()
-    weight = selected(advantage, mask=mask)
-    steep = torch.where(weight > 0, temperature, negative_temperature)
-    gain = torch.sigmoid(steep * (ratio - 1)) * 4 / steep * weight
+    steep = torch.where(advantage > 0, temperature, negative_temperature)
+    gain = torch.sigmoid(steep * (ratio - 1)) * 4 / steep * advantage
     return -aggregate(gain, mask=mask, aggregation=aggregation)
