@@ -74,7 +74,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         every = findings(seen, annotated, version)
         shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
         seconds = time.monotonic() - began
-        text.show(console, target.text, seen, shown, seconds)
+        text.show(console, target.text, seen, shown, seconds, len(every) - len(shown))
         full = not (law or ignore or boundary)
         for old in (
             knowledge.stale(annotated, [f.signature for f in every], target.framework.name, version) if full else []
@@ -112,7 +112,10 @@ def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowl
     if expected is None:
         if any(f.level != "hazard" and not f.accepted for f in shown):
             return 1
-        return 2 if seen.counts["errored"] else 0
+        untried = not seen.counts["holds"] + seen.counts["broken"]
+        if untried:
+            console.print("nothing was tried, so that nothing is known of it", highlight=False)
+        return 2 if untried or seen.counts["errored"] else 0
     wanted = {(e.signature, e.level) for e in expected.finding}
     found = {(f.signature, f.level) for f in shown}
     problems = [f"missing: {s} ({v})" for s, v in sorted(wanted - found)]

@@ -20,8 +20,12 @@ _FIRST = ("group", "mask", "reward")
 ROWS, TOKENS = 3, 4
 
 
-def show(console: Console, target: str, audit: Audit, found: Sequence[Finding], seconds: float) -> None:
-    """Print coverage, what could not be judged, then each finding."""
+def show(  # noqa: PLR0913 - a report has these parts
+    console: Console, target: str, audit: Audit, found: Sequence[Finding], seconds: float, hidden: int = 0
+) -> None:
+    console: Console, target: str, audit: Audit, found: Sequence[Finding], seconds: float, hidden: int = 0
+) -> None:
+    """Print coverage, what could not be judged, then each finding; ``hidden`` ones are below the level."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
     console.print(
@@ -31,11 +35,15 @@ def show(console: Console, target: str, audit: Audit, found: Sequence[Finding], 
         highlight=False,
     )
     _errored(console, audit)
+    if audit.boundaries == 1 or not counts["holds"] + counts["broken"]:
+        _not_applicable(console, audit)
     folded = sum(len(f.also) for f in found)
     levels = Counter(f.level for f in found)
     said = ", ".join(f"{levels[k]} {k}" for k in _STYLE if levels[k]) or "none"
     through = f" (and {folded} places that they show through)" if folded else ""
     console.print(f"\n{len(found)} findings: {said}{through}", highlight=False)
+    if hidden:
+        console.print(f"{hidden} more below the level that is shown: --level hazard", highlight=False)
     for finding in found:
         console.print()
         _finding(console, finding)
@@ -45,6 +53,13 @@ def _errored(console: Console, audit: Audit) -> None:
     lost = Counter((v.boundary, v.reason) for v in audit.verdicts if v.outcome == "errored")
     for (boundary, reason), number in list(lost.items())[:12]:
         console.print(f"  errored, {number} pairs at {escape(boundary)}: {escape(reason[:200])}", highlight=False)
+
+
+def _not_applicable(console: Console, audit: Audit) -> None:
+    """Why, where little or nothing was tried."""
+    why = Counter(v.reason for v in audit.verdicts if v.outcome == "not-applicable")
+    for reason, number in why.most_common(8):
+        console.print(f"  not applicable, {number} pairs: {escape(reason[:200])}", highlight=False)
 
 
 def _finding(console: Console, f: Finding) -> None:

@@ -60,9 +60,9 @@ def test_a_call_that_gives_nothing_shows_the_table_that_it_wrote() -> None:
     table["advantage"] = 2.0
     run.returned(None)
     assert script.text(first="baseline", last="variant")[-3:] == [
-        "baseline_0_data = {'reward': 1.0}",
-        "baseline = Trainer.compute(\n    baseline_0_data,\n)",
-        'print("baseline:", baseline_0_data)',
+        "baseline_data_0 = {'reward': 1.0}",
+        "baseline = Trainer.compute(\n    baseline_data_0,\n)",
+        'print("baseline:", baseline_data_0)',
     ]
 
 
@@ -82,3 +82,28 @@ def test_a_run_that_never_entered_is_no_script() -> None:
     script.run()
     with pytest.raises(Unwritable, match="not called through its gate"):
         script.text(first="baseline", last="variant")
+
+
+def test_what_a_call_enters_is_its_own_business() -> None:
+    """A call within a call is no line of the script, and takes no name."""
+    script = Script()
+    run = script.run()
+    run.entering("here.outer", (1,), {})
+    run.entering("here.inner", (2,), {})
+    run.returned(3)
+    run.returned(4)
+    assert script.text(first="baseline", last="variant")[-2:] == [
+        "baseline = outer(\n    1,\n)",
+        'print("baseline:", baseline)',
+    ]
+
+
+def test_neighbours_are_the_last_two_runs() -> None:
+    """Of a knob the two runs that were compared are shown, which share a batch."""
+    script = Script()
+    for number in range(4):
+        run = script.run()
+        run.entering("here.f", (number,), {})
+        run.returned(number)
+    lines = script.text(first="baseline", last="variant", neighbours=True)
+    assert [line.splitlines()[1] for line in lines if "= f(" in line] == ["    2,", "    3,"]

@@ -28,9 +28,16 @@ class Run:
         self._kept: list[Any] = []
         self._held: list[Any] = []
         self._table, self.shown = _LABEL, _LABEL
+        self._depth = 0
 
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Write a call, after what was set since on the objects that earlier calls made."""
+        """Write a call, after what was set since on the objects that earlier calls made.
+
+        What is entered while a call runs is that call's own business.
+        """
+        self._depth += 1
+        if self._depth > 1:
+            return
         try:
             self.lines += [("", line) for line in self._changes()]
             self._name_tables([*args, *kwargs.values()])
@@ -43,6 +50,9 @@ class Run:
 
     def returned(self, result: Any) -> None:  # noqa: ANN401 - whatever the target gives
         """Give the result its name, by which later calls know it."""
+        self._depth -= 1
+        if self._depth:
+            return
         name = f"{_LABEL}_{len(self._kept)}"
         self.shown = _LABEL if result is not None else self._table
         self._kept.append(result)
@@ -67,7 +77,7 @@ class Run:
         """Tables get a name of their own: a call that gives nothing has written into one."""
         for value in given:
             if type(value) is dict and value and id(value) not in self.names.known:
-                self._table = f"{_LABEL}_{len(self._kept)}_data"
+                self._table = f"{_LABEL}_data_{len(self._held)}"
                 self.lines.append(("", f"{self._table} = {source(value, self.names)}"))
                 self.names.known[id(value)] = self._table
                 self._held.append(value)
@@ -92,7 +102,7 @@ class Run:
 
 
 class Script:
-    """A stand-alone script of the first and the last run of a boundary."""
+    """A stand-alone script of two runs of a boundary."""
 
     def __init__(self) -> None:
         """Start an empty script."""
@@ -104,15 +114,17 @@ class Script:
         self.runs.append(Run(self.imports))
         return self.runs[-1]
 
-    def text(self, *, first: str, last: str) -> list[str]:
+    def text(self, *, first: str, last: str, neighbours: bool = False) -> list[str]:
         """The script, line by line, without its first line (which names the packages).
+
+        It has the first run and the last, or the last two where ``neighbours`` are what was compared.
 
         Raises:
             Unwritable: if a call cannot be written.
         """
         if not self.runs:
             raise Unwritable("the boundary was not run")
-        lines = self.runs[0].text(first)
+        lines = self.runs[-2 if neighbours and len(self.runs) > 1 else 0].text(first)
         if len(self.runs) > 1:
             lines += self.runs[-1].text(last)
         return [*sorted(self.imports), "", *lines]

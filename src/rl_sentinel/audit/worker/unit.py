@@ -137,7 +137,7 @@ class Unit:
                 if relation.key == found.relation.key and _breaks(relation, found):
                     break
         try:
-            return script.text(first="baseline", last="variant")
+            return script.text(first="baseline", last="variant", neighbours=law.fails == "on-all-cases")
         except Unwritable as why:
             return [f"# no script: {why}"]
 

@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.align import spread
 from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
 
 #: What the loss says of itself.
@@ -62,4 +61,4 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     log_ratio = selected(logprob - old_logprob, mask=mask)
     cut = torch.where(advantage > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
     gain = row_means(cut, mask=mask).exp() * row_means(advantage, mask=mask)
-    return -aggregate(spread(gain, mask=mask), mask=mask, aggregation=aggregation)
+    return -aggregate(gain.unsqueeze(1).expand(mask.shape), mask=mask, aggregation=aggregation)
