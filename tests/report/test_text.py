@@ -30,6 +30,24 @@ def test_coverage_stands_above_the_findings() -> None:
     ]
 
 
+def test_where_little_was_tried_the_reasons_are_told() -> None:
+    """And how many findings lie below the level."""
+    audit = Audit(boundaries=1)
+    for law in ("A", "B"):
+        audit.verdicts.append(
+            Verdict(law=law, boundary="m.f", setting="s", outcome="not-applicable", reason="no claim")
+        )
+    console = Console(width=200, color_system=None, soft_wrap=True)
+    with console.capture() as capture:
+        show(console, "mine:f", audit, [], 2.0, hidden=3)
+    assert capture.get().splitlines()[2:] == [
+        "  not applicable, 2 pairs: no claim",
+        "",
+        "0 findings: none",
+        "3 more below the level that is shown: --level hazard",
+    ]
+
+
 def test_finding_tells_its_story() -> None:
     """What was done, what was expected, on which batch, and where else it shows."""
     lines = _shown(Audit(), [replace(finding(), also=tuple(f"m.f [{n}]" for n in range(8)), known="seen (link)")])

@@ -23,8 +23,6 @@ ROWS, TOKENS = 3, 4
 def show(  # noqa: PLR0913 - a report has these parts
     console: Console, target: str, audit: Audit, found: Sequence[Finding], seconds: float, hidden: int = 0
 ) -> None:
-    console: Console, target: str, audit: Audit, found: Sequence[Finding], seconds: float, hidden: int = 0
-) -> None:
     """Print coverage, what could not be judged, then each finding; ``hidden`` ones are below the level."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)

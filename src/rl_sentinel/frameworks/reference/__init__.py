@@ -67,6 +67,8 @@ def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Itera
     variants: list[dict[str, Scalar]] = [{n: v} for n in chosen for v in (True, False)] or [{}]
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        if "mask" in inspect.signature(function).parameters and target.has(f"{SIGNAL}.scan"):
+            setattr(target.module(f"{SIGNAL}.scan"), "BLOCK", 2)  # noqa: B010 - cases are short: several blocks each
         return {"advantage": target.call(path, **given(function, batch), **settings)}
 
     for variant in variants:
