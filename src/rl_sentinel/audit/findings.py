@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from rl_sentinel.audit.known import Known
@@ -139,7 +140,7 @@ def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
 
 def _annotated(finding: Finding, known: Sequence[Known], version: str) -> Finding:
     for entry in known:
-        if entry.signature == finding.signature and entry.covers(version):
+        if fnmatchcase(finding.signature, entry.signature) and entry.covers(version):
             text = entry.reason + (f" ({entry.link})" if entry.link else "")
             level = entry.level or finding.level
             return replace(finding, known=text, level=level, accepted=entry.accepted)

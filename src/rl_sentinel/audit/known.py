@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -99,7 +100,7 @@ def stale(known: Sequence[Known], seen: Iterable[str], framework: str, version: 
     """Signatures of this framework that should have appeared in this release and did not."""
     there = set(seen)
     mine = [k for k in known if k.signature.startswith(f"{framework}:") and version and k.covers(version)]
-    return [k.signature for k in mine if k.signature not in there]
+    return [k.signature for k in mine if not any(fnmatchcase(s, k.signature) for s in there)]
 
 
 def written(signatures: Iterable[tuple[str, str]], counts: dict[str, int] | None = None) -> str:

@@ -98,12 +98,24 @@ def test_what_a_call_enters_is_its_own_business() -> None:
     ]
 
 
-def test_neighbours_are_the_last_two_runs() -> None:
-    """Of a knob the two runs that were compared are shown, which share a batch."""
+def test_neighbours_are_the_first_two_runs() -> None:
+    """Of a knob both values are shown on the one batch of the finding; others come after."""
     script = Script()
     for number in range(4):
         run = script.run()
         run.entering("here.f", (number,), {})
         run.returned(number)
     lines = script.text(first="baseline", last="variant", neighbours=True)
-    assert [line.splitlines()[1] for line in lines if "= f(" in line] == ["    2,", "    3,"]
+    assert [line.splitlines()[1] for line in lines if "= f(" in line] == ["    0,", "    1,"]
+
+
+def test_a_run_that_was_refused_is_left_out() -> None:
+    """A call that raised shows nothing of what was compared."""
+    script = Script()
+    script.run().entering("here.f", (0,), {})
+    for number in (1, 2):
+        run = script.run()
+        run.entering("here.f", (number,), {})
+        run.returned(number)
+    lines = script.text(first="baseline", last="variant")
+    assert [line.splitlines()[1] for line in lines if "= f(" in line] == ["    1,", "    2,"]

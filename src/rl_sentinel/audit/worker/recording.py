@@ -28,7 +28,7 @@ class Run:
         self._kept: list[Any] = []
         self._held: list[Any] = []
         self._table, self.shown = _LABEL, _LABEL
-        self._depth = 0
+        self._depth, self.answered = 0, False
 
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Write a call, after what was set since on the objects that earlier calls made.
@@ -36,6 +36,7 @@ class Run:
         What is entered while a call runs is that call's own business.
         """
         self._depth += 1
+        self.answered = False
         if self._depth > 1:
             return
         try:
@@ -51,6 +52,7 @@ class Run:
     def returned(self, result: Any) -> None:  # noqa: ANN401 - whatever the target gives
         """Give the result its name, by which later calls know it."""
         self._depth -= 1
+        self.answered = not self._depth
         if self._depth:
             return
         name = f"{_LABEL}_{len(self._kept)}"
@@ -68,7 +70,7 @@ class Run:
         """
         if self.failed or not self._kept:
             raise self.failed or Unwritable("the target was not called through its gate")
-        last = f"_{len(self._kept) - 1}"
+        last = next(mark for mark, _ in reversed(self.lines) if mark)
         named = [f"{label if mark == last else label + mark if mark else ''}{line}" for mark, line in self.lines]
         lines = [*named, f'print("{label}:", {self.shown})']
         return [line.replace(_LABEL, label) for line in lines]
@@ -117,14 +119,15 @@ class Script:
     def text(self, *, first: str, last: str, neighbours: bool = False) -> list[str]:
         """The script, line by line, without its first line (which names the packages).
 
-        It has the first run and the last, or the last two where ``neighbours`` are what was compared.
+        It has the first run and the last, or the first two where ``neighbours`` are what was compared.
 
         Raises:
             Unwritable: if a call cannot be written.
         """
         if not self.runs:
             raise Unwritable("the boundary was not run")
-        lines = self.runs[-2 if neighbours and len(self.runs) > 1 else 0].text(first)
-        if len(self.runs) > 1:
-            lines += self.runs[-1].text(last)
+        runs = [run for run in self.runs if run.answered] or self.runs
+        lines = runs[0].text(first)
+        if len(runs) > 1:
+            lines += runs[1 if neighbours else -1].text(last)
         return [*sorted(self.imports), "", *lines]
