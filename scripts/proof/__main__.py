@@ -16,9 +16,9 @@ import torch
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "Releases and their cost": cost.lines,
-    "Seeds of the search": seeds.lines,
-    "A repaired copy": copies.repair,
     "Accidents in a copy": copies.accidents,
+    "A repaired copy": copies.repair,
+    "Seeds of the search": seeds.lines,
     "Known cases in git histories": histories.lines,
 }
 
