@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl_sentinel.cases.filling import filled
-from rl_sentinel.cases.formulas import ADVANTAGES, advantages_of, known_algorithm, loss_of, tokens_of
+from rl_sentinel.cases.formulas import ADVANTAGES, advantages_of, known_algorithm, loss_of, values_of
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Output, Stage
 from specimens import specimen
@@ -50,9 +50,9 @@ def test_tokens() -> None:
     """k3 of a log-ratio, and the outcome at the last trained token."""
     batch = with_columns(BATCH, ref_logprob=BATCH.logprob - 0.5)
     boundary = specimen(lambda b: b.reward, reads="logprob", stage="kl", claims={"algorithm": "k3"})
-    assert tokens_of(boundary, batch)[0, 0].item() == pytest.approx(math.exp(-0.5) - 0.5)
+    assert values_of(boundary, batch, {})[0, 0].item() == pytest.approx(math.exp(-0.5) - 0.5)
     last = specimen(lambda b: b.reward, reads="reward", claims={"algorithm": "outcome at the last trained token"})
-    assert tokens_of(last, BATCH).tolist() == [[0, 4], [0, 1], [1, 0], [0, 6]]
+    assert values_of(last, BATCH, {}).tolist() == [[0, 4], [0, 1], [1, 0], [0, 6]]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.preconditions import distinct
+from rl_sentinel.cases.rewards import REWARDS
 from rl_sentinel.cases.temporal import TEMPORAL
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
@@ -33,7 +34,9 @@ def known_algorithm(boundary: Boundary) -> bool:
         return name in ADVANTAGES or name in TEMPORAL
     if boundary.stage == "policy-loss":
         return name in LOSSES and boundary.claim("aggregation") in _BY_ROW
-    return name in TOKENS or (boundary.stage == "aggregate" and boundary.claim("aggregation") in _BY_ROW)
+    return (
+        name in TOKENS or name in PLAIN or (boundary.stage == "aggregate" and boundary.claim("aggregation") in _BY_ROW)
+    )
 
 
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
@@ -49,9 +52,10 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
 
 
-def tokens_of(boundary: Boundary, batch: Batch) -> Tensor:
-    """``[B, T]`` values of the claimed algorithm, in float64."""
-    return TOKENS[boundary.claim("algorithm")](batch)
+def values_of(boundary: Boundary, batch: Batch, settings: Settings) -> Tensor:
+    """``[B, T]`` or ``[B]`` values of the claimed algorithm, in float64."""
+    name = boundary.claim("algorithm")
+    return PLAIN[name](batch, settings) if name in PLAIN else TOKENS[name](batch)
 
 
 def loss_of(boundary: Boundary, batch: Batch, settings: Settings) -> Tensor:
@@ -174,6 +178,10 @@ TOKENS: Mapping[str, Callable[[Batch], Tensor]] = {
     "k3": lambda batch: torch.exp(-_log_ratio(batch)) - 1 + _log_ratio(batch),
     "outcome at the last trained token": _at_last,
 }
+
+
+#: Algorithm with settings -> values per row or per token, of which there is one reading.
+PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**REWARDS}
 
 
 #: Mode of aggregation -> whether each row's sum is divided by its trained tokens.

@@ -5,6 +5,10 @@ class SentinelError(Exception):
     """Bad input from the user: printed as one line, exit status 2."""
 
 
+class InputError(SentinelError, ValueError):
+    """A tensor or number that a function of the signal library cannot take, in one line; a ``ValueError`` as well."""
+
+
 class NotApplicable(Exception):  # noqa: N818 - an answer, not an error: the pair has no verdict
     """The pair cannot be judged here; the text is the reason that reports print."""
 

@@ -2,8 +2,9 @@
 
 What it says:
     A boundary that claims an algorithm by name computes what that algorithm's paper says, recomputed
-    from the raw batch in float64: advantages, a KL per token, or a loss with its gradient. Where the
-    paper leaves a choice, one reading fits over all cases. It holds at each value of a claimed knob.
+    from the raw batch in float64: rewards, advantages, a KL, weights and decisions, or a loss with its
+    gradient. Where the paper leaves a choice, one reading fits over all cases. It holds at each value
+    of a claimed knob.
 
 Why it matters:
     A name is a promise. Who compares two runs of "RLOO", or reads a paper's numbers beside their
@@ -37,7 +38,7 @@ from torch import Tensor
 
 from rl_sentinel.cases.agreement import fitting
 from rl_sentinel.cases.comparison import advantages, magnitude, places
-from rl_sentinel.cases.formulas import advantages_of, known_algorithm, loss_of, tokens_of
+from rl_sentinel.cases.formulas import advantages_of, known_algorithm, loss_of, values_of
 from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
 from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import Batch, with_columns
@@ -127,8 +128,9 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
     scale = magnitude(batch, boundary.reads)
     story = f"{boundary.claim('algorithm') or boundary.claim('aggregation')}, recomputed from its formula{told}"
     for name, output in boundary.outputs.items():
-        if output.axes == "B T":
-            yield Relation(name, tokens_of(boundary, batch), seen.values[name], batch.mask, scale, story=story)
+        if output.axes in ("B", "B T"):
+            expected, where = values_of(boundary, batch, _settings(boundary, case)), places(output, batch, batch.live)
+            yield Relation(name, expected, seen.values[name], where, scale, story=story)
     if "loss" in boundary.outputs:
         leaf = batch.logprob.double().requires_grad_(sloped)
         loss = loss_of(boundary, with_columns(batch, logprob=leaf), _settings(boundary, case))
@@ -165,7 +167,7 @@ def _weight(batch: Batch) -> float:
 LAW = Law(
     code="REF001",
     name="differs-from-reference",
-    stages=frozenset({"reward", "advantage", "kl", "policy-loss", "aggregate"}),
+    stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "aggregate"}),
     applies=_applies,
     vary=_vary,
     relate=_relate,

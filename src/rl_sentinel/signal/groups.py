@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.signal.checks import finite
+
 
 def group_sums(
     values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
@@ -85,33 +87,29 @@ def centred(
 
 
 def deviations(
-    values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
+    values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], biased: bool = False
 ) -> Float[Tensor, " B"]:
-    """For each row, the deviation (n - 1) of its group's live values; 0 where there are fewer than two.
+    """For each row, the deviation of its group's live values; 0 where there are fewer than two.
+
+    Squares are divided by n - 1, or by n if ``biased``.
 
     Example:
         >>> deviations(torch.tensor([1.0, 3.0, 5.0]), group=torch.tensor([0, 0, 1]), live=torch.ones(3).bool())
         tensor([1.4142, 1.4142, 0.0000])
     """
     squares = centred(values, group=group, live=live).square()
-    others = (group_counts(group=group, live=live) - 1).clamp(min=1)
-    return (group_sums(squares, group=group, live=live) / others).sqrt()
+    freedom = group_counts(group=group, live=live) - (0 if biased else 1)
+    return (group_sums(squares, group=group, live=live) / freedom.clamp(min=1)).sqrt()
 
 
 def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> None:
     """Refuse a live row without a finite value.
 
     Raises:
-        ValueError: naming the first such row.
+        InputError: naming the first such row; it is a ``ValueError`` too.
     """
-    wrong = live & ~values.isfinite()
-    if bool(wrong.any()):
-        row = int(torch.nonzero(wrong)[0])
-        message = (
-            f"reward[{row}] is {values[row].item()}, expected a finite number: "
-            "a row with a trained token needs a reward (mask the row to leave it out)"
-        )
-        raise ValueError(message)
+    why = "a row with a trained token needs a reward (mask the row to leave it out)"
+    finite("reward", values, where=live, why=why)
 
 
 def _places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:

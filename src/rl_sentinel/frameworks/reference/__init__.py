@@ -12,6 +12,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.reference import rewards
 from rl_sentinel.frameworks.reference.arguments import (
     CHOICES,
     SIGNAL,
@@ -46,6 +47,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name, function in inspect.getmembers(target.module(f"{SIGNAL}.kl"), inspect.isfunction):
         if function.__module__ == f"{SIGNAL}.kl":
             yield from _guarded(f"{SIGNAL}.kl.{name}", "kl", function, partial(_kl, target))
+    yield from rewards.boundaries(target)
     yield from aggregations(target)
     yield from alignments(target)
     yield from of_parts(target)

@@ -28,6 +28,7 @@ COLUMN_OF: Mapping[str, str] = {
     "token_reward": "token_reward",
     "value": "value",
     "row": "reward",
+    "scored": "scored",
 }
 
 #: Parameter that is a number -> what it is set to; in the unit of its docstring.
@@ -40,6 +41,13 @@ NUMBERS: Mapping[str, Scalar] = {
     "negative_temperature": 1.05,
     "discount": 0.9,
     "decay": 0.5,
+    "bias": 0.5,
+    "scale": 2.0,
+    "least": -1.0,
+    "most": 1.0,
+    "limit": 5,
+    "buffer": 3,
+    "factor": 0.5,
 }
 
 #: Parameter that is a number -> the edge of what it may be, at which the library is audited too.
@@ -82,8 +90,10 @@ def choices(function: Callable[..., Any]) -> list[str]:
 
 
 def claims(function: Callable[..., Any], **more: str) -> dict[str, Claim]:
-    """What a function's module says of itself, and what the way of calling it adds."""
-    said = getattr(inspect.getmodule(function), "CLAIMS", {})
+    """What a function's module says of itself, of the function, and what the way of calling it adds."""
+    module = inspect.getmodule(function)
+    own = getattr(module, "CLAIMS_OF", {}).get(function.__name__, {})
+    said = {**getattr(module, "CLAIMS", {}), **own}
     cite = f"{function.__module__}: CLAIMS and docstring"
     added = {name.replace("_", "-"): value for name, value in more.items()}
     void = {"knob:epsilon"} if added.get("standardised") == "no" else set()  # nothing is divided by

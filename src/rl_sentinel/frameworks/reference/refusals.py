@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Claim, Output
-from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, choices, given, numbers
 from rl_sentinel.frameworks.target import Target
 
@@ -26,6 +27,10 @@ _OUTSIDE: Mapping[str, tuple[float, ...]] = {
     "negative_temperature": (-1.0, 0.0),
     "discount": (-0.5, 1.5),
     "decay": (-0.5, 1.5),
+    "scale": (-1.0, 0.0),
+    "most": (-1.5, torch.nan),
+    "buffer": (-1.0, 0.0, 6.0),
+    "factor": (-1.0,),
 }
 
 #: Setting -> denominator that no count can be.
@@ -40,11 +45,11 @@ _PLACES: Mapping[str, tuple[int, int, bool]] = {
 }
 
 
-def refusals(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
+def refusals(target: Target, path: str, function: Callable[..., Any], **more: object) -> Iterator[Boundary]:
     """A boundary for an estimator, which refuses a live row without a finite reward."""
     if "reward" not in inspect.signature(function).parameters:
         return
-    plain: dict[str, Scalar] = numbers(function) | dict.fromkeys(choices(function), True)
+    plain = {**numbers(function), **dict.fromkeys(choices(function), True), **more}
 
     def call(setting: str) -> object:
         mask = torch.tensor([[True], [True], [False]])
@@ -71,6 +76,39 @@ def of_numbers(target: Target, path: str, function: Callable[..., Any]) -> Itera
     yield _boundary(path, call, [_SOUND, *outside], "the number lies outside its range")
 
 
+def of_tensors(target: Target, path: str, function: Callable[..., Any], **more: object) -> Iterator[Boundary]:
+    """A boundary for a function that holds its tensors to a kind and a shape: each is given wrongly once.
+
+    ``more`` are arguments that no column of a batch is.
+    """
+    plain = {**numbers(function), **dict.fromkeys(choices(function), True), **more}
+    sound = given(function, batch_of(torch.ones(2, 2).bool()))
+
+    def call(setting: str) -> object:
+        for name, value in sound.items() if setting != _SOUND else ():
+            for wrong in _STRANGE[setting](value, alone=len(sound) == 1):
+                with suppress(ValueError):
+                    return target.call(path, **sound | {name: wrong}, **plain)
+        if setting != _SOUND:
+            raise ValueError(f"{path} refuses them all")
+        return target.call(path, **sound, **plain)
+
+    yield _boundary(path, call, [_SOUND, *_STRANGE], "a tensor has another kind or shape than its name says")
+
+
+def _kinds(value: Tensor, *, alone: bool) -> list[Tensor]:  # noqa: ARG001 - a kind is wrong by itself
+    """The same numbers as those of two other kinds."""
+    return [value.to(kind) for kind in (torch.bool, torch.int64, torch.float32) if kind != value.dtype]
+
+
+def _shapes(value: Tensor, *, alone: bool) -> list[Tensor]:
+    """With an axis more, and beside other tensors with a row more and with one row for all."""
+    return [value.unsqueeze(-1)] + ([] if alone else [torch.cat([value, value[:1]]), value[:1]])
+
+
+_STRANGE: Mapping[str, Callable[..., list[Tensor]]] = {"other kinds": _kinds, "other shapes": _shapes}
+
+
 def of_parts(target: Target) -> Iterator[Boundary]:
     """Boundaries for the denominators of losses and the places of responses."""
     aggregation = f"{SIGNAL}.reduce.Aggregation"
@@ -84,6 +122,11 @@ def _placed(target: Target, path: str, setting: str) -> object:
     prompt, width, next_token = _PLACES[setting]
     lengths = {"prompt_length": torch.tensor([1, prompt]), "length": torch.tensor([1, 2])}
     return target.call(path, torch.zeros(2, 4), **lengths, width=width, predicts_next=next_token)
+
+
+def of_words(path: str, call: Callable[[str], object], settings: Mapping[str, object]) -> Iterator[Boundary]:
+    """A boundary for a choice of words and numbers; ``settings`` begin with the one that is sound."""
+    yield _boundary(path, call, settings, "the choice is none, or excludes another")
 
 
 def _boundary(path: str, call: Callable[[str], object], names: Any, why: str) -> Boundary:  # noqa: ANN401 - names in order

@@ -1,0 +1,89 @@
+"""Rewards before they become advantages, by their formulas, row by row in plain floats."""
+
+from collections.abc import Callable, Mapping
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+
+def _number(settings: Settings, name: str) -> float:
+    return float(settings[name] or 0)
+
+
+def _of_rows(batch: Batch, value: Callable[[int], float]) -> Tensor:
+    """A number for each live row, and 0 for the others."""
+    live = batch.live.tolist()
+    return torch.tensor([value(b) if live[b] else 0.0 for b in range(batch.rows)], dtype=torch.float64)
+
+
+def _rescaled(batch: Batch, settings: Settings) -> Tensor:
+    bias, scale = _number(settings, "bias"), _number(settings, "scale")
+    return _of_rows(batch, lambda b: (float(batch.reward[b]) + bias) * scale)
+
+
+def _clipped(batch: Batch, settings: Settings) -> Tensor:
+    ordered = (_number(settings, "least"), _number(settings, "most"))
+    return _of_rows(batch, lambda b: sorted((float(batch.reward[b]), *ordered))[1])
+
+
+def _suppressed(batch: Batch, _settings: Settings) -> Tensor:
+    return _of_rows(batch, lambda b: float(batch.reward[b]) if bool(batch.scored[b]) else 0.0)
+
+
+def _overlong(batch: Batch, settings: Settings) -> Tensor:
+    limit, buffer = _number(settings, "limit"), _number(settings, "buffer")
+
+    def penalty(b: int) -> float:
+        length = int(batch.length[b])
+        if length <= limit - buffer:
+            return 0.0
+        return -_number(settings, "factor") * (1.0 if length > limit else (length - limit + buffer) / buffer)
+
+    return _of_rows(batch, penalty)
+
+
+def _population(batch: Batch, b: int, over: object) -> list[int]:
+    """The live rows that a statistic over the batch or over the row's group is taken of."""
+    live, group = batch.live.tolist(), batch.group.tolist()
+    return [j for j in range(batch.rows) if live[j] and (over == "batch" or group[j] == group[b])]
+
+
+def _normalised(batch: Batch, settings: Settings) -> Tensor:
+    suppress = bool(settings.get("suppress"))
+    reward = _suppressed(batch, settings).tolist() if suppress else batch.reward.double().tolist()
+
+    def mean(b: int, *, without: bool) -> float:
+        rows = [] if settings["mean"] == "none" else _population(batch, b, settings["mean"])
+        rows = [j for j in rows if not (without and j == b)]
+        if not rows:
+            return reward[b] if settings["mean"] != "none" else 0.0
+        return float(sum(reward[j] for j in rows) / len(rows))
+
+    def value(b: int) -> float:
+        relative = reward[b] - mean(b, without=bool(settings["leave_one_out"]))
+        if settings["deviation"] == "none":
+            return float(relative)
+        rows = _population(batch, b, settings["deviation"])
+        rest = [reward[j] - mean(j, without=False) for j in rows]
+        squares = sum((x - sum(rest) / len(rest)) ** 2 for x in rest)
+        spread = sqrt(squares / max(1, len(rest) - (0 if settings["biased"] else 1)))
+        return float(relative / (spread + _number(settings, "epsilon"))) if spread > ROUNDING else 0.0
+
+    return _of_rows(batch, value)
+
+
+#: Below this a deviation is that of equal rewards, in reward units.
+ROUNDING = 1e-12
+
+#: Algorithm -> one number per row.
+REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "rescaled": _rescaled,
+    "clipped": _clipped,
+    "suppressed": _suppressed,
+    "overlong penalty": _overlong,
+    "normalised": _normalised,
+}

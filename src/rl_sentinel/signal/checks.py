@@ -1,0 +1,95 @@
+"""What every function asks of its tensors: kinds, shapes, and finite numbers where something is trained."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from jaxtyping import Bool, Shaped
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+
+#: What a tensor may be -> whether a dtype is that, and what to do where it is not.
+_KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
+    "bool": (lambda d: d == torch.bool, "a mask says yes or no; compare numbers to make one, as in mask > 0"),
+    "floating": (lambda d: d.is_floating_point, "convert it, as in values.float()"),
+    "whole": (
+        lambda d: not (d.is_floating_point or d.is_complex or d == torch.bool),
+        "labels and counts are integers; convert them, as in labels.long()",
+    ),
+}
+
+#: Parameter -> the kind that it has; every other tensor holds floating numbers.
+_KIND_OF = {"mask": "bool", "live": "bool", "scored": "bool", "keep": "bool", "group": "whole", "length": "whole"}
+
+
+def checked(axes: str, **tensors: Shaped[Tensor, "..."]) -> None:
+    """Refuse tensors of another kind than their names say, or that do not all have one shape of these axes.
+
+    Args:
+        axes: dimension letters, as ``"B T"``.
+        tensors: by parameter name; masks and facts must be bool, labels and lengths whole, others floating.
+
+    Raises:
+        InputError: naming the first tensor, what it is and what was expected; it is a ``ValueError`` too.
+
+    Example:
+        >>> checked("B", reward=torch.zeros(2), live=torch.ones(2))
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: live has dtype float32, expected bool: a mask says yes or no; compare numbers to make one, as in mask > 0
+    """  # noqa: E501 - a message is one line
+    for name, tensor in tensors.items():
+        kind = _KIND_OF.get(name, "floating")
+        fits, way = _KINDS[kind]
+        if not fits(tensor.dtype):
+            raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {way}")
+    _one_shape(axes.split(), {n: t.shape for n, t in tensors.items()})
+
+
+def _one_shape(axes: Sequence[str], shapes: Mapping[str, torch.Size]) -> None:
+    first = ""
+    for name, shape in shapes.items():
+        if len(shape) != len(axes):
+            told = f"{len(axes)} axes [{', '.join(axes)}]"
+            raise InputError(f"{name} has shape {list(shape)}, expected {told}: no tensor is broadcast")
+        if first and shape != shapes[first]:
+            raise InputError(f"{name} has shape {list(shape)}, expected {list(shapes[first])}: that of {first}")
+        first = first or name
+
+
+def finite(name: str, values: Shaped[Tensor, "..."], *, where: Bool[Tensor, "..."], why: str) -> None:
+    """Refuse a number that is not finite where it counts.
+
+    Raises:
+        InputError: naming the first such place.
+
+    Example:
+        >>> finite("reward", torch.tensor([torch.nan, 1.0]), where=torch.tensor([False, True]), why="it is used")
+    """
+    wrong = where & ~values.isfinite()
+    if bool(wrong.any()):
+        place = torch.nonzero(wrong)[0].tolist()
+        got = values[tuple(place)].item()
+        raise InputError(f"{name}[{', '.join(map(str, place))}] is {got}, expected a finite number: {why}")
+
+
+def within(name: str, number: float, *, least: float, most: float = torch.inf, open_below: bool = False) -> None:
+    """Refuse a number outside its range; NaN lies outside of any.
+
+    Args:
+        name: the parameter.
+        number: its value.
+        least: the smallest allowed, or if ``open_below`` the bound that must be exceeded.
+        most: the largest allowed.
+        open_below: whether ``least`` itself is refused.
+
+    Raises:
+        InputError: with the range.
+
+    Example:
+        >>> within("decay", 0.5, least=0.0, most=1.0)
+    """
+    if (number > least if open_below else number >= least) and number <= most:
+        return
+    below = f"above {least:g}" if open_below else f"of {least:g} or more"
+    span = f"a number {below}" if most == torch.inf else f"a number {below} and at most {most:g}"
+    raise InputError(f"{name} is {number}, expected {span}")

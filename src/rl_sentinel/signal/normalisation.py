@@ -1,0 +1,97 @@
+"""Rewards about a mean and by a deviation, each over the batch, over the prompt's responses, or not at all."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.groups import centred, deviations, group_counts, require_finite
+
+Over = Literal["batch", "group", "none"]
+
+#: What the function says of itself, whatever the normalisation.
+CLAIMS = {"algorithm": "normalised", "masked": "yes", "masked-slots": "any", "knob:epsilon": "1e-06|0.25"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalisation:
+    """What is subtracted, and by what is divided.
+
+    ``mean`` and ``deviation`` say over which live rows each is taken; ``leave_one_out`` compares a row
+    with the mean of the others; ``biased`` divides squares by n instead of n - 1; ``epsilon`` is added
+    to the deviation, in reward units.
+    """
+
+    mean: Over
+    deviation: Over
+    leave_one_out: bool
+    biased: bool
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        """Refuse words that are none, and what does not go together."""
+        for name, over in (("mean", self.mean), ("deviation", self.deviation)):
+            if over not in get_args(Over):
+                raise InputError(f"{name} is {over!r}, expected one of {', '.join(get_args(Over))}")
+        if self.leave_one_out and self.mean == "none":
+            raise InputError(
+                "leave_one_out is True, expected False where mean is 'none': there is nothing to leave out of"
+            )
+        within("epsilon", self.epsilon, least=0.0)
+
+
+def normalised(
+    reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], by: Normalisation
+) -> Float[Tensor, " B"]:
+    r"""Centre each live reward, then divide by the deviation of the centred rewards.
+
+    .. math:: A_b = \frac{c_b}{s_b + \epsilon}, \quad c_b = r_b - \bar r_b, \quad
+        s_b^2 = \frac{1}{n - 1} \sum_{j \in P(b)} (c_j - \bar c_{P(b)})^2
+
+    :math:`\bar r_b` is the mean over the live rows of the batch or of the row's group, without the row
+    itself if ``leave_one_out``; :math:`P(b)` are those that the deviation is taken over.
+
+    Args:
+        reward: task reward per response, in reward units; anything may stand where ``live`` is False.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response counts; ``live & scored`` leaves out those whose reward is void.
+        by: what is subtracted, and by what is divided.
+
+    Returns:
+        One number per response, in deviations, or in reward units where nothing is divided by. Exactly 0
+        where ``live`` is False, for a response with nobody to be compared with, and where the deviation
+        is 0: equal rewards carry no signal, so that rounding is never blown up by a small epsilon.
+
+    Raises:
+        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+
+    Source:
+        The choices are those in common use. The deviation is that of what is left after centring, so that
+        with ``mean="group"`` and ``deviation="batch"`` a prompt's difficulty does not enter it, as in
+        REINFORCE++, arXiv 2501.03262; it never leaves a row out.
+
+    Example:
+        >>> reward, live = torch.tensor([1.0, 0.0, 4.0, 2.0]), torch.tensor([True, True, True, True])
+        >>> by = Normalisation(mean="group", deviation="none", leave_one_out=True, biased=False, epsilon=0.0)
+        >>> normalised(reward, group=torch.tensor([0, 0, 1, 1]), live=live, by=by)
+        tensor([ 1., -1.,  2., -2.])
+    """
+    checked("B", reward=reward, group=group, live=live)
+    require_finite(reward, live=live)
+    wide = reward.to(torch.promote_types(reward.dtype, torch.float32))
+    populations = {"batch": torch.zeros_like(group), "group": group}
+    relative = torch.where(live, wide, torch.zeros_like(wide))
+    if by.mean != "none":
+        relative = centred(wide, group=populations[by.mean], live=live)
+    scale = torch.ones_like(wide)
+    if by.deviation != "none":
+        spread = deviations(relative, group=populations[by.deviation], live=live, biased=by.biased)
+        scale = torch.where(spread > 0, spread + by.epsilon, torch.full_like(spread, torch.inf))
+    if by.leave_one_out:
+        count = group_counts(group=populations[by.mean], live=live)
+        relative = relative * count / (count - 1).clamp(min=1)
+    return relative / scale

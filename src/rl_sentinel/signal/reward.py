@@ -1,0 +1,147 @@
+"""Rewards before they are compared: shifted, scaled, clipped, suppressed, and lowered for length."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.groups import require_finite
+
+#: What the functions say of themselves, besides their names.
+CLAIMS = {"scope": "sequence"}
+
+#: What one of them says besides.
+CLAIMS_OF = {
+    "rescaled": {"masked": "yes", "knob:bias": "-0.5|0.5", "knob:scale": "0.5|2.0"},
+    "clipped": {"masked": "yes", "knob:least": "-1.5|-0.5", "knob:most": "0.5|1.5"},
+    "suppressed": {"masked": "yes", "suppresses": "unscored"},
+    "overlong_penalty": {"knob:limit": "4|6", "knob:buffer": "1|3", "knob:factor": "0.5|2.0"},
+}
+
+
+def rescaled(
+    reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], bias: float, scale: float
+) -> Float[Tensor, " B"]:
+    r"""Shift each reward, then scale it.
+
+    .. math:: r'_b = (r_b + \beta) \cdot s
+
+    Args:
+        reward: task reward per response, in reward units.
+        live: True where the response has at least one trained token.
+        bias: added first, in reward units.
+        scale: factor on the sum; positive, so that more stays more.
+
+    Returns:
+        Reward per response, in units of ``scale`` rewards; exactly 0 where ``live`` is False.
+
+    Raises:
+        InputError: if ``reward`` is not finite on a live row, a shape or kind is wrong, or ``scale`` is not positive.
+
+    Source:
+        The order (bias, scale, then :func:`clipped`) is the one in use; no paper is known for it.
+
+    Example:
+        >>> rescaled(torch.tensor([1.0, 5.0]), live=torch.tensor([True, False]), bias=-0.5, scale=4.0)
+        tensor([2., 0.])
+    """
+    checked("B", reward=reward, live=live)
+    within("scale", scale, least=0.0, open_below=True)
+    require_finite(reward, live=live)
+    return torch.where(live, (reward + bias) * scale, torch.zeros_like(reward))
+
+
+def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: float, most: float) -> Float[Tensor, " B"]:
+    r"""Hold each reward within two bounds.
+
+    .. math:: r'_b = \min(\max(r_b, l), u)
+
+    Args:
+        reward: task reward per response, in reward units.
+        live: True where the response has at least one trained token.
+        least: the smallest reward that counts, in reward units.
+        most: the largest, in reward units; not below ``least``.
+
+    Returns:
+        Reward per response, in reward units; exactly 0 where ``live`` is False, whatever the bounds.
+
+    Raises:
+        InputError: if ``reward`` is not finite on a live row, a shape or kind is wrong, or the bounds are exchanged.
+
+    Example:
+        >>> clipped(torch.tensor([-9.0, 0.5, 9.0]), live=torch.ones(3).bool(), least=-1.0, most=1.0)
+        tensor([-1.0000,  0.5000,  1.0000])
+    """
+    checked("B", reward=reward, live=live)
+    if not least <= most:
+        raise InputError(f"most is {most}, expected {least} or more: it is the upper bound, and least the lower one")
+    require_finite(reward, live=live)
+    return torch.where(live, reward.clamp(least, most), torch.zeros_like(reward))
+
+
+def suppressed(
+    reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], scored: Bool[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    r"""Void the reward of responses that never ended, before anything is compared with it.
+
+    .. math:: r'_b = r_b \text{ if scored, else } 0
+
+    The response keeps its place: its 0 counts in a mean that follows, its old reward nowhere. To leave
+    it out of the statistics as well, give :func:`~rl_sentinel.signal.normalisation.normalised` ``live &
+    scored`` for its ``live``.
+
+    Args:
+        reward: task reward per response, in reward units; anything may stand where it is not scored.
+        live: True where the response has at least one trained token.
+        scored: True where the response ended by itself, so that its reward says something.
+
+    Returns:
+        Reward per response, in reward units; exactly 0 where it is not live or not scored.
+
+    Raises:
+        InputError: if ``reward`` is not finite on a live and scored row, or a shape or kind is wrong.
+
+    Example:
+        >>> reward, ended = torch.tensor([1.0, 100.0]), torch.tensor([True, False])
+        >>> suppressed(reward, live=torch.tensor([True, True]), scored=ended)
+        tensor([1., 0.])
+    """
+    checked("B", reward=reward, live=live, scored=scored)
+    require_finite(reward, live=live & scored)
+    return torch.where(live & scored, reward, torch.zeros_like(reward))
+
+
+def overlong_penalty(length: Int[Tensor, " B"], *, limit: int, buffer: int, factor: float) -> Float[Tensor, " B"]:
+    r"""A penalty that grows over the last tokens before the limit, to be added to the reward.
+
+    .. math:: p_b = -f \cdot \min\left(\max\left(\frac{l_b - (L - c)}{c}, 0\right), 1\right)
+
+    Args:
+        length: tokens of the response, in tokens.
+        limit: length ``L`` at which the whole penalty is reached, in tokens.
+        buffer: over how many tokens ``c`` before the limit it grows, in tokens; from 1 to ``limit``.
+        factor: the whole penalty, in reward units; the paper has 1.
+
+    Returns:
+        Penalty per response, in reward units: 0 up to ``limit - buffer`` tokens, never below ``-factor``.
+
+    Raises:
+        InputError: if a length is negative or no whole number, ``buffer`` is not from 1 to ``limit``, or ``factor``
+            is negative.
+
+    Source:
+        DAPO, arXiv 2503.14476, the soft overlong punishment. It stays at its whole value beyond the limit.
+
+    Example:
+        >>> overlong_penalty(torch.tensor([4, 6, 8, 9]), limit=8, buffer=4, factor=1.0)
+        tensor([ 0.0000, -0.5000, -1.0000, -1.0000])
+    """
+    checked("B", length=length)
+    if bool((length < 0).any()):
+        row = int(torch.nonzero(length < 0)[0])
+        raise InputError(f"length[{row}] is {int(length[row])}, expected 0 tokens or more")
+    within("buffer", buffer, least=1, most=limit)
+    within("factor", factor, least=0.0)
+    over = (length - (limit - buffer)).to(torch.get_default_dtype()) / buffer
+    return over.clamp(0, 1) * -factor + 0.0

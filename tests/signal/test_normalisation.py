@@ -1,0 +1,111 @@
+"""Normalisation by hand, its populations, and what it refuses."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.normalisation import Normalisation, Over, normalised
+from rl_sentinel.signal.reward import suppressed
+
+REWARD = torch.tensor([1.0, 10.0, 3.0, torch.nan, 18.0])
+GROUP = torch.tensor([7, -2, 7, 7, -2])
+LIVE = torch.tensor([True, True, True, False, True])
+
+
+def _found(
+    mean: Over, deviation: Over, *, left: bool = False, biased: bool = False, epsilon: float = 0.0
+) -> list[float]:
+    by = Normalisation(mean=mean, deviation=deviation, leave_one_out=left, biased=biased, epsilon=epsilon)
+    found: list[float] = normalised(REWARD, group=GROUP, live=LIVE, by=by).tolist()
+    return found
+
+
+def test_means() -> None:
+    """Of all live rows 8, of the groups 2 and 14; of the others of a pair, the other."""
+    assert _found("none", "none") == [1.0, 10.0, 3.0, 0.0, 18.0]
+    assert _found("batch", "none") == [-7.0, 2.0, -5.0, 0.0, 10.0]
+    assert _found("group", "none") == [-1.0, -4.0, 1.0, 0.0, 4.0]
+    assert _found("group", "none", left=True) == [-2.0, -8.0, 2.0, 0.0, 8.0]
+    assert _found("batch", "none", left=True) == pytest.approx([4 / 3 * x for x in (-7.0, 2.0, -5.0, 0.0, 10.0)])
+
+
+def test_deviations() -> None:
+    """Squares of what is centred, over the population that is asked for; a lone deviation is never of a lone row."""
+    assert _found("group", "group", biased=True) == pytest.approx([-1.0, -1.0, 1.0, 0.0, 1.0])
+    assert _found("group", "group") == pytest.approx([-(0.5**0.5), -(0.5**0.5), 0.5**0.5, 0.0, 0.5**0.5])
+    batch = (2 * (1 + 16) / 3) ** 0.5
+    assert _found("group", "batch") == pytest.approx([x / batch for x in (-1.0, -4.0, 1.0, 0.0, 4.0)])
+    wide = ((49 + 4 + 25 + 100) / 4) ** 0.5 + 0.5
+    assert _found("batch", "batch", biased=True, epsilon=0.5) == pytest.approx(
+        [x / wide for x in (-7.0, 2.0, -5.0, 0.0, 10.0)]
+    )
+    assert _found("batch", "group", biased=True) == pytest.approx([-7.0, 0.5, -5.0, 0.0, 2.5])
+
+
+@pytest.mark.parametrize("mean", ["batch", "group", "none"])
+@pytest.mark.parametrize("deviation", ["batch", "group"])
+def test_constant_is_exactly_zero(mean: Over, deviation: Over) -> None:
+    """Equal rewards, at a magnitude that is no binary number, and a lone row by its group."""
+    by = Normalisation(mean=mean, deviation=deviation, leave_one_out=False, biased=False, epsilon=1e-9)
+    same, nobody = torch.full((7,), 100.1), torch.zeros(7, dtype=torch.int64)
+    assert not normalised(same, group=nobody, live=torch.ones(7).bool(), by=by).any()
+    if deviation == "group":
+        pair = torch.tensor([0.3, 0.3, 9.0])
+        assert not normalised(pair, group=torch.tensor([0, 0, 1]), live=torch.ones(3).bool(), by=by).any()
+
+
+def test_suppression_comes_first() -> None:
+    """A reward that is void moves nobody, whether its row is left out of the mean or counts as 0 in it."""
+    live, scored, one = torch.ones(2).bool(), torch.tensor([True, False]), torch.zeros(2).long()
+    by = Normalisation(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
+
+    def counted(void: float) -> list[float]:
+        kept = suppressed(torch.tensor([1.0, void]), live=live, scored=scored)
+        found: list[float] = normalised(kept, group=one, live=live, by=by).tolist()
+        return found
+
+    def left_out(void: float) -> list[float]:
+        found: list[float] = normalised(torch.tensor([1.0, void]), group=one, live=live & scored, by=by).tolist()
+        return found
+
+    assert counted(1.0) == counted(100.0) == [0.5, -0.5]
+    assert left_out(1.0) == left_out(100.0) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"mean": "row"}, "mean is 'row', expected one of batch, group, none"),
+        ({"deviation": ""}, "deviation is '', expected one of batch, group, none"),
+        (
+            {"mean": "none", "leave_one_out": True},
+            "leave_one_out is True, expected False where mean is 'none': there is nothing to leave out of",
+        ),
+        ({"epsilon": -1.0}, "epsilon is -1.0, expected a number of 0 or more"),
+    ],
+)
+def test_nonsense(changed: dict[str, Any], message: str) -> None:
+    """Refused when it is said, before a reward is seen."""
+    sound: dict[str, Any] = {
+        "mean": "group",
+        "deviation": "none",
+        "leave_one_out": False,
+        "biased": False,
+        "epsilon": 0.0,
+    }
+    with pytest.raises(InputError) as told:
+        Normalisation(**sound | changed)
+    assert str(told.value) == message
+
+
+def test_bad_rows() -> None:
+    """A live row without a reward, labels of another length, a mask of floats."""
+    by = Normalisation(mean="group", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
+    with pytest.raises(InputError, match=r"^reward\[3\] is nan"):
+        normalised(REWARD, group=GROUP, live=torch.ones(5).bool(), by=by)
+    with pytest.raises(InputError, match=r"^group has shape \[4\], expected \[5\]: that of reward$"):
+        normalised(REWARD, group=GROUP[:4], live=LIVE, by=by)
+    with pytest.raises(InputError, match=r"^live has dtype float32, expected bool"):
+        normalised(REWARD, group=GROUP, live=LIVE.float(), by=by)
