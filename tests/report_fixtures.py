@@ -9,27 +9,31 @@ from rl_sentinel.cases.filling import filled
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.storage import case_as_json
 
+#: What names a finding, unless something else is given.
+_NAMED = {"law": "MSK001", "boundary": "m.estimator", "setting": "default"}
+
 
 def evidence(**changed: Any) -> dict[str, Any]:
     """The evidence of a law broken on two rows of one token."""
-    batch = filled([[1], [0]], reward=[1, 0], group=[0, 0], scored=torch.tensor([True, True]))
+    batch = filled([[1], [0]], reward=[1, 0], group=[0, 0], dead="padding", scored=torch.tensor([True, True]))
+    law, boundary, setting = (changed.get(k, v) for k, v in _NAMED.items())
     return {
         "kind": "rl_sentinel_training_signal_validation",
         "schema": 1,
-        "candidate_id": "VERL-MSK001-ESTIMATOR-DEFAULT",
-        "signature": "verl:MSK001:m.estimator:default",
-        "law": "MSK001",
+        "candidate_id": "-".join(("verl", law, boundary.rpartition(".")[2], setting)).upper(),
+        "signature": f"verl:{law}:{boundary}:{setting}",
+        "law": law,
         "law_name": "dead-row-shifts-signal",
         "level": "fault",
         "target": {"spec": "verl==1.0", "framework": "verl", "version": "1.0", "commit": "", "digest": ""},
-        "boundary": "m.estimator",
+        "boundary": boundary,
         "stage": "advantage",
         "source": {"file": "m.py", "line": 10},
-        "setting": "default",
+        "setting": setting,
         "knobs": {},
         "reach": "algorithm.adv_estimator=x",
         "claims": {},
-        "constructed_scenario": case_as_json(Case(batch, draw={"variant": 0}), ["reward"]),
+        "constructed_scenario": case_as_json(Case(batch, setting, draw={"variant": 0}), ["reward"]),
         "expected_invariant": "row 1 has no trained token; its reward moved by +1",
         "observed": "advantage",
         "observed_baseline": [[0.5], [0.0]],

@@ -177,3 +177,15 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
     status, said, _ = ran(capsys, "replay", str(file))
     name = "verl:MSK001:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage:default"
     assert (status, said.splitlines()) == (1, [f"reproduced: {name}", f"fixed: {name}"])
+
+
+def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    """The parameter, names near it, and the way out; a module's name that it does not have."""
+    line = told(capsys, "audit", "json:dumps", "--stage", "advantage")
+    assert line.startswith(
+        "target json:dumps cannot be audited: dumps wants 'obj', expected names of known roles, as in "
+    )
+    assert line.endswith(" (docs/own-functions.md): rename it, or give it a default")
+    assert told(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (
+        "target json:nonesuch cannot be audited: json.nonesuch is absent: json has no 'nonesuch'"
+    )

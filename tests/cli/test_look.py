@@ -50,7 +50,11 @@ def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -
     """A reward of a group moves its siblings; where no boundary matches, it is an error."""
     status, said, _ = ran(capsys, "influence", f"verl@{tree}", "--boundary", "*grpo_outcome*")
     assert status == 0
-    assert any(line.split()[:3] == ["reward[0]", "->", "advantage"] for line in said.splitlines())
+    drawn = [line.split() for line in said.splitlines()]
+    assert ["group", "of", "each", "row", "0", "0", "1", "1"] in drawn
+    assert ["trained", "tokens", "###", "##.", "#.#", "..."] in drawn
+    assert ["reward[0]", "->", "advantage", "###", "##.", "...", "..."] in drawn
+    assert ["reward[2]", "->", "advantage", "...", "...", "#.#", "..."] in drawn
     assert told(capsys, "influence", f"verl@{tree}", "--boundary", "nonesuch").startswith(
         f"influence of verl@{tree} has no boundary that matches 'nonesuch': "
     )

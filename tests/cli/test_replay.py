@@ -17,7 +17,8 @@ from told import ran, told
 LINE = '    """Group mean over all rows."""\n'
 GRPO = "verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
 PLACE = "verl/trainer/ppo/core_algos.py:7"
-NAME = "verl:MSK001:m.estimator:default"
+GAE = GRPO.replace("grpo_outcome_advantage", "gae_advantage_return")
+NAME, OTHER, NOWHERE = (f"verl:MSK001:{path}:default" for path in (GRPO, GAE, "verl.nowhere"))
 
 
 @pytest.fixture
@@ -25,8 +26,7 @@ def records(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """A report with the same finding at two boundaries."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     file = tmp_path / "report.json"
-    gae = GRPO.replace("grpo_outcome_advantage", "gae_advantage_return")
-    found = [{"evidence": evidence(boundary=path)} for path in (GRPO, gae, "verl.nowhere")]
+    found = [{"evidence": evidence(boundary=path)} for path in (GRPO, GAE, "verl.nowhere")]
     file.write_text(json.dumps({"findings": found}), encoding="utf-8")
     return file
 
@@ -61,8 +61,8 @@ def test_accident_costs_its_own_record(
     assert ended == 2
     assert lines[0].startswith(first)
     assert lines[1:] == [
-        f"fixed: {NAME}",
-        f"not-reproducible: {NAME} (verl.nowhere: the target has no such boundary)",
+        f"fixed: {OTHER}",
+        f"not-reproducible: {NOWHERE} (verl.nowhere: the target has no such boundary)",
     ]
 
 
@@ -90,3 +90,31 @@ def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     file.write_text(json.dumps(evidence(target={"spec": "nonesuch==1"})), encoding="utf-8")
     assert told(capsys, "replay", str(file)).endswith("'nonesuch' is no framework known here")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("setting", "no-std", "[setting] is 'no-std', expected 'default' as in its case"),
+        ("signature", "x", f"[signature] is 'x', expected '{NAME}' as in its law, boundary and setting"),
+    ],
+)
+def test_record_that_was_edited_is_not_replayed(
+    tmp_path: Path, key: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is printed of a finding is what is run."""
+    file = tmp_path / "e.json"
+    file.write_text(json.dumps(evidence(boundary=GRPO) | {key: value}), encoding="utf-8")
+    assert told(capsys, "replay", str(file)) == f"evidence {file}{words}: it was edited, so audit again"
+
+
+def test_stage_that_is_another_is_told(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The boundary knows its stage."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    file = tmp_path / "e.json"
+    file.write_text(json.dumps(evidence(boundary=GRPO, stage="kl")), encoding="utf-8")
+    assert told(capsys, "replay", str(file), f"verl@{checkout(tmp_path / 'tree')}") == (
+        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as at that boundary: it was edited, so audit again"
+    )

@@ -7,6 +7,7 @@ from typing import Any
 import pydantic
 
 from rl_sentinel.audit.worker.evidence import KIND, SCHEMA
+from rl_sentinel.audit.worker.identity import contradiction
 from rl_sentinel.audit.worker.main import laws
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.soundness import check_whole
@@ -88,4 +89,7 @@ def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN40
         check_whole("draw[variant]", case.draw.get("variant", 0), law.variants - 1)
     except (SentinelError, ValueError) as error:
         raise SentinelError(f"evidence {file}[{at}constructed_scenario]: {error}") from error
+    wrong = contradiction(record, law, case)
+    if wrong:
+        raise SentinelError(f"evidence {file}{wrong.replace('[', f'[{at}', 1)}: it was edited, so audit again")
     return dict(record)

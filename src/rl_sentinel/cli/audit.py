@@ -101,6 +101,8 @@ def _audited(target: Named, python: str, more: dict[str, object]) -> tuple[Audit
                     progress.update(bar, total=event["pairs"], description=target.text)
                 elif event["event"] == "verdict":
                     progress.advance(bar)
+    if target.form == "function" and seen.verdicts and all(v.law == "*" for v in seen.verdicts):
+        raise SentinelError(f"target {target.text} cannot be audited: {seen.verdicts[0].reason}")
     if not seen.verdicts:
         raise SentinelError(
             f"audit of {target.text} has no pair of law and boundary: --boundary, --law or --stage leave none"

@@ -97,7 +97,13 @@ def _picture(console: Console, path: str, found: dict[str, object]) -> None:
     mask, moves = found["mask"], found["moves"]
     if not isinstance(mask, list) or not isinstance(moves, dict):
         raise TypeError("an influence map holds a mask and moves")
-    console.print(f"mask {mask}, group {found['group']}", markup=False)
+    groups = found["group"]
+    if not isinstance(groups, list):
+        raise TypeError("an influence map holds the group of each row")
+    head = "  ".join(f"{group:<{len(row)}}" for group, row in zip(groups, mask, strict=True))
+    console.print(f"  {'group of each row':<39} {head}".rstrip(), markup=False)
+    drawn = "  ".join("".join("#" if cell else "." for cell in row) for row in mask)
+    console.print(f"  {'trained tokens':<39} {drawn}", markup=False)
     for cell, reached in moves.items():
         for output, cells in reached.items():
             drawn = "  ".join(_row(row, len(mask[row]), cells) for row in range(len(mask)))

@@ -40,7 +40,7 @@ def run() -> None:
         with _orderly():
             sys.exit(app(prog_name="rl-sentinel", standalone_mode=False))
     except SentinelError as error:
-        _fail(str(error))
+        _fail(str(error), error.status)
     except _USAGE as error:
         _fail_usage(error)
     except BrokenPipeError:

@@ -1,8 +1,8 @@
 """``rl-sentinel replay``: stored findings on the same target, or on another."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +10,16 @@ import typer
 from rich.console import Console
 
 from rl_sentinel.audit.driver import events, request
+from rl_sentinel.audit.interpreter import checked
 from rl_sentinel.audit.stored import stored
 from rl_sentinel.audit.target import Named, named
+from rl_sentinel.core.errors import SentinelError
 
 #: Exit status of each answer; whatever else is said cannot be told.
 _STATUS = {"fixed": 0, "reproduced": 1}
+
+#: What ``git bisect run`` takes for "this revision cannot be judged", and for "stop, nothing can be judged".
+_SKIP, _STOP = 125, 128
 
 
 def replay(
@@ -22,14 +27,45 @@ def replay(
     target: Annotated[str, typer.Argument(metavar="[TARGET]")] = "",
     *,
     python: Annotated[str, typer.Option(help="Interpreter of the environment to replay in.")] = sys.executable,
+    bisect: Annotated[
+        bool,
+        typer.Option("--bisect", help="For `git bisect run`: exit 125 where it cannot be told, 128 if FILE is bad."),
+    ] = False,
 ) -> None:
     """Replay FILE: exit 1 reproduced, 0 fixed, 2 where it cannot be told."""
+    with _ending(_STOP if bisect else None):
+        groups = _grouped(file, target)
+        checked(python)
+    with _ending(_SKIP if bisect else None):
+        statuses = _answered(groups, python)
+    if bisect:
+        raise typer.Exit(1 if 1 in statuses else max(statuses) and _SKIP)
+    raise typer.Exit(max(statuses))
+
+
+@contextmanager
+def _ending(status: int | None) -> Iterator[None]:
+    """Let an error of the user's end the command with this status, where one is given."""
+    try:
+        yield
+    except SentinelError as error:
+        error.status = error.status if status is None else status
+        raise
+
+
+def _grouped(file: Path, target: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The records of a file by what they are replayed on: target, and stage of a function of one's own."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in stored(file):
         spec = target or str(record["target"]["spec"])
         stage = str(record["stage"]) if named(spec).form == "function" else ""
         groups.setdefault((spec, stage), []).append(record)
-    worst = 0
+    return groups
+
+
+def _answered(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], python: str) -> list[int]:
+    """Replay all records, print a line for each, and hand back their statuses."""
+    statuses = list[int]()
     for (spec, stage), records in groups.items():
         answers = _replayed(records, named(spec), stage, python)
         for number, record in enumerate(records):
@@ -37,8 +73,8 @@ def replay(
             why = f" ({found['reason']})" if found.get("reason") else ""
             line = f"{found['status']}: {record['signature']}{why}"
             Console(highlight=False).print(line, markup=False, soft_wrap=True)
-            worst = max(worst, _STATUS.get(str(found["status"]), 2))
-    raise typer.Exit(worst)
+            statuses.append(_STATUS.get(str(found["status"]), 2))
+    return statuses
 
 
 def _replayed(

@@ -2,7 +2,9 @@
 
 
 class SentinelError(Exception):
-    """Bad input from the user: printed as one line, exit status 2."""
+    """Bad input from the user: printed as one line, and the exit status with which the command ends."""
+
+    status = 2
 
 
 class InputError(SentinelError, ValueError):

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,11 @@ def _asked(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
         if name in _ROLE:
             yield name, "" if parameter.annotation is parameter.empty else str(parameter.annotation)
         elif parameter.default is parameter.empty:
-            message = f"{getattr(function, '__qualname__', function)} wants {name!r}, for which no role is known"
+            near = get_close_matches(name, _ROLE, n=3, cutoff=0.0)
+            message = (
+                f"{getattr(function, '__qualname__', function)} wants {name!r}, expected names of known roles, "
+                f"as in {', '.join(near)} (docs/own-functions.md): rename it, or give it a default"
+            )
             raise Unbindable(message)
 
 

@@ -1,7 +1,11 @@
 """A stored finding as work for a child, or why there is none."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from report_fixtures import evidence
 from rl_sentinel.audit.worker.job import Event
@@ -11,6 +15,7 @@ from rl_sentinel.audit.worker.request import Request
 from rl_sentinel.audit.worker.unit import Unit
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.law import Law
 from rl_sentinel.frameworks.target import Target
 from specimens import specimen
@@ -19,8 +24,8 @@ HERE = Path(__file__).parent
 REQUEST = Request(task="replay", framework="f", root=str(HERE), version="")
 
 
-def _unit(boundary: Boundary, setting: str, chosen: list[Law]) -> Unit:
-    return Unit(Target(root=HERE), boundary, setting, chosen, {}, REQUEST)
+def _unit(boundary: Boundary, setting: str, chosen: list[Law], digest: str = "") -> Unit:
+    return Unit(Target(root=HERE), boundary, setting, chosen, {}, replace(REQUEST, target={"digest": digest}))
 
 
 def _answer(compute: Any) -> Event:
@@ -60,3 +65,16 @@ def test_what_the_target_has_not_is_told() -> None:
         (2, "not-reproducible", "m.gone: m.gone is absent"),
         (3, "not-reproducible", "XYZ999 is no law that is known here"),
     ]
+
+
+def test_edited_stage_and_knobs_are_told() -> None:
+    """Knobs are compared where the target is the one that the record speaks of."""
+    boundary = specimen(lambda b: b.reward, reads="reward mask", path="m.estimator", settings={"default": {"n": 1}})
+    mine = evidence(knobs={"n": 2}, target={"spec": "verl==1.0", "digest": "d"})
+    for record, digest, words in (
+        (evidence(stage="kl"), "", r"\[stage\] is 'kl', expected 'advantage' as at that boundary"),
+        (mine, "d", r"\[knobs\] is {'n': 2}, expected {'n': 1} as at that boundary"),
+    ):
+        with pytest.raises(SentinelError, match=words):
+            list(replays([record], [boundary], [], laws(), partial(_unit, digest=digest)))
+    assert isinstance(next(replays([mine], [boundary], [], laws(), partial(_unit, digest="other"))), Replay)

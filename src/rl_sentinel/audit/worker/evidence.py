@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.audit.worker.identity import identifier, signature
 from rl_sentinel.audit.worker.judging import Break
 from rl_sentinel.audit.worker.request import Request
 from rl_sentinel.core.boundary import Boundary
@@ -48,12 +49,12 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     """One finding as the record that every report is made from."""
     framework = request.framework
     case = found.case
-    signature = f"{framework}:{law.code}:{boundary.path}:{case.setting}"
+    named = (framework, law.code, boundary.path, case.setting)
     return {
         "kind": KIND,
         "schema": SCHEMA,
-        "candidate_id": "-".join((framework, law.code, boundary.path.rpartition(".")[2], case.setting)).upper(),
-        "signature": signature,
+        "candidate_id": identifier(*named),
+        "signature": signature(*named),
         "law": law.code,
         "law_name": law.name,
         "level": law.level(case),

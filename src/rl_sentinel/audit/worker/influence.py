@@ -9,6 +9,7 @@ import torch
 
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.job import Event
+from rl_sentinel.cases.filling import filled
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
@@ -20,6 +21,13 @@ from rl_sentinel.frameworks.loading import while_running
 #: How far each cell is moved, in the unit of its column.
 AMOUNTS = (-1.0, 1.0, -0.1, 100.0)
 
+
+#: Trained tokens of four responses, the prompt of each, and its length: the second group has a masked token and
+#: a row that is out.
+MASK, GROUP, LENGTH = ((1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 0, 0)), (0, 0, 1, 1), (3, 2, 3, 2)
+
+#: Their rewards, near enough that a move changes the order in a group.
+REWARD = (1.0, 0.0, 1.0, 0.5)
 
 #: What the one piece of the work calls itself in events.
 _PIECE = "influence"
@@ -65,12 +73,13 @@ class Influence:
 
 
 def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
-    """The map on the small case that has most rows and that the target accepts, or why there is none.
+    """The map on a batch of two groups, or on the largest small case that the target accepts, or why there is none.
 
     It names the case's mask and, for every read signal cell, the output cells that moved.
     """
     refusal = ""
-    for case in sorted(small_cases(setting), key=lambda c: -c.batch.mask.numel()):
+    shown = Case(filled(MASK, reward=REWARD, group=GROUP, length=LENGTH), setting)
+    for case in (shown, *sorted(small_cases(setting), key=lambda c: -c.batch.mask.numel())):
         try:
             with while_running():
                 return _map(Asker(boundary, {}), case)

@@ -10,7 +10,7 @@ from rl_sentinel.audit.worker.judging import Break
 from rl_sentinel.audit.worker.unit import Unit
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Case
-from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.core.errors import NotApplicable, SentinelError
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.storage import case_from_json
 
@@ -73,7 +73,12 @@ def replays(
     laws: dict[str, Law],
     unit: Callable[[Boundary, str, list[Law]], Unit],
 ) -> Iterator[Replay | Event]:
-    """A replay for each record, or its answer where the target has no such boundary."""
+    """A replay for each record, or its answer where the target has no such boundary.
+
+    Raises:
+        SentinelError: if a record says another stage than the boundary's, or, of a target with the same
+            digest, other knobs than the setting's.
+    """
     for number, record in enumerate(records):
         case = case_from_json(record["constructed_scenario"])
         path, law = str(record["boundary"]), laws.get(str(record["law"]))
@@ -83,7 +88,22 @@ def replays(
         elif match is None:
             yield answer(number, "not-reproducible", f"{path}: {_why(path, case.setting, bound, unbound)}")
         else:
-            yield Replay(unit(match, case.setting, [law]), case, number)
+            made = unit(match, case.setting, [law])
+            _check(record, made)
+            yield Replay(made, case, number)
+
+
+def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
+    expected: dict[str, Any] = {"stage": unit.boundary.stage}
+    digest = unit.request.target.get("digest")
+    if digest and record["target"].get("digest") == digest:
+        expected["knobs"] = dict(unit.boundary.settings[unit.setting])
+    for key, value in expected.items():
+        if key in record and record[key] != value:
+            place = f"evidence {record['signature']}[{key}]"
+            raise SentinelError(
+                f"{place} is {record[key]!r}, expected {value!r} as at that boundary: it was edited, so audit again"
+            )
 
 
 def _why(path: str, setting: str, bound: Sequence[Boundary], unbound: Sequence[Unbound]) -> str:
