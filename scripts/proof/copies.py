@@ -44,11 +44,12 @@ def accidents() -> Iterator[str]:
     """What an accident in one function costs."""
     before, _ = audited(MAIN)
     was = outcomes(before)
-    yield f"{digest(before)}, copied, with one line put at the head of {FUNCTION}. Pairs that enter it end as"
-    yield "errored (or cannot be tried); *moved* are pairs of functions that do not enter it."
+    yield f"{digest(before)}, copied, with one line put at the head of {FUNCTION}. Pairs that enter it are those"
+    yield "that the first accident, the end of the process, makes errored; *moved* are changed pairs among the others."
     yield ""
     yield "| the function | seconds | errored | hold though they entered it | moved |"
     yield "|---|---|---|---|---|"
+    entering: set[str] = set()
     for name, line in ACCIDENTS.items():
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch) / "copy"
@@ -59,9 +60,10 @@ def accidents() -> Iterator[str]:
         now = outcomes(after)
         changed = {k for k, v in now.items() if was.get(k) != v}
         errored = {k for k in changed if now[k] == "errored"}
-        held = {k for k, v in now.items() if FUNCTION in k and v == "holds"}
-        moved = sorted(k for k in changed - errored if FUNCTION not in k)
-        yield f"| {name} | {ran.seconds:.0f} | {len(errored)} | {len(held)} | {', '.join(moved) or 'none'} |"
+        entering = entering or errored
+        held = {k for k in entering if now.get(k) == "holds"}
+        moved = sorted(changed - entering)
+        yield f"| {name} | {ran.seconds:.0f} | {len(errored)} | {len(held)} | {'; '.join(moved) or 'none'} |"
 
 
 def _with_line(text: str, line: str) -> str:

@@ -148,7 +148,7 @@ def recheck(law: Law, ask: Asker, case: Case) -> Break | bool | None:
 
 
 def canary(ask: Asker, setting: str) -> str:
-    """Why the boundary cannot be judged: no tensor, or nothing that it declares ever moves.
+    """Why the boundary cannot be judged: no tensor, or the output that it is there for, its first, never moves.
 
     Raises:
         NotApplicable: where the target refuses every small case.
@@ -166,11 +166,11 @@ def canary(ask: Asker, setting: str) -> str:
             refusal = refusal or str(words)
     if not answered:
         raise NotApplicable(refusal)
-    return "no output moves with any column that it reads"
+    return f"output {next(iter(ask.boundary.outputs))} moves with no column that it reads"
 
 
 def _moves(ask: Asker, case: Case) -> bool:
-    before = ask(case)
+    before, main = ask(case), next(iter(ask.boundary.outputs))
     rows = torch.ones(case.batch.rows, dtype=torch.bool)
     for name in sorted(ask.boundary.reads):
         if COLUMNS[name]["role"] != "signal":
@@ -178,7 +178,7 @@ def _moves(ask: Asker, case: Case) -> bool:
         ramp = torch.arange(case.batch.rows) == 0
         for where in (_first_word(case, name, ramp), _first_word(case, name, rows)):
             after = ask(Case(moved(case.batch, name, where, -0.5), case.setting, case.override, {}, case.seed))
-            if any(not torch.equal(v, after.values[n]) for n, v in before.values.items()):
+            if not torch.equal(before.values[main], after.values[main]):
                 return True
     return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)
 
