@@ -2,7 +2,11 @@
 
 import pytest
 
-from told import told
+from rl_sentinel.audit.target import named
+from rl_sentinel.cli.options import described
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.frameworks.own import STAGES
+from told import ran, told
 
 
 @pytest.mark.parametrize(
@@ -13,3 +17,25 @@ def test_value_out_of_range_is_one_line(option: str, value: str, capsys: pytest.
     line = told(capsys, "audit", "verl", option, value)
     assert line.startswith(f"Invalid value for '{option}': ")
     assert line.endswith(": see rl-sentinel audit --help")
+
+
+def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
+    """They are looked at before anything is fetched."""
+    own, release = named("m:f"), named("verl==1.0")
+    assert described([release], "", None) == ()
+    assert described([own, release], "advantage", ["scope=group"]) == ("scope=group",)
+    for targets, stage, claim, words in (
+        ([own], "", None, "--stage is '', expected one of advantage, policy-loss, "),
+        ([own], "advantage", ["skope=x"], "--claim is 'skope=x', of which 'skope' is no claim: the nearest is scope, "),
+        ([release], "advantage", None, "--stage is of a function of your own, as in pkg.module:function: verl==1.0 is"),
+        ([release], "", ["scope=group"], "--claim is of a function of your own, as in pkg.module:function: verl==1.0"),
+    ):
+        with pytest.raises(SentinelError) as told:
+            described(targets, stage, claim)
+        assert str(told.value).startswith(words)
+
+
+def test_help_lists_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them."""
+    said = " ".join(ran(capsys, "audit", "--help")[1].replace("│", " ").split())
+    assert f"What a function of your own computes: {', '.join(STAGES)}." in said

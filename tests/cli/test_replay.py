@@ -118,3 +118,17 @@ def test_stage_that_is_another_is_told(
     assert told(capsys, "replay", str(file), f"verl@{checkout(tmp_path / 'tree')}") == (
         f"evidence {NAME}[stage] is 'kl', expected 'advantage' as at that boundary: it was edited, so audit again"
     )
+
+
+def test_claims_of_ones_own_function_go_with_its_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A law that rests on one is asked again under it; stage and claims are in the file."""
+    source = "def of_evidence(rewards, mask): return (rewards - rewards.mean())[:, None] * mask\n"
+    (tmp_path / "mine_of_evidence.py").write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    own = ("mine_of_evidence:of_evidence", "--stage", "advantage", "--claim", "scope=group", "--law", "GRP001")
+    status, said, _ = ran(capsys, "audit", *own, "--json", "out.json")
+    assert (status, "fault GRP001" in said) == (1, True), said
+    name = "own:GRP001:mine_of_evidence.of_evidence:default"
+    assert ran(capsys, "replay", "out.json")[:2] == (1, f"reproduced: {name}\n")

@@ -1,6 +1,7 @@
 """A function of one's own, bound by its parameters' names and judged by every law that applies."""
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from textwrap import dedent
 
@@ -15,7 +16,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.frameworks.own import FRAMEWORK, CallFailed
 from rl_sentinel.frameworks.target import Target
 
-Own = Callable[[str, str], Target]
+Own = Callable[..., Target]
 
 BATCH = batch_of(torch.tensor([[True, True, True], [True, False, False]]), reward=torch.tensor([1.0, 0.0]))
 
@@ -63,13 +64,15 @@ WIDTH = """
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
     """Write a module whose function is ``one``, and point the adapter at it and a stage."""
-    name = f"of_{tmp_path.name}"
+    written = count()
 
-    def write(source: str, stage: str) -> Target:
+    def write(source: str, stage: str, *claims: str) -> Target:
+        name = f"of_{tmp_path.name}_{next(written)}"
         (tmp_path / f"{name}.py").write_text(dedent(source), encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.setenv("RL_SENTINEL_FUNCTION", f"{name}:one")
         monkeypatch.setenv("RL_SENTINEL_STAGE", stage)
+        monkeypatch.setenv("RL_SENTINEL_CLAIMS", "\n".join(claims))
         return Target(root=tmp_path)
 
     return write
@@ -147,5 +150,115 @@ def test_unknown_name_and_unknown_stage(own: Own) -> None:
     (missing,) = FRAMEWORK.boundaries(own("def one(rewards, colour): return rewards", "advantage"))
     assert isinstance(missing, Unbound)
     assert "'colour'" in missing.reason
-    with pytest.raises(SentinelError, match="--stage is 'x', expected one of advantage, policy-loss, value-loss, kl"):
+    stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalise, weight, keep"
+    with pytest.raises(SentinelError, match=f"^--stage is 'x', expected one of {stages}: what your function computes$"):
         list(FRAMEWORK.boundaries(own("def one(rewards): return rewards", "x")))
+
+
+GRPO = ("algorithm=grpo", "scope=group", "baseline=relative", "credit=outcome", "grouping=id")
+
+PPO = """
+    import torch
+
+    def one(log_prob, old_log_prob, advantages, response_mask, cliprange=0.2, cliprange_high=0.3):
+        ratio = torch.where(response_mask > 0, log_prob - old_log_prob, 0.0).exp()
+        held = ratio.clamp(1 - cliprange, 1 + cliprange_high)
+        worse = torch.maximum(-advantages * ratio, -advantages * held)
+        return torch.where(response_mask > 0, worse, 0.0).sum() / response_mask.sum().clamp(min=1)
+"""
+
+
+def _judged(target: Target) -> tuple[set[str], set[str]]:
+    """Codes of the laws that were tried and hold, and that are broken."""
+    boundary = _boundary(target)
+    found = {c: judged_at(law, boundary, "default") for c, law in laws().items() if law.applies(boundary) == ""}
+    staged = {c: j for c, j in found.items() if boundary.stage in laws()[c].stages}
+    broken = {c for c, j in staged.items() if j.found is not None}
+    return {c for c, j in staged.items() if j.tried} - broken, broken
+
+
+def test_stated_claims_bring_their_laws(own: Own) -> None:
+    """A sound GRPO holds; one over the batch is found by its scope and by its formula."""
+    exact = KEYED.replace("part = total[rows]", "part = total[rows] - total[rows][0]")  # equal rewards give 0
+    holds, broken = _judged(own(exact, "advantage", *GRPO))
+    assert (holds >= {"GRP001", "REF001", "SHF001", "PLC003", "PLC005"}, broken) == (True, set())
+    whole = KEYED.replace("of_prompt[uid]", "of_prompt[0]")
+    assert _judged(own(whole, "advantage", *GRPO))[1] >= {"GRP001", "REF001"}
+    assert "REF001" not in _judged(own(whole, "advantage"))[1]
+
+
+def test_clipped_loss_takes_its_range_from_its_parameters(own: Own) -> None:
+    """Both bounds; a loss whose sign is wrong, and one with the bounds swapped, are found."""
+    said = ("algorithm=ppo", "aggregation=token-mean", "ratio=yes", "mean=yes")
+    target = own(PPO, "policy-loss", *said)
+    assert _boundary(target).settings["default"] == {"clip_low": 0.2, "clip_high": 0.3}
+    holds, broken = _judged(target)
+    assert (holds >= {"REF001", "ONP001", "GRD002"}, broken) == (True, set())
+    assert _judged(own(PPO.replace("maximum", "minimum"), "policy-loss", *said))[1] >= {"REF001"}
+
+
+def test_loss_without_its_numbers_is_told(own: Own) -> None:
+    """A range that is written into the body is known to nobody."""
+    body = "def one(log_prob, old_log_prob, advantages, mask): return (log_prob * advantages * mask).sum()"
+    target = own(body, "policy-loss", "algorithm=ppo", "aggregation=token-mean")
+    with pytest.raises(SentinelError, match=r"^--claim algorithm=ppo needs the number 'clip_low', of which one has no"):
+        list(FRAMEWORK.boundaries(target))
+
+
+VALUES = """
+    def one(vpreds, values, returns, mask):
+        return ((vpreds - returns) ** 2 * mask).sum() / mask.sum().clamp(min=1)
+"""
+
+WEIGHTS = """
+    import torch
+
+    def one(old_log_prob, rollout_log_prob, mask):
+        return torch.where(mask, (old_log_prob - rollout_log_prob).clamp(-5, 1).exp(), 0.0)
+"""
+
+KEPT = """
+    def one(old_log_prob, rollout_log_prob, mask):
+        gap = ((old_log_prob - rollout_log_prob) * mask).sum(1, keepdim=True)
+        return mask & (gap.abs() < 1).expand(mask.shape)
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "source", "claims", "faulty", "law"),
+    [
+        (
+            "aggregate",
+            "def one(loss_mat, loss_mask): return (loss_mat * loss_mask).sum() / loss_mask.sum().clamp(min=1)",
+            ("aggregation=token-mean", "mean=yes"),
+            ("loss_mask.sum().clamp(min=1)", "loss_mask.numel()"),
+            "REF001",
+        ),
+        ("value-loss", VALUES, ("mean=yes",), (" * mask).sum()", ").sum()"), "MSK002"),
+        (
+            "reward",
+            "def one(rewards, mask): return rewards[:, None] * (mask.flip(1).cumsum(1).flip(1) == 1) * mask",
+            ("algorithm=outcome at the last trained token", "masked=yes"),
+            ("(mask.flip(1).cumsum(1).flip(1) == 1) * mask", "(mask.cumsum(1) == 1) * mask"),
+            "REF001",
+        ),
+        (
+            "normalise",
+            "def one(rewards, mask): return rewards - rewards[mask.any(1)].mean() if mask.any() else rewards * 0",
+            (),
+            ("rewards[mask.any(1)].mean()", "rewards.mean()"),
+            "MSK001",
+        ),
+        ("weight", WEIGHTS, ("scope=token",), ("return ", "return 0.1 * old_log_prob.sum() + "), "MSK002"),
+        ("keep", KEPT, ("scope=sequence",), ("gap.abs() < 1", "gap.abs() * (old_log_prob < -1) < 1"), "SCP001"),
+    ],
+    ids=["aggregate", "value-loss", "reward", "normalise", "weight", "keep"],
+)
+def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it becomes a faulty one
+    own: Own, stage: str, source: str, claims: tuple[str, ...], faulty: tuple[str, str], law: str
+) -> None:
+    """The sound function breaks nothing, the faulty one breaks the law that says so."""
+    holds, broken = _judged(own(source, stage, *claims))
+    assert (len(holds) > 3, broken) == (True, set())
+    assert source.replace(*faulty) != source
+    assert law in _judged(own(source.replace(*faulty), stage, *claims))[1]

@@ -27,6 +27,7 @@ def request(named: Named, task: Task, *, python: str = sys.executable, **more: A
     """The request for a target, its code and light packages brought to disk."""
     found = source(named, python)
     about = {"spec": named.text, "commit": found.commit, "digest": found.digest}
+    about |= {"stage": more["stage"]} if more.get("stage") else {}
     light = overlays(named.framework, found.version) if named.form != "installed" else ()
     job = Request(
         task=task,

@@ -24,6 +24,7 @@ class _Record(pydantic.BaseModel):
     boundary: str
     stage: str
     setting: str
+    claims: dict[str, dict[str, str]] = {}
     target: dict[str, str]
     constructed_scenario: dict[str, Any]
 

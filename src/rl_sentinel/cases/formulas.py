@@ -33,9 +33,11 @@ def known_algorithm(boundary: Boundary) -> bool:
     if boundary.stage == "advantage":
         return name in ADVANTAGES or name in TEMPORAL
     if boundary.stage == "policy-loss":
-        return name in LOSSES and boundary.claim("aggregation") in _BY_ROW
+        return name in LOSSES and boundary.claim("aggregation") in AGGREGATIONS
     return (
-        name in TOKENS or name in PLAIN or (boundary.stage == "aggregate" and boundary.claim("aggregation") in _BY_ROW)
+        name in TOKENS
+        or name in PLAIN
+        or (boundary.stage == "aggregate" and boundary.claim("aggregation") in AGGREGATIONS)
     )
 
 
@@ -185,7 +187,7 @@ PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**REWARDS}
 
 
 #: Mode of aggregation -> whether each row's sum is divided by its trained tokens.
-_BY_ROW = {
+AGGREGATIONS = {
     "token-mean": False,
     "sequence-mean-token-mean": True,
     "sequence-mean-token-sum": False,
@@ -199,6 +201,6 @@ def _aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings) -> 
     for b in range(batch.rows):
         trained = torch.nonzero(batch.mask[b]).flatten()
         if len(trained):
-            total = total + tokens[b, trained].sum() / (len(trained) if _BY_ROW[mode] else 1)
+            total = total + tokens[b, trained].sum() / (len(trained) if AGGREGATIONS[mode] else 1)
     counts = {"token-mean": int(batch.mask.sum()), "token-sum": batch.rows * int(settings.get("length") or 1)}
     return total / max(1, counts.get(mode, int(batch.live.sum())))

@@ -15,7 +15,7 @@ from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.target import Named, named
 from rl_sentinel.cli.codes import codes
-from rl_sentinel.cli.options import LevelOption, SeedOption
+from rl_sentinel.cli.options import ClaimOption, LevelOption, SeedOption, StageOption, described
 from rl_sentinel.cli.outputs import Outputs
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import text
@@ -46,7 +46,8 @@ def audit(  # noqa: PLR0913 - the options of the command
         list[str] | None, typer.Option(metavar="KIND=PATH", help="issue or repro; repro takes a folder.")
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
-    stage: Annotated[str, typer.Option(help="Of your own function: advantage, policy-loss, value-loss, kl.")] = "",
+    stage: StageOption = "",
+    claim: ClaimOption = None,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
     only, without = codes(law), codes(ignore)
@@ -65,6 +66,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         "budget": budget,
         "jobs": jobs,
         "stage": stage,
+        "claims": described(wanted, stage, claim),
     }
     status = 0
     for target in wanted:

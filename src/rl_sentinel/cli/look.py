@@ -16,6 +16,7 @@ from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.target import named
 from rl_sentinel.audit.worker import main as worker
 from rl_sentinel.cli.codes import code
+from rl_sentinel.cli.options import ClaimOption, StageOption, described
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
 
@@ -46,11 +47,18 @@ def laws() -> None:
 
 
 def boundaries(
-    target: TargetArgument, *, boundary: Glob = "", python: Python = sys.executable, stage: str = ""
+    target: TargetArgument,
+    *,
+    boundary: Glob = "",
+    python: Python = sys.executable,
+    stage: StageOption = "",
+    claim: ClaimOption = None,
 ) -> None:
     """List what an audit of TARGET would call, with its claims and their citations."""
     console = Console(highlight=False, soft_wrap=True)
-    job, _ = request(named(target), "boundaries", python=python, boundary=boundary, stage=stage)
+    wanted = named(target)
+    claims = described([wanted], stage, claim)
+    job, _ = request(wanted, "boundaries", python=python, boundary=boundary, stage=stage, claims=claims)
     shown = 0
     with closing(events(job, python)) as stream:
         for event in stream:
@@ -76,10 +84,14 @@ def _missing(event: dict[str, Any]) -> str:
     return f"[red]{word}[/] {escape(event['boundary'] + setting)}: {escape(event['reason'])}"
 
 
-def influence(target: TargetArgument, *, boundary: Glob = "", python: Python = sys.executable, stage: str = "") -> None:
+def influence(
+    target: TargetArgument, *, boundary: Glob = "", python: Python = sys.executable, stage: StageOption = ""
+) -> None:
     """Show which output cells move when one input cell moves: no law, no judgement."""
     console = Console(highlight=False, soft_wrap=True)
-    job, _ = request(named(target), "influence", python=python, boundary=boundary, stage=stage)
+    wanted = named(target)
+    described([wanted], stage, None)
+    job, _ = request(wanted, "influence", python=python, boundary=boundary, stage=stage)
     shown = 0
     with closing(events(job, python)) as stream:
         for event in stream:

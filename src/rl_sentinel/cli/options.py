@@ -1,10 +1,41 @@
 """Options that several commands share."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import typer
 
+from rl_sentinel.audit.target import Named
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.frameworks.own import STAGES, checked
+
 LevelOption = Annotated[
     Literal["fault", "contested", "hazard"], typer.Option(help="Show findings of this level and worse.")
 ]
+StageOption = Annotated[
+    str, typer.Option(metavar="STAGE", help=f"What a function of your own computes: {', '.join(STAGES)}.")
+]
+ClaimOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE", help="What a function of your own says of itself (docs/claims.md); may be given again."
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random cases.")]
+
+
+def described(targets: Sequence[Named], stage: str, claim: Sequence[str] | None) -> tuple[str, ...]:
+    """The claims, if stage and claims fit the targets: functions of one's own have both, others neither.
+
+    Raises:
+        SentinelError: one line that names the option.
+    """
+    claims = tuple(claim or ())
+    if any(t.form == "function" for t in targets):
+        checked(stage, claims)
+    elif stage or claims:
+        option = "--claim" if claims else "--stage"
+        raise SentinelError(
+            f"{option} is of a function of your own, as in pkg.module:function: {targets[0].text} is none"
+        )
+    return claims

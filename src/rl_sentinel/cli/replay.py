@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.interpreter import checked
 from rl_sentinel.audit.stored import stored
-from rl_sentinel.audit.target import Named, named
+from rl_sentinel.audit.target import named
 from rl_sentinel.core.errors import SentinelError
 
 #: Exit status of each answer; whatever else is said cannot be told.
@@ -20,6 +21,15 @@ _STATUS = {"fixed": 0, "reproduced": 1}
 
 #: What ``git bisect run`` takes for "this revision cannot be judged", and for "stop, nothing can be judged".
 _SKIP, _STOP = 125, 128
+
+
+@dataclass(frozen=True, slots=True)
+class _On:
+    """What records are replayed on: a target, and of a function of one's own its stage and claims."""
+
+    spec: str
+    stage: str = ""
+    claims: tuple[str, ...] = ()
 
 
 def replay(
@@ -53,21 +63,20 @@ def _ending(status: int | None) -> Iterator[None]:
         raise
 
 
-def _grouped(file: Path, target: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The records of a file by what they are replayed on: target, and stage of a function of one's own."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def _grouped(file: Path, target: str) -> dict[_On, list[dict[str, Any]]]:
+    """The records of a file by what they are replayed on."""
+    groups: dict[_On, list[dict[str, Any]]] = {}
     for record in stored(file):
         spec = target or str(record["target"]["spec"])
-        stage = str(record["stage"]) if named(spec).form == "function" else ""
-        groups.setdefault((spec, stage), []).append(record)
+        groups.setdefault(_on(record, spec), []).append(record)
     return groups
 
 
-def _answered(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], python: str) -> list[int]:
+def _answered(groups: Mapping[_On, Sequence[Mapping[str, Any]]], python: str) -> list[int]:
     """Replay all records, print a line for each, and hand back their statuses."""
     statuses = list[int]()
-    for (spec, stage), records in groups.items():
-        answers = _replayed(records, named(spec), stage, python)
+    for on, records in groups.items():
+        answers = _replayed(records, on, python)
         for number, record in enumerate(records):
             found = answers.get(number, {"status": "not-reproducible", "reason": "the worker gave no answer"})
             why = f" ({found['reason']})" if found.get("reason") else ""
@@ -77,9 +86,17 @@ def _answered(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], pyt
     return statuses
 
 
-def _replayed(
-    records: Sequence[Mapping[str, Any]], target: Named, stage: str, python: str
-) -> dict[int, dict[str, Any]]:
-    job, _ = request(target, "replay", python=python, records=tuple(records), stage=stage)
+def _on(record: Mapping[str, Any], spec: str) -> _On:
+    """Where a record is replayed; stage and claims are told of a function of one's own only."""
+    if named(spec).form != "function":
+        return _On(spec)
+    claims = {k: v.get("value") for k, v in record.get("claims", {}).items()}
+    stage = str(record["target"].get("stage", record["stage"]))
+    return _On(spec, stage, tuple(f"{key}={value}" for key, value in claims.items()))
+
+
+def _replayed(records: Sequence[Mapping[str, Any]], on: _On, python: str) -> dict[int, dict[str, Any]]:
+    more = {"records": tuple(records), "stage": on.stage, "claims": on.claims}
+    job, _ = request(named(on.spec), "replay", python=python, **more)
     with closing(events(job, python)) as stream:
         return {int(event["number"]): event for event in stream if event["event"] == "replay"}

@@ -1,7 +1,7 @@
 """What a function of the user's own is passed: parameter name to column, in the form that name has in use."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -35,9 +35,13 @@ ROLES: Mapping[str, _Role] = {
     "group": _Role((*NAMES["group"], "uids", "groups", "group_id"), ("group",)),
     "one": _Role((*NAMES["gamma"], *NAMES["lambda"]), ()),
 } | {
-    column: _Role(NAMES[role], (column,))
+    role: _Role(NAMES[role], (column,))
     for role, column in (
         ("values", "value"),
+        ("value_prediction", "value"),
+        ("old_value", "old_value"),
+        ("rollout_logprob", "rollout_logprob"),
+        ("per_token", "advantage"),
         ("logprob", "logprob"),
         ("old_logprob", "old_logprob"),
         ("ref_logprob", "ref_logprob"),
@@ -50,17 +54,17 @@ ROLES: Mapping[str, _Role] = {
 _ROLE = {name: role for role, about in ROLES.items() for name in about.names}
 
 
-def reads(function: Callable[..., Any]) -> frozenset[str]:
-    """The columns that a function's parameters are made of.
+def reads(function: Callable[..., Any], passed: Collection[str] = ()) -> frozenset[str]:
+    """The columns that a function's parameters are made of; those in ``passed`` are numbers.
 
     Raises:
         Unbindable: if a parameter without a default has a name that is not known.
     """
-    return frozenset(c for name, _ in _asked(function) for c in ROLES[_ROLE[name]].reads)
+    return frozenset(c for _, role, _ in _asked(function, passed) for c in ROLES[role].reads)
 
 
-def arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:
-    """Keyword arguments for a function; a parameter of an unknown name keeps its default.
+def arguments(function: Callable[..., Any], batch: Batch, passed: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Keyword arguments for a function, numbers in ``passed``; a parameter of an unknown name keeps its default.
 
     Raises:
         Unbindable: if a parameter without a default has a name that is not known.
@@ -70,12 +74,29 @@ def arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:
         >>> arguments(lambda rewards, index: rewards, batch_of(torch.ones(1, 2)))
         {'rewards': tensor([0.]), 'index': array(['prompt-0'], dtype=object)}
     """
-    return {name: _made(_ROLE[name], name, annotation, batch) for name, annotation in _asked(function)}
+    more = passed or {}
+    made = {n: _made(role, n, annotation, batch) for n, role, annotation in _asked(function, more)}
+    return {**made, **more}
 
 
 def described(given: Mapping[str, Any]) -> str:
     """One line: each parameter, what it was passed, its kind where it is no tensor, and its shape."""
-    return ", ".join(f"{name}={_ROLE[name]}{_form(value)}" for name, value in given.items())
+    roles = _roles(given)
+    return ", ".join(f"{n}={_column(roles[n])}{_form(x)}" if n in roles else f"{n}={x}" for n, x in given.items())
+
+
+def _column(role: str) -> str:
+    """The column that a role is, or the role's name where it is made of none or several."""
+    made_of = ROLES[role].reads
+    return made_of[0] if len(made_of) == 1 else role
+
+
+def _roles(names: Iterable[str]) -> dict[str, str]:
+    """The roles of the names that have one; values beside predicted ones are those of the old policy."""
+    found = {name: _ROLE[name] for name in names if name in _ROLE}
+    if "value_prediction" not in found.values():
+        return found
+    return {name: "old_value" if role == "values" else role for name, role in found.items()}
 
 
 def _form(value: object) -> str:
@@ -84,12 +105,15 @@ def _form(value: object) -> str:
     return f" as numpy{list(value.shape)}" if isinstance(value, np.ndarray) else ""
 
 
-def _asked(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
-    for name, parameter in inspect.signature(inspect.unwrap(function)).parameters.items():
-        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+def _asked(function: Callable[..., Any], passed: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Name, role and annotation of each parameter that is passed a column."""
+    parameters = inspect.signature(inspect.unwrap(function)).parameters
+    roles = _roles(parameters)
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or name in passed:
             continue
-        if name in _ROLE:
-            yield name, "" if parameter.annotation is parameter.empty else str(parameter.annotation)
+        if name in roles:
+            yield name, roles[name], "" if parameter.annotation is parameter.empty else str(parameter.annotation)
         elif parameter.default is parameter.empty:
             near = get_close_matches(name, _ROLE, n=3, cutoff=0.0)
             message = (
@@ -104,7 +128,7 @@ def _made(role: str, name: str, annotation: str, batch: Batch) -> object:
         return 1.0
     if role == "token rewards":
         return token_rewards(batch)
-    column: Tensor = getattr(batch, role)
+    column: Tensor = getattr(batch, ROLES[role].reads[0])
     if role == "group" and _wants_numpy(name, annotation):
         return np.array([f"prompt-{g}" for g in column.tolist()], dtype=object)
     return column.to(torch.int64) if name in COUNTED else column

@@ -2,25 +2,48 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rl_sentinel.cases.claims import stated
+from rl_sentinel.cases.filling import filled
+from rl_sentinel.cases.formulas import known_algorithm, loss_of
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Scope, Stage, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
 from rl_sentinel.frameworks.arguments import arguments, described, reads
 from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.numbers import numbers
 from rl_sentinel.frameworks.target import Target
 
-_STAGES: Mapping[str, tuple[Stage, Output]] = {
-    "advantage": ("advantage", Output("B T", "reward", "advantage")),
-    "policy-loss": ("policy-loss", Output("", "", "loss")),
-    "value-loss": ("value-loss", Output("", "", "loss")),
-    "kl": ("kl", Output("B T", "nats", "kl")),
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a stage gives: the word by which an answer names it, and what it is."""
+
+    stage: Stage
+    word: str
+    output: Output
+
+
+#: What ``--stage`` may be.
+STAGES: Mapping[str, _Kind] = {
+    "advantage": _Kind("advantage", "advantage", Output("B T", "reward", "advantage")),
+    "policy-loss": _Kind("policy-loss", "loss", Output("", "", "loss")),
+    "value-loss": _Kind("value-loss", "loss", Output("", "", "loss")),
+    "kl": _Kind("kl", "kl", Output("B T", "nats", "kl")),
+    "aggregate": _Kind("aggregate", "loss", Output("", "", "loss")),
+    "reward": _Kind("reward", "reward", Output("B T", "reward", "token_reward")),
+    "normalise": _Kind("normalise", "reward", Output("B T", "reward", "reward")),
+    "weight": _Kind("correct", "weight", Output("B T", "ratio", "weight")),
+    "keep": _Kind("correct", "mask", Output("B T", "", "keep")),
 }
+
+_SCOPES: Mapping[str, Scope] = {"token": "token", "sequence": "sequence", "group": "group", "batch": "batch"}
 
 #: Refusals in words; they stay what they are, since laws judge them.
 _REFUSALS = (ValueError, AssertionError, NotImplementedError)
@@ -30,33 +53,79 @@ class CallFailed(Exception):  # noqa: N818 - becomes the pair's errored reason
     """The function failed on what it was passed, or its answer has no output that can be told."""
 
 
+def checked(stage: str, claims: tuple[str, ...]) -> dict[str, Claim]:
+    """The claims that are stated of a function of this stage.
+
+    Raises:
+        SentinelError: if the stage is none, or a claim says nothing there.
+    """
+    if stage not in STAGES:
+        message = f"--stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes"
+        raise SentinelError(message)
+    return stated(claims, STAGES[stage].stage)
+
+
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     path, stage = os.environ["RL_SENTINEL_FUNCTION"], os.environ["RL_SENTINEL_STAGE"]
-    if stage not in _STAGES:
-        message = f"--stage is {stage!r}, expected one of {', '.join(_STAGES)}"
-        raise SentinelError(message)
+    said = checked(stage, tuple(os.environ.get("RL_SENTINEL_CLAIMS", "").splitlines()))
     module, _, name = path.partition(":")
-    dotted = f"{module}.{name}"
-    kind, output = _STAGES[stage]
+    dotted, kind = f"{module}.{name}", STAGES[stage]
     try:
         function = target.find(dotted)
-        columns = reads(function)
+        settings, passed = numbers(function, kind.stage)
+        columns = reads(function, passed)
     except Unbindable as why:
-        yield Unbound(dotted, kind, str(why))
+        yield Unbound(dotted, kind.stage, str(why))
         return
-    key = output.quantity or "loss"
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        first = _output(_answer(target, dotted, function, batch), key)
-        if isinstance(first, Tensor) and first.dim() == 1 and output.axes == "B T":
+        first = _output(_answer(target, dotted, function, batch, passed), kind.word)
+        if isinstance(first, Tensor) and first.dim() == 1 and kind.output.axes == "B T":
             first = torch.where(batch.mask, first.unsqueeze(1), 0.0)
-        return {key: first}
+        if stage == "keep" and isinstance(first, Tensor) and first.shape == batch.mask.shape:
+            first = ((first > 0) | ~batch.mask).float()
+        return {kind.output.quantity: first}
 
-    yield Boundary(path=dotted, stage=kind, call=call, reads=columns, outputs={key: output})
+    boundary = Boundary(
+        path=dotted,
+        stage=kind.stage,
+        call=call,
+        reads=columns,
+        outputs={kind.output.quantity: _said(kind, said)},
+        settings={"default": settings},
+        claims=said,
+    )
+    _check_numbers(boundary, name)
+    yield boundary
 
 
-def _answer(target: Target, path: str, function: Callable[..., Any], batch: Batch) -> Any:  # noqa: ANN401
-    given = arguments(function, batch)
+def _said(kind: _Kind, said: Mapping[str, Claim]) -> Output:
+    """The output with what is claimed of it: which kind of KL, how far a decision reaches."""
+    if kind.stage == "kl" and "algorithm" in said:
+        return replace(kind.output, quantity=f"kl.{said['algorithm'].value}")
+    if kind.stage == "correct" and "scope" in said:
+        return replace(kind.output, scope=_SCOPES[said["scope"].value])
+    return kind.output
+
+
+def _check_numbers(boundary: Boundary, name: str) -> None:
+    """See that the formula of a claimed loss has its numbers."""
+    if boundary.stage != "policy-loss" or not known_algorithm(boundary):
+        return
+    try:
+        loss_of(boundary, filled([[1]], reward=[1], group=[0]), boundary.settings["default"])
+    except KeyError as lacking:
+        message = (
+            f"--claim algorithm={boundary.claim('algorithm')} needs the number {lacking}, of which {name} has no "
+            f"parameter: give it one with a default (docs/own-functions.md lists the names)"
+        )
+        raise SentinelError(message) from lacking
+
+
+def _answer(
+    target: Target, path: str, function: Callable[..., Any], batch: Batch, numbers_passed: Mapping[str, float]
+) -> Any:  # noqa: ANN401 - whatever the function gives
+    given = arguments(function, batch, numbers_passed)
     passed = described(given)
     try:
         return target.call(path, **given)

@@ -72,6 +72,7 @@ def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
     if request.function:
         os.environ["RL_SENTINEL_FUNCTION"] = request.function
         os.environ["RL_SENTINEL_STAGE"] = request.stage
+        os.environ["RL_SENTINEL_CLAIMS"] = "\n".join(request.claims)
     return target, list(framework.boundaries(target))
 
 

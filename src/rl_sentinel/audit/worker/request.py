@@ -12,8 +12,8 @@ class Request:
     """One job for a worker.
 
     ``root`` is the folder that holds the target's import package; ``function`` is a user's own
-    ``module:name`` with its ``stage``; ``records`` are the stored findings that a replay tries;
-    ``target`` is provenance for the evidence.
+    ``module:name`` with its ``stage`` and the ``claims`` stated of it; ``records`` are the stored
+    findings that a replay tries; ``target`` is provenance for the evidence.
     """
 
     task: Task
@@ -29,6 +29,7 @@ class Request:
     jobs: int = 2
     function: str = ""
     stage: str = ""
+    claims: tuple[str, ...] = ()
     records: tuple[Mapping[str, Any], ...] = ()
     target: Mapping[str, str] = field(default_factory=dict)
 

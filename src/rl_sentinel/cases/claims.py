@@ -1,0 +1,116 @@
+"""Every claim that a law or a formula reads: its values, where it says something, and what it says."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from rl_sentinel.cases.formulas import ADVANTAGES, AGGREGATIONS, PLAIN, TOKENS
+from rl_sentinel.cases.policy_losses import LOSSES
+from rl_sentinel.cases.temporal import TEMPORAL
+from rl_sentinel.core.boundary import Claim, Stage
+from rl_sentinel.core.errors import SentinelError
+
+#: Who says it where a user does.
+CITE = "stated on the command line"
+
+#: Stage -> algorithms of which a function can be said to be one, with no more known than its parameters.
+ALGORITHMS: Mapping[Stage, tuple[str, ...]] = {
+    "advantage": (*ADVANTAGES, *TEMPORAL),
+    "policy-loss": tuple(LOSSES),
+    "kl": tuple(n for n in TOKENS if n.startswith("k")),
+    "reward": tuple(n for n in TOKENS if not n.startswith("k")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What may be claimed under one name; a claim with no ``stages`` is an adapter's to make."""
+
+    values: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    says: str
+
+
+_LOSSES: tuple[Stage, ...] = ("policy-loss", "value-loss", "aggregate")
+_RELATIVE: tuple[Stage, ...] = ("advantage", "normalise")
+_SIGNAL: tuple[Stage, ...] = ("reward", "normalise", "kl", "correct", "advantage", *_LOSSES)
+_YES = ("yes",)
+
+#: Name of a claim -> what may be claimed. A name that ends with a colon is followed by a setting's.
+CLAIMS: Mapping[str, About] = {
+    "algorithm": About(
+        tuple(dict.fromkeys((*(n for names in ALGORITHMS.values() for n in names), *PLAIN))),
+        tuple(ALGORITHMS),
+        "computes what the paper of this name says",
+    ),
+    "scope": About(
+        ("token", "sequence", "group", "batch"),
+        ("advantage", "normalise", "correct", "policy-loss"),
+        "how far a row's numbers reach: its token, its row, its prompt's rows, all rows",
+    ),
+    "baseline": About(("relative",), _RELATIVE, "each outcome is compared with those of its prompt's other rows"),
+    "standardised": About(("yes", "no"), _RELATIVE, "divided by a deviation, or not"),
+    "deviation": About(("n - 1", "n"), ("advantage",), "what the squares under the deviation's root are divided by"),
+    "credit": About(
+        ("outcome", "temporal"), ("advantage",), "the outcome credits the whole response, or each token what follows it"
+    ),
+    "order-statistic": About(_YES, ("advantage",), "only a few outcomes, such as the best ones, move it"),
+    "grouping": About(("id",), (*_SIGNAL,), "rows of a prompt are found by their id, wherever they stand"),
+    "ratio": About(_YES, ("policy-loss",), "weighs by the ratio of the current policy to the old one"),
+    "on-policy-gradient": About(("other",), ("policy-loss",), "the first step's gradient is meant to be another"),
+    "aggregation": About(
+        tuple(AGGREGATIONS), ("policy-loss", "aggregate"), "how the numbers of tokens become one number"
+    ),
+    "mean": About(_YES, _LOSSES, "the number is a mean, which twice the batch leaves as it is"),
+    "masked": About(_YES, ("reward", "kl", "advantage"), "exactly 0 where nothing is trained"),
+    "masked-slots": About(
+        ("any",), ("kl", "correct", "advantage", "policy-loss", "aggregate"), "NaN and infinity may stand where masked"
+    ),
+    "normaliser": About(("width",), _SIGNAL, "divides by the width of the batch, padding and all"),
+    "row-order": About(_YES, _SIGNAL, "the order of rows counts, since some are drawn at random"),
+    "state": About(_YES, _SIGNAL, "keeps a state of its own, so that two calls may differ"),
+    "denominator": About(("given",), (), "denominators are given from outside, for the whole mini-batch"),
+    "weights": About(("constant",), (), "importance weights carry no gradient"),
+    "suppresses": About(("unscored",), (), "the reward of a row that is not scored is made void"),
+    "trajectories": About(("step-wise",), (), "a trajectory has several rows, one for each step"),
+    "conserves": About(_YES, (), "all rows and tokens are handed on"),
+    "padding": About(("zero",), (), "0 after the response"),
+    "knob:": About((), (), "a setting that is documented to matter, with two values as JSON, `a|b`"),
+    "nonsense:": About((), (), "a setting that must be refused, with the reason"),
+}
+
+
+def stated(texts: Iterable[str], stage: Stage) -> dict[str, Claim]:
+    """The claims that a user states as ``key=value`` of a function of one stage.
+
+    Raises:
+        SentinelError: if a key or a value is none that a law reads there; the nearest is named.
+
+    Example:
+        >>> stated(["scope=group"], "advantage")
+        {'scope': Claim(value='group', cite='stated on the command line')}
+    """
+    found: dict[str, Claim] = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        here = [k for k, about in CLAIMS.items() if stage in about.stages]
+        if key not in here:
+            raise SentinelError(f"--claim is {text!r}, of which {_where(key, stage)}: {_nearest(key, here)}")
+        values = list(ALGORITHMS[stage] if key == "algorithm" else CLAIMS[key].values)
+        if value not in values:
+            raise SentinelError(f"--claim is {text!r}, of which {key} has no such value: {_nearest(value, values)}")
+        if found.get(key, Claim(value, CITE)).value != value:
+            raise SentinelError(f"--claim {key} is {found[key].value!r} and {value!r}, expected one of them")
+        found[key] = Claim(value, CITE)
+    return found
+
+
+def _where(key: str, stage: Stage) -> str:
+    if key in CLAIMS:
+        return f"no law reads {key} at stage {stage}" if CLAIMS[key].stages else f"{key} is claimed by adapters only"
+    return f"{key!r} is no claim"
+
+
+def _nearest(word: str, words: list[str]) -> str:
+    near = get_close_matches(word, words, n=1, cutoff=0.0)
+    return f"the nearest is {near[0]}, of {', '.join(words)} (docs/claims.md)" if near else "there is none here"
