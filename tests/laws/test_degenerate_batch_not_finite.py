@@ -57,7 +57,7 @@ def test_broken(compute: object, kind: str, rows: int) -> None:
     found = judged(LAW, specimen(compute, reads="reward group mask")).found
     assert found is not None
     assert found.case.batch.rows == rows
-    assert found.relation.story == f"a batch with {kind}; which numbers are not finite"
+    assert found.relation.story == f"a batch with {kind}; 1 marks a number that is NaN or infinite"
     assert found.distance == 1.0
     assert LAW.level(found.case) == "fault"
 

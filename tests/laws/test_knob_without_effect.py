@@ -35,7 +35,12 @@ def test_broken() -> None:
     """A knob that is never read is found; its neighbour is not blamed."""
     found = judged(LAW, specimen(_deaf, reads=READS, stage="policy-loss", outputs=LOSS, claims=KNOBS)).found
     assert found is not None
-    assert found.relation.story == "clip_high is 0.1 or 0.4: no output differs on any of 64 cases"
+    assert found.relation.key == "batches on which clip_high matters (1: one or more)"
+    assert found.relation.story == (
+        "clip_high was set to 0.1, then to 0.4, and all else kept: on each of 64 batches, of which one is below, "
+        "every output and gradient came out the same"
+    )
+    assert found.case.batch.mask.numel() > 1, "a batch on which a range could matter"
 
 
 def test_not_applicable() -> None:

@@ -35,8 +35,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_on_the_last_token, reads="reward mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, False], [True, True]]
-    story = "outcome of row 0 moved by 1 and by 100, either way; did its last trained token ever move with it"
-    assert found.relation.story == story
+    assert found.relation.story == (
+        "the outcome of row 0, a response of 2 tokens, was moved by 1 and by 100, up and down: "
+        "how often its last trained token, at position 0, followed (1: once or more)"
+    )
     assert (found.relation.expected.item(), found.relation.observed.item()) == (1.0, 0.0)
     assert LAW.level(found.case) == "fault"
 

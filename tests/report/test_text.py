@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from report_fixtures import finding
+from report_fixtures import evidence, finding
 from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.core.verdict import Verdict
-from rl_sentinel.report.text import show
+from rl_sentinel.report.text import scenario, show
 
 
 def _shown(audit: Audit, found: list[Finding]) -> list[str]:
@@ -60,6 +60,7 @@ def test_finding_tells_its_story() -> None:
         "  on this batch (2 rows x 1 tokens):",
     ]
     assert "    reward          [1, 0]" in lines
+    assert "    excluded        [0, 1]  (why a row is not trained: 0 in, 1 padding)" in lines
     assert "  known: seen (link)" in lines
     assert lines[-1] == "  also through 2 more"
 
@@ -69,3 +70,15 @@ def test_other_side_is_printed_of_what_is_contested() -> None:
     words = {"could_be_intended": "It may be meant.", "level": "contested"}
     assert "  the other side: It may be meant." in _shown(Audit(), [finding(**words)])
     assert not any("other side" in line for line in _shown(Audit(), [finding(**words | {"level": "fault"})]))
+
+
+def test_length_is_shown_where_the_mask_does_not_tell_it() -> None:
+    """A masked token at the end of a response looks like padding; a column that is not read is left out."""
+    given = evidence()
+    columns = given["constructed_scenario"]["batch"]
+    columns["mask"]["values"], columns["length"]["values"] = [[True, False], [True, True]], [2, 2]
+    columns["value"] = {"dtype": "float32", "values": [[0.0, 1.0], [0.0, 1.0]]}
+    assert {"length", "value"} <= {name for name, _ in scenario(given)}
+    assert "value" not in {name for name, _ in scenario(given | {"reads": ["reward", "mask"]})}
+    columns["mask"]["values"] = [[True, True], [True, True]]
+    assert "length" not in {name for name, _ in scenario(given)}

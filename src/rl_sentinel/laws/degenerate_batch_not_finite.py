@@ -55,7 +55,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     seen, valid = ask(case, gradients=slopes(ask.boundary)), case.batch.valid
-    story = f"a batch with {case.draw['kind']}; which numbers are not finite"
+    story = f"a batch with {case.draw['kind']}; 1 marks a number that is NaN or infinite"
     found = dict(seen.values) | {f"gradient of {n}": g for n, g in seen.gradients.items()}
     for name, value in found.items():
         wrong = (~value.isfinite()).float()

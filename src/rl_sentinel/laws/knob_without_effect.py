@@ -66,10 +66,14 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
             if differs:
                 break
         if any(answers) or len(answers) >= ENOUGH:
-            told = " or ".join(json.dumps(v) for v in values)
-            story = f"{name} is {told}: no output differs on any of {len(answers)} cases"
+            first, second = (json.dumps(v) for v in values)
+            story = (
+                f"{name} was set to {first}, then to {second}, and all else kept: on each of {len(answers)} batches, "
+                "of which one is below, every output and gradient came out the same"
+            )
             moved = torch.tensor(float(any(answers)))
-            yield Relation(f"knob {name}", torch.tensor(1.0), moved, tolerance=0.5, story=story)
+            key = f"batches on which {name} matters (1: one or more)"
+            yield Relation(key, torch.tensor(1.0), moved, tolerance=0.5, story=story)
 
 
 LAW = Law(

@@ -79,7 +79,10 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
             way = (after[name][here] - before[name][here]) * (1 if amount > 0 else -1)
             if not way <= STILL:  # nan is DEG001's
                 arrived[name] = 1.0
-    story = f"outcome of row {row} moved by 1 and by 100, either way; did its last trained token ever move with it"
+    story = (
+        f"the outcome of row {row}, a response of {int(batch.length[row])} tokens, was moved by 1 and by 100, "
+        f"up and down: how often its last trained token, at position {position}, followed (1: once or more)"
+    )
     for name, answer in arrived.items():
         yield Relation(name, torch.tensor(1.0), torch.tensor(answer), tolerance=0.5, story=story)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.repro import script
-from rl_sentinel.report.text import numbers, scenario
+from rl_sentinel.report.text import legend, numbers, scenario
 
 
 def as_issue(found: Sequence[tuple[str, Finding]]) -> str:
@@ -15,7 +15,7 @@ def as_issue(found: Sequence[tuple[str, Finding]]) -> str:
 
 def _section(f: Finding, packages: str) -> str:
     e = f.evidence
-    columns = "\n".join(f"{name} = {numbers(values)}" for name, values in scenario(e))
+    columns = "\n".join(f"{name} = {numbers(values)}{legend(name, values)}" for name, values in scenario(e))
     target = e["target"]
     seen = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
     recipe = {k: e[k] for k in ("candidate_id", "law", "boundary", "setting", "knobs", "training_signal_effect")}

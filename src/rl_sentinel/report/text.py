@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rl_sentinel.audit.findings import Audit, Finding
+from rl_sentinel.core.batch import EXCLUDED
 
 _STYLE = {"fault": "bold red", "contested": "bold yellow", "hazard": "bold cyan"}
 
@@ -77,7 +78,7 @@ def _finding(console: Console, f: Finding) -> None:
     large = ", and on none smaller that was tried" if f.rows > ROWS or f.tokens > TOKENS else ""
     console.print(f"  on this batch ({f.rows} rows x {f.tokens} tokens{large}):", highlight=False)
     for name, values in scenario(e):
-        console.print(f"    {name:<16}{numbers(values)}", highlight=False, markup=False)
+        console.print(f"    {name:<16}{numbers(values)}{legend(name, values)}", highlight=False, markup=False)
     if f.level == "contested" and e["could_be_intended"]:
         console.print(f"  the other side: {escape(str(e['could_be_intended']))}", highlight=False)
     if e["reach"]:
@@ -95,9 +96,9 @@ def scenario(evidence: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - JSON
     batch = evidence["constructed_scenario"]["batch"]
     columns = {n: c["values"] for n, c in batch.items()}
     quiet = {"prompt_length", "version", "token", "logits"}
-    width = len(columns["mask"][0])
-    hidden = {n for n in columns if n in quiet}
-    if all(n == width for n in columns.get("length", [])):
+    told = {"mask", "group", "length", "excluded", "scored", *evidence.get("reads", columns)}
+    hidden = {n for n in columns if n in quiet or n not in told}
+    if not _length_counts(columns):
         hidden.add("length")
     if not any(columns.get("excluded", [])):
         hidden.add("excluded")
@@ -105,6 +106,26 @@ def scenario(evidence: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - JSON
         hidden.add("scored")
     names = sorted((n for n in columns if n not in hidden), key=lambda n: (n not in _FIRST, n))
     return [(n, columns[n]) for n in names]
+
+
+def _length_counts(columns: dict[str, Any]) -> bool:
+    """Whether some response ends elsewhere than its row does, or than its last trained token."""
+    width, lengths = len(columns["mask"][0]), columns.get("length", [])
+    last = [max((t + 1 for t, trained in enumerate(row) if trained), default=width) for row in columns["mask"]]
+    return any(n != width or n != end for n, end in zip(lengths, last, strict=False))
+
+
+def legend(name: str, values: Any) -> str:  # noqa: ANN401 - JSON
+    """What the numbers of a column mean, where they are words in other places.
+
+    Example:
+        >>> legend("excluded", [0, 5])
+        '  (why a row is not trained: 0 in, 5 rejected)'
+    """
+    if name != "excluded":
+        return ""
+    words = ", ".join(f"{n} {word}" for word, n in EXCLUDED.items() if n in values)
+    return f"  (why a row is not trained: {words})"
 
 
 def numbers(value: Any) -> str:  # noqa: ANN401 - JSON

@@ -66,6 +66,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "knobs": dict(boundary.settings.get(case.setting, {})),
         "reach": boundary.reach,
         "claims": {k: {"value": c.value, "cite": c.cite} for k, c in boundary.claims.items()},
+        "reads": sorted(boundary.reads),
         "constructed_scenario": case_as_json(case, boundary.reads),
         "expected_invariant": found.relation.story,
         "observed": found.relation.key,
