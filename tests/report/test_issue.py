@@ -29,4 +29,4 @@ def test_sections_in_their_order() -> None:
 def test_packages_are_those_of_each_finding() -> None:
     """Two targets, two first lines."""
     text = as_issue([("verl==1.0", finding()), ("skyrl==2.0", finding())])
-    assert re.findall(r"with --no-deps: (.*)$", text, re.MULTILINE) == ["verl==1.0", "skyrl==2.0"]
+    assert re.findall(r"pip install torch==2.13.0 (.*)$", text, re.MULTILINE) == ["verl==1.0", "skyrl==2.0"]

@@ -11,7 +11,7 @@ def test_script_names_its_packages_and_runs() -> None:
     """The local part of a torch version is no release."""
     text = script(finding(), "verl==1.0")
     first, second, *_ = text.splitlines()
-    assert first == "# pip install torch==2.13.0 numpy; then, with --no-deps: verl==1.0"
+    assert first == "# pip install torch==2.13.0 verl==1.0"
     assert second == "# MSK001 dead-row-shifts-signal: row 1 has no trained token; its reward moved by +1"
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "2\n")

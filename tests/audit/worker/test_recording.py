@@ -1,6 +1,7 @@
 """What was done with a target becomes a script that does it again."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -119,3 +120,29 @@ def test_a_run_that_was_refused_is_left_out() -> None:
         run.returned(number)
     lines = script.text(first="baseline", last="variant")
     assert [line.splitlines()[1] for line in lines if "= f(" in line] == ["    1,", "    2,"]
+
+
+def spoils(column: torch.Tensor, table: dict[str, list[torch.Tensor]]) -> torch.Tensor:
+    """Changes both of its arguments."""
+    table["rows"][0].add_(1)
+    return column.zero_()
+
+
+def test_an_argument_that_is_changed_is_printed_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
+    """The result is not what the finding is about; what stays as it was is not printed."""
+    script = Script()
+    run = script.run(watch=True)
+    given: dict[str, Any] = {
+        "column": torch.tensor([2.0, float("nan")]),
+        "table": {"rows": [torch.ones(1), torch.ones(1)]},
+    }
+    run.entering("here.spoils", (), given)
+    run.returned(spoils(**given))
+    text = "\n".join(script.text(first="baseline", last="variant"))
+    exec(text.replace("from here import spoils", ""), {"spoils": spoils})  # noqa: S102 - our own text
+    assert capsys.readouterr().out.splitlines() == [
+        "before: tensor([2., nan])",
+        "before: tensor([1.])",
+        "after: tensor([0., 0.])",
+        "after: tensor([2.])",
+    ]

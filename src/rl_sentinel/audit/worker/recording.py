@@ -17,10 +17,16 @@ _LABEL = "\0"
 
 
 class Run:
-    """The lines of one run of a boundary, written while it goes: arguments as they are on entry."""
+    """The lines of one run of a boundary, written while it goes: arguments as they are on entry.
 
-    def __init__(self, imports: dict[str, None]) -> None:
+    Where ``watch`` is set, arguments get names, and one that the call changes is printed before and after.
+    """
+
+    def __init__(self, imports: dict[str, None], *, watch: bool = False) -> None:
         """Start a run whose imports are collected in ``imports``."""
+        self.watch = watch
+        self._given: list[tuple[int, str, Tensor, Tensor]] = []
+        self._changed: list[tuple[int, str]] = []
         self.names = Names(imports)
         self.lines: list[tuple[str, str]] = []
         self.failed: Unwritable | None = None
@@ -42,6 +48,8 @@ class Run:
         try:
             self.lines += [("", line) for line in self._changes()]
             self._name_tables([*args, *kwargs.values()])
+            if self.watch:
+                self._name_tensors({**{f"argument_{n}": a for n, a in enumerate(args)}, **kwargs})
             given = [source(a, self.names) for a in args]
             given += [f"{k}={source(v, self.names)}" for k, v in kwargs.items()]
             inside = "\n    " + ",\n    ".join(given) + ",\n" if given else ""
@@ -57,6 +65,8 @@ class Run:
             return
         name = f"{_LABEL}_{len(self._kept)}"
         self.shown = _LABEL if result is not None else self._table
+        self._changed += [(at, name) for at, name, x, was in self._given if not _same(x.detach(), was)]
+        self._given = []
         self._kept.append(result)
         self.names.known[id(result)] = name
         if hasattr(result, "__dict__") and not isinstance(result, Tensor | type):
@@ -73,6 +83,10 @@ class Run:
         last = next(mark for mark, _ in reversed(self.lines) if mark)
         named = [f"{label if mark == last else label + mark if mark else ''}{line}" for mark, line in self.lines]
         lines = [*named, f'print("{label}:", {self.shown})']
+        if self._changed:
+            lines = [*named, *(f'print("after:", {name})' for _, name in self._changed)]
+        for at, name in reversed(self._changed):
+            lines.insert(at, f'print("before:", {name})')
         return [line.replace(_LABEL, label) for line in lines]
 
     def _name_tables(self, given: list[Any]) -> None:
@@ -83,6 +97,18 @@ class Run:
                 self.lines.append(("", f"{self._table} = {source(value, self.names)}"))
                 self.names.known[id(value)] = self._table
                 self._held.append(value)
+
+    def _name_tensors(self, given: dict[str, Any]) -> None:
+        """Tensors get names, so that they can be looked at before and after the call; so do lists of them."""
+        for name, value in given.items():
+            lone = isinstance(value, Tensor) or (isinstance(value, list) and any(isinstance(x, Tensor) for x in value))
+            if lone and id(value) not in self.names.known:
+                own = f"{_LABEL}_{name}"
+                self.lines.append(("", f"{own} = {source(value, self.names)}"))
+                self.names.known[id(value)] = own
+                self._held.append(value)
+        found = [pair for value in given.values() for pair in _tensors(self.names.known.get(id(value), ""), value)]
+        self._given = [(len(self.lines), name, x, x.detach().clone()) for name, x in found]
 
     def _changes(self) -> Iterator[str]:
         for number, (name, made, before) in enumerate(self._made):
@@ -103,6 +129,23 @@ class Run:
         return state
 
 
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
+    """The tensors of an argument that has a name, each by an expression."""
+    if isinstance(value, Tensor) and name:
+        yield name, value
+    elif isinstance(value, list) and name:
+        for number, part in enumerate(value):
+            yield from _tensors(f"{name}[{number}]", part)
+    elif type(value) is dict and name:
+        for key, part in value.items():
+            yield from _tensors(f"{name}[{key!r}]", part)
+
+
+def _same(now: Tensor, before: Tensor) -> bool:
+    """Whether a tensor is as it was; NaN is as NaN."""
+    return now.shape == before.shape and bool(((now == before) | ((now != now) & (before != before))).all())  # noqa: PLR0124 - NaN
+
+
 class Script:
     """A stand-alone script of two runs of a boundary."""
 
@@ -111,9 +154,9 @@ class Script:
         self.imports: dict[str, None] = {"import torch": None}
         self.runs: list[Run] = []
 
-    def run(self) -> Run:
-        """A new run, to be told of the target's calls."""
-        self.runs.append(Run(self.imports))
+    def run(self, *, watch: bool = False) -> Run:
+        """A new run, to be told of the target's calls; ``watch`` what they change in their arguments."""
+        self.runs.append(Run(self.imports, watch=watch))
         return self.runs[-1]
 
     def text(self, *, first: str, last: str, neighbours: bool = False) -> list[str]:

@@ -166,7 +166,7 @@ class _Recorder:
     def __call__(
         self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None, fresh: bool = False
     ) -> Observation:
-        self.target.recorder = self.script.run()
+        self.target.recorder = self.script.run(watch=fresh)
         try:
             return self.asker(case, gradients=gradients, on=on, fresh=fresh)
         finally:

@@ -21,7 +21,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _script(version: str) -> str:
-    return f"areal=={version}" if version else "areal (this checkout)"
+    return "numpy; then, with --no-deps: " + (f"areal=={version}" if version else "areal (this checkout)")
 
 
 FRAMEWORK = Framework(

@@ -43,7 +43,7 @@ def _environment(module: str, name: str) -> ModuleType:
 
 def _script(version: str) -> str:
     release = f"skyrl[skyrl-train]=={version}" if version else "skyrl[skyrl-train] (this checkout)"
-    return f"{release} skyrl-gym"
+    return f"numpy; then, with --no-deps: {release} skyrl-gym"
 
 
 FRAMEWORK = Framework(

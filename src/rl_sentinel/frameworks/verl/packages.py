@@ -11,6 +11,9 @@ orjson==3.11.4
 packaging==25.0
 """
 
+#: Packages that the trainer imports and that an installation of verl does not bring.
+FORGOTTEN = ("cachetools", "fastapi", "uvicorn", "TransferQueue")
+
 
 def light(_version: str) -> str:
     """Lines for pip, each an exact pin."""
@@ -18,7 +21,6 @@ def light(_version: str) -> str:
 
 
 def script(version: str) -> str:
-    """What a script that imports verl as its users do needs, in words of pip."""
+    """What a script that imports verl as its users do needs, in words of pip: it, and what it forgets to ask for."""
     release = f"verl=={version}" if version else "verl (this checkout)"
-    theirs = "ray transformers codetiming hydra-core torchdata datasets"
-    return f"{release} {' '.join(LIGHT.split())} and what these want: {theirs}"
+    return f"{release} {' '.join(FORGOTTEN)}"
