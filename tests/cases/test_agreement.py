@@ -42,6 +42,16 @@ def test_nothing_accepted() -> None:
     assert fitting(ask, small_cases()[0], "advantage", lambda _case: ({}, torch.tensor([True]))) == ""
 
 
+def test_two_who_accept() -> None:
+    """What one law accepts of an output is no answer to another."""
+    ask = Asker(specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS), {})
+
+    def other(case: Case) -> tuple[dict[str, Tensor], Tensor]:
+        return {"its own": case.batch.reward.double()}, torch.tensor([True])
+
+    assert [fitting(ask, small_cases()[0], "advantage", a) for a in (_accepted, other)] == ["whole", "its own"]
+
+
 def test_distance() -> None:
     """Only where it counts; no number is far from every number."""
     one, other = torch.tensor([1.0, torch.nan]), torch.tensor([3.0, 0.0])

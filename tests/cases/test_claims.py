@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 import rl_sentinel
-from rl_sentinel.cases.claims import ALGORITHMS, CITE, CLAIMS, stated
-from rl_sentinel.cases.formulas import ADVANTAGES, PLAIN, TOKENS
+from rl_sentinel.cases.claims import ADAPTED, ALGORITHMS, CITE, CLAIMS, stated
+from rl_sentinel.cases.formulas import ADVANTAGES
+from rl_sentinel.cases.kl_tokens import KL
 from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.temporal import TEMPORAL
+from rl_sentinel.cases.token_values import VALUES
+from rl_sentinel.cases.value_losses import VALUE_LOSSES
 from rl_sentinel.core.errors import SentinelError
 
 PACKAGE = Path(rl_sentinel.__file__).parent
@@ -22,9 +25,10 @@ TREES = [ast.parse(p.read_text(encoding="utf-8")) for f in ("laws", "cases") for
 def _claim(node: ast.AST) -> str:
     """The name of the claim that an expression asks a boundary for, or an empty word."""
     asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "claim"
-    if not asks or not isinstance(node, ast.Call) or not isinstance(node.args[0], ast.Constant):
+    if not asks or not isinstance(node, ast.Call):
         return ""
-    return str(node.args[0].value)
+    name = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
+    return str(name.value) if isinstance(name, ast.Constant) else ""
 
 
 def _read() -> set[str]:
@@ -59,8 +63,8 @@ def test_every_claim_that_is_read_is_known_and_no_other() -> None:
 def test_every_formula_is_an_algorithm() -> None:
     """Those that need settings of an adapter are no stage's."""
     stages = {name for names in ALGORITHMS.values() for name in names}
-    assert stages == {*ADVANTAGES, *TEMPORAL, *LOSSES, *TOKENS}
-    assert set(CLAIMS["algorithm"].values) == stages | set(PLAIN)
+    assert stages == {*ADVANTAGES, *TEMPORAL, *LOSSES, *VALUE_LOSSES, "entropy", *KL, *VALUES}
+    assert set(CLAIMS["algorithm"].values) == stages | set(ADAPTED)
 
 
 def test_page_names_every_claim_with_its_values_and_no_other() -> None:
@@ -74,7 +78,7 @@ def test_page_names_every_claim_with_its_values_and_no_other() -> None:
     assert {n for n in CLAIMS if f"| `{n}` |" in first} == {n for n, about in CLAIMS.items() if about.stages}
     for stage, names in ALGORITHMS.items():
         assert f"| `{stage}` | {', '.join(f'`{n}`' for n in names)} |" in whole
-    assert f"| adapters only | {', '.join(f'`{n}`' for n in PLAIN)} |" in whole
+    assert f"| adapters only | {', '.join(f'`{n}`' for n in ADAPTED)} |" in whole
 
 
 def test_stated_claims_say_who_stated_them() -> None:

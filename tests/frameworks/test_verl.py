@@ -139,7 +139,7 @@ def test_a_knob_that_is_not_connected(loads: Loads) -> None:
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files()))
     judgement = judged_at(CFG001, boundaries["compute_policy_loss_vanilla", "default"], "default")
     assert judgement.found is not None
-    assert judgement.found.relation.key == "knob actor.clip_ratio"
+    assert "actor.clip_ratio matters" in judgement.found.relation.key
 
 
 def test_scores_land_on_the_last_token(loads: Loads) -> None:

@@ -56,6 +56,7 @@ ACTOR = """
         clip_ratio: float = 0.2
         clip_ratio_low: float = 0.2
         clip_ratio_high: float = 0.2
+        clip_ratio_c: float = 3.0
         policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
         global_batch_info: dict = field(default_factory=dict)
 
@@ -66,6 +67,8 @@ ACTOR = """
                 raise ValueError(f"no such mode: {self.loss_agg_mode}")
             if CHECKED and self.clip_ratio_high < 0:
                 raise ValueError("a range that ends before it begins")
+            if CHECKED and self.clip_ratio_c <= 1:
+                raise ValueError("a bound below the ratio of 1")
 """
 
 CORE = """

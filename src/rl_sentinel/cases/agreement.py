@@ -17,7 +17,8 @@ Accepted = Callable[[Case], tuple[dict[str, Tensor], Tensor]]
 #: A distance below this share of the magnitudes is rounding, when accepted values are weighed against each other.
 ROUNDING = 1e-4
 
-#: Cases that accepted values are weighed on, of those that the boundary answers and something is accepted for.
+#: Cases that accepted values are weighed on, of those that the boundary answers and something is accepted
+#: for; where two are as good as each other by then, all are.
 ENOUGH = 32
 
 _last: list[tuple[Boundary, str, str, str]] = []
@@ -29,7 +30,8 @@ def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
     It is weighed once for a boundary and setting, whatever case is at hand, so that no quantity is
     one thing on one case and another on the next. An empty word where nothing is accepted anywhere.
     """
-    key = f"{case.setting} {sorted(case.override.items(), key=str)}"
+    whose = getattr(accepted, "func", accepted)  # two laws accept different values of one output
+    key = f"{whose.__module__}.{whose.__qualname__} {case.setting} {sorted(case.override.items(), key=str)}"
     for boundary, at, of, name in _last:
         if boundary is ask.boundary and (at, of) == (key, output):
             return name
@@ -49,11 +51,17 @@ def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
         if seen is None:
             continue
         weighed += 1
-        if weighed > ENOUGH:
+        if weighed > ENOUGH and not _tied(wrong):
             break
         for name, value in values.items():
             wrong.setdefault(name, []).append(_misses(seen.values[output], value, where))
     return min(wrong, key=lambda n: fmean(wrong[n]), default="")
+
+
+def _tied(wrong: dict[str, list[float]]) -> bool:
+    """Whether the two best of several are as good as each other."""
+    best = sorted(fmean(misses) for misses in wrong.values())[:2]
+    return len(best) > 1 and best[1] - best[0] < 1e-9
 
 
 def _misses(seen: Tensor, value: Tensor, where: Tensor) -> float:

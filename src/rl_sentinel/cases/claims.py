@@ -4,9 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from rl_sentinel.cases.formulas import ADVANTAGES, AGGREGATIONS, PLAIN, TOKENS
+from rl_sentinel.cases.aggregation import MODES
+from rl_sentinel.cases.divergence_losses import DIVERGENCES
+from rl_sentinel.cases.formulas import ADVANTAGES, PLAIN
+from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.temporal import TEMPORAL
+from rl_sentinel.cases.token_values import VALUES
+from rl_sentinel.cases.value_losses import VALUE_LOSSES
 from rl_sentinel.core.boundary import Claim, Stage
 from rl_sentinel.core.errors import SentinelError
 
@@ -17,9 +22,14 @@ CITE = "stated on the command line"
 ALGORITHMS: Mapping[Stage, tuple[str, ...]] = {
     "advantage": (*ADVANTAGES, *TEMPORAL),
     "policy-loss": tuple(LOSSES),
-    "kl": tuple(n for n in TOKENS if n.startswith("k")),
-    "reward": tuple(n for n in TOKENS if not n.startswith("k")),
+    "value-loss": tuple(VALUE_LOSSES),
+    "aggregate": ("entropy",),
+    "kl": tuple(KL),
+    "reward": tuple(VALUES),
 }
+
+#: Algorithms that need settings, or outputs, which only an adapter gives.
+ADAPTED = (*PLAIN, *DIVERGENCES, *SHAPED, *CONTROLLERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,7 @@ _YES = ("yes",)
 #: Name of a claim -> what may be claimed. A name that ends with a colon is followed by a setting's.
 CLAIMS: Mapping[str, About] = {
     "algorithm": About(
-        tuple(dict.fromkeys((*(n for names in ALGORITHMS.values() for n in names), *PLAIN))),
+        tuple(dict.fromkeys((*(n for names in ALGORITHMS.values() for n in names), *ADAPTED))),
         tuple(ALGORITHMS),
         "computes what the paper of this name says",
     ),
@@ -58,9 +68,10 @@ CLAIMS: Mapping[str, About] = {
     "grouping": About(("id",), (*_SIGNAL,), "rows of a prompt are found by their id, wherever they stand"),
     "ratio": About(_YES, ("policy-loss",), "weighs by the ratio of the current policy to the old one"),
     "on-policy-gradient": About(("other",), ("policy-loss",), "the first step's gradient is meant to be another"),
-    "aggregation": About(
-        tuple(AGGREGATIONS), ("policy-loss", "aggregate"), "how the numbers of tokens become one number"
-    ),
+    "aggregation": About(tuple(MODES), _LOSSES, "how the numbers of tokens become one number"),
+    "rows": About(("live", "all"), _LOSSES, "which rows a mean over sequences counts"),
+    "factor": About(("half", "the square"), ("value-loss",), "whether half of a square is taken"),
+    "gradient": About(tuple(KL), ("kl",), "has the gradient of this estimator, whatever its values are"),
     "mean": About(_YES, _LOSSES, "the number is a mean, which twice the batch leaves as it is"),
     "masked": About(_YES, ("reward", "kl", "advantage"), "exactly 0 where nothing is trained"),
     "masked-slots": About(
@@ -75,6 +86,12 @@ CLAIMS: Mapping[str, About] = {
     "trajectories": About(("step-wise",), (), "a trajectory has several rows, one for each step"),
     "conserves": About(_YES, (), "all rows and tokens are handed on"),
     "padding": About(("zero",), (), "0 after the response"),
+    "kl": About(tuple(KL), (), "the estimator of the KL that a reward, a loss or a metric is made with"),
+    "measure": About((), (), "which mean of a KL a controller is fed with"),
+    "corrected-at-most": About((), (), "a loss is weighed by the ratio to the sampler, held at this number"),
+    "corrected-by": About(("token", "row"), (), "that weight is each token's own, or the geometric mean of its row's"),
+    "algorithm:": About((), (), "what one output is, where it is not the boundary's algorithm"),
+    "pair:": About((), (), "whose log-probs a metric compares with whose"),
     "knob:": About((), (), "a setting that is documented to matter, with two values as JSON, `a|b`"),
     "nonsense:": About((), (), "a setting that must be refused, with the reason"),
 }

@@ -63,7 +63,8 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     if first == "kl":
         return pairs and last in {"kl", "row_mean", "mean", *KL}
     if first == "clip_fraction":
-        return output.axes == "" and {"logprob", "old_logprob", "advantage"} <= reads and bool(_clip(settings))
+        ratios = output.quantity == first and {"logprob", "old_logprob", "advantage"} <= reads
+        return output.axes == "" and ratios and bool(_clip(settings))
     if first in COLUMN_NAMES:
         own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
         return own and output.axes == "" and last in STATISTICS

@@ -7,7 +7,6 @@ from statistics import fmean, pstdev, stdev
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rewards import REWARDS
 from rl_sentinel.cases.temporal import TEMPORAL
@@ -27,18 +26,10 @@ _DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {"n - 1": stdev, "n"
 _EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4)
 
 
-def known_algorithm(boundary: Boundary) -> bool:
-    """Whether the table has what the boundary claims to compute."""
+def known_advantages(boundary: Boundary) -> bool:
+    """Whether the table has the estimator that the boundary claims to be."""
     name = boundary.claim("algorithm")
-    if boundary.stage == "advantage":
-        return name in ADVANTAGES or name in TEMPORAL
-    if boundary.stage == "policy-loss":
-        return name in LOSSES and boundary.claim("aggregation") in AGGREGATIONS
-    return (
-        name in TOKENS
-        or name in PLAIN
-        or (boundary.stage == "aggregate" and boundary.claim("aggregation") in AGGREGATIONS)
-    )
+    return name in ADVANTAGES or name in TEMPORAL
 
 
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
@@ -52,20 +43,6 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     counted = boundary.claim("deviation")
     chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
-
-
-def values_of(boundary: Boundary, batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]`` or ``[B]`` values of the claimed algorithm, in float64."""
-    name = boundary.claim("algorithm")
-    return PLAIN[name](batch, settings) if name in PLAIN else TOKENS[name](batch)
-
-
-def loss_of(boundary: Boundary, batch: Batch, settings: Settings) -> Tensor:
-    """The claimed loss, aggregated as claimed; a gradient flows to ``batch.logprob``."""
-    if boundary.stage == "aggregate":
-        return _aggregated(batch.advantage.double(), batch, boundary.claim("aggregation"), settings)
-    tokens = LOSSES[boundary.claim("algorithm")](batch, settings)
-    return _aggregated(tokens, batch, boundary.claim("aggregation"), settings)
 
 
 def _epsilons(settings: Settings) -> tuple[float, ...]:
@@ -160,47 +137,5 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
 }
 
 
-def _log_ratio(batch: Batch) -> Tensor:
-    return batch.logprob.double() - batch.ref_logprob.double()
-
-
-def _at_last(batch: Batch) -> Tensor:
-    found = torch.zeros(batch.mask.shape, dtype=torch.float64)
-    for b in range(batch.rows):
-        trained = torch.nonzero(batch.mask[b]).flatten().tolist()
-        if trained:
-            found[b, trained[-1]] = float(batch.reward[b])
-    return found
-
-
-#: Algorithm -> values per token.
-TOKENS: Mapping[str, Callable[[Batch], Tensor]] = {
-    "k1": _log_ratio,
-    "k2": lambda batch: _log_ratio(batch) ** 2 / 2,
-    "k3": lambda batch: torch.exp(-_log_ratio(batch)) - 1 + _log_ratio(batch),
-    "outcome at the last trained token": _at_last,
-}
-
-
 #: Algorithm with settings -> values per row or per token, of which there is one reading.
 PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**REWARDS}
-
-
-#: Mode of aggregation -> whether each row's sum is divided by its trained tokens.
-AGGREGATIONS = {
-    "token-mean": False,
-    "sequence-mean-token-mean": True,
-    "sequence-mean-token-sum": False,
-    "token-sum": False,
-}
-
-
-def _aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings) -> Tensor:
-    """The sum over rows by trained tokens, by live rows, or by all rows at a fixed length."""
-    total = torch.zeros((), dtype=torch.float64)
-    for b in range(batch.rows):
-        trained = torch.nonzero(batch.mask[b]).flatten()
-        if len(trained):
-            total = total + tokens[b, trained].sum() / (len(trained) if AGGREGATIONS[mode] else 1)
-    counts = {"token-mean": int(batch.mask.sum()), "token-sum": batch.rows * int(settings.get("length") or 1)}
-    return total / max(1, counts.get(mode, int(batch.live.sum())))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_sentinel.cases.claims import stated
 from rl_sentinel.cases.filling import filled
-from rl_sentinel.cases.formulas import known_algorithm, loss_of
+from rl_sentinel.cases.references import known_output, references
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Claim, Output, Scope, Stage, Unbound
 from rl_sentinel.core.case import Settings
@@ -110,10 +110,10 @@ def _said(kind: _Kind, said: Mapping[str, Claim]) -> Output:
 
 def _check_numbers(boundary: Boundary, name: str) -> None:
     """See that the formula of a claimed loss has its numbers."""
-    if boundary.stage != "policy-loss" or not known_algorithm(boundary):
+    if "loss" not in boundary.outputs or not known_output(boundary, "loss"):
         return
     try:
-        loss_of(boundary, filled([[1]], reward=[1], group=[0]), boundary.settings["default"])
+        references(boundary, "loss", filled([[1]], reward=[1], group=[0]), boundary.settings["default"])
     except KeyError as lacking:
         message = (
             f"--claim algorithm={boundary.claim('algorithm')} needs the number {lacking}, of which {name} has no "

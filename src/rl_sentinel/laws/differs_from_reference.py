@@ -2,9 +2,9 @@
 
 What it says:
     A boundary that claims an algorithm by name computes what that algorithm's paper says, recomputed
-    from the raw batch in float64: rewards, advantages, a KL, weights and decisions, or a loss with its
-    gradient. Where the paper leaves a choice, one reading fits over all cases. It holds at each value
-    of a claimed knob.
+    from the raw batch in float64: rewards, advantages, a KL, what it does to a reward, its controller,
+    weights and decisions, or a loss with its gradient. Where the paper leaves a choice, one reading
+    fits over all cases. It holds at each value of a claimed knob.
 
 Why it matters:
     A name is a promise. Who compares two runs of "RLOO", or reads a paper's numbers beside their
@@ -37,13 +37,16 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.cases.agreement import fitting
-from rl_sentinel.cases.comparison import advantages, magnitude, places
-from rl_sentinel.cases.formulas import advantages_of, known_algorithm, loss_of, values_of
+from rl_sentinel.cases.comparison import advantages, cells, finite_only, magnitude, places
+from rl_sentinel.cases.formulas import advantages_of, known_advantages
+from rl_sentinel.cases.on_policy_step import row_constant
 from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.cases.references import claimed, counted, known_output, references
 from rl_sentinel.cases.transforms import on_policy
+from rl_sentinel.cases.value_losses import at_bound
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, Settings, with_draw
+from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
 from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
@@ -53,7 +56,9 @@ NEAR = 1e-5
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if known_algorithm(boundary) else "it claims no algorithm whose formula is known"
+    own = boundary.stage == "advantage" and known_advantages(boundary)
+    known = own or any(known_output(boundary, name) for name in boundary.outputs)
+    return "" if known else "it claims no algorithm whose formula is known"
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -123,38 +128,67 @@ def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
 
 
 def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
-    boundary, batch = ask.boundary, case.batch
-    sloped = boundary.stage == "policy-loss" and "logprob" in boundary.reads
-    seen = ask(case, gradients=("logprob",) if sloped else ())
-    scale = magnitude(batch, boundary.reads)
-    story = f"{boundary.claim('algorithm') or boundary.claim('aggregation')}, recomputed from its formula{told}"
-    for name, output in boundary.outputs.items():
-        if output.axes in ("B", "B T"):
-            expected, where = values_of(boundary, batch, _settings(boundary, case)), places(output, batch, batch.live)
-            yield Relation(name, expected, seen.values[name], where, scale, story=story)
-    if "loss" in boundary.outputs:
-        leaf = batch.logprob.double().requires_grad_(sloped)
-        loss = loss_of(boundary, with_columns(batch, logprob=leaf), _settings(boundary, case))
-        size = scale + (_weight(batch) if sloped else 0.0)
-        yield Relation("loss", loss.detach(), seen.values["loss"], None, size, story=story)
-        if sloped:
-            expected = _slope(loss, leaf)
-            steady = batch.mask & _smooth(partial(loss_of, boundary), batch, _settings(boundary, case))
-            key = "gradient of logprob"
-            yield Relation(key, expected, seen.gradients["logprob"], steady, size, story=story)
+    boundary = ask.boundary
+    if boundary.claim("scope") == "sequence" and "advantage" in boundary.reads:
+        case = with_batch(case, row_constant(case.batch))
+    batch = case.batch
+    settings, columns = _settings(boundary, case), _sloped(boundary)
+    seen = ask(case, gradients=columns)
+    for name in boundary.outputs:
+        if not known_output(boundary, name):
+            continue
+        leaves = {c: getattr(batch, c).double().requires_grad_() for c in columns if name in ("loss", "kl")}
+        named = references(boundary, name, with_columns(batch, **leaves), settings)
+        alone = next(iter(named)) if len(named) == 1 else ""
+        reading = alone or fitting(ask, case, name, partial(_named, boundary, name))
+        if reading not in named:
+            continue
+        what = claimed(boundary, name) or boundary.claim("aggregation")
+        story = f"{what}, recomputed from its formula{f' ({reading})' if len(named) > 1 else ''}{told}"
+        scale = magnitude(batch, boundary.reads) + (_weight(batch) if "advantage" in boundary.reads else 0.0)
+        value = named[reading]
+        where = counted(boundary, name, batch)
+        yield finite_only(Relation(name, value.detach(), seen.values[name], where, scale, story=story))
+        for column, leaf in leaves.items() if bool(seen.values[name].isfinite().all()) else ():
+            pick = partial(_read, boundary, name, reading)
+            steady = cells(batch.mask, leaf) & _smooth(pick, batch, column, settings)
+            steady = steady & ~at_bound(batch, settings) if column == "value" else steady
+            expected, key = _slope(value, leaf), f"gradient of {column}"
+            yield finite_only(Relation(key, expected, seen.gradients[column], steady, scale, story=story))
+
+
+def _named(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
+    batch = case.batch
+    found = references(boundary, name, batch, _settings(boundary, case)) if bool(batch.live.any()) else {}
+    return {n: x.detach() for n, x in found.items()}, counted(boundary, name, batch)
+
+
+def _read(boundary: Boundary, name: str, reading: str, batch: Batch, settings: Settings) -> Tensor:
+    return references(boundary, name, batch, settings)[reading]
+
+
+def _sloped(boundary: Boundary) -> tuple[str, ...]:
+    """The column to which a gradient is compared: that of a loss, or of a KL that claims one."""
+    name = "loss" if "loss" in boundary.outputs else "kl"
+    if name not in boundary.outputs or not known_output(boundary, name):
+        return ()
+    if name == "kl" and not boundary.claim("gradient"):
+        return ()
+    wanted = {"value-loss": ("value",), "aggregate": ("advantage", "logits")}.get(boundary.stage, ("logprob",))
+    return tuple(c for c in wanted if c in boundary.reads)
 
 
 def _slope(loss: Tensor, leaf: Tensor) -> Tensor:
-    gradient = torch.autograd.grad(loss, leaf, allow_unused=True)[0] if loss.requires_grad else None
+    gradient = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)[0] if loss.requires_grad else None
     return torch.zeros_like(leaf) if gradient is None else gradient
 
 
-def _smooth(loss: Callable[[Batch, Settings], Tensor], batch: Batch, settings: Settings) -> Tensor:
+def _smooth(loss: Callable[[Batch, Settings], Tensor], batch: Batch, column: str, settings: Settings) -> Tensor:
     """Where the formula's slope is the same a hair to both sides: at a bound itself, either one is right."""
     sides = []
     for step in (-NEAR, NEAR):
-        leaf = (batch.logprob.double() + step).requires_grad_()
-        sides.append(_slope(loss(with_columns(batch, logprob=leaf), settings), leaf))
+        leaf = (getattr(batch, column).double() + step).requires_grad_()
+        sides.append(_slope(loss(with_columns(batch, **{column: leaf}), settings), leaf))
     size = torch.stack(sides).abs().amax(0)
     return (sides[1] - sides[0]).abs() <= size * 100 * NEAR
 
@@ -168,7 +202,7 @@ def _weight(batch: Batch) -> float:
 LAW = Law(
     code="REF001",
     name="differs-from-reference",
-    stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "aggregate"}),
+    stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -2,7 +2,8 @@
 
 What it says:
     A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token,
-    or as a mean over tokens, over rows or over groups, whichever way, and the same one on all cases.
+    or as a mean over tokens, over rows or over groups, whichever way, and the same one on all cases. Where
+    the boundary claims which policy stands against which, or the estimator of a KL, it is one of these.
 
 Why it matters:
     A number that fits no definition is no measurement. Thresholds, comparisons between runs and
@@ -30,8 +31,9 @@ from functools import partial
 from torch import Tensor
 
 from rl_sentinel.cases.agreement import fitting
+from rl_sentinel.cases.allowed import kind
 from rl_sentinel.cases.comparison import magnitude, places
-from rl_sentinel.cases.definitions import definitions, is_defined
+from rl_sentinel.cases.definitions import KL, definitions, is_defined
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, Settings, with_draw
 from rl_sentinel.core.law import Law
@@ -57,7 +59,16 @@ def _accepted(boundary: Boundary, output: Output, case: Case) -> tuple[dict[str,
     where = places(output, batch, batch.live)
     if not bool(batch.live.any()):
         return {}, where
-    return definitions(output, batch, boundary.reads, _settings(boundary, case)), where
+    found = definitions(output, batch, boundary.reads, _settings(boundary, case))
+    return {n: x for n, x in found.items() if _as_claimed(boundary, output, n)}, where
+
+
+def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
+    """Whether a definition is of the two policies, and of the estimator of a KL, that the boundary claims."""
+    name = next(n for n, o in boundary.outputs.items() if o is output)
+    pair, kl = boundary.claim(f"pair:{name}"), boundary.claim("kl") if kind(output.quantity) == "kl" else ""
+    estimators = [f"{n} of " for n in KL.get(kl, {})]
+    return pair in definition and (not estimators or any(e in definition for e in estimators))
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:

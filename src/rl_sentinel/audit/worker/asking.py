@@ -112,10 +112,11 @@ def _checked(boundary: Boundary, name: str, value: object, batch: Batch) -> Tens
 
 
 def _slopes(values: Mapping[str, Tensor], batch: Batch, wanted: tuple[str, ...]) -> dict[str, Tensor]:
+    """Of the loss; of the sum of all that is handed back where nothing has that name."""
     if not wanted:
         return {}
     leaves = [getattr(batch, n) for n in wanted]
-    loss = values["loss"]
+    loss = values["loss"] if "loss" in values else torch.stack([v.sum() for v in values.values()]).sum()
     if not loss.requires_grad:
         return {n: torch.zeros_like(x) for n, x in zip(wanted, leaves, strict=True)}
     found = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)

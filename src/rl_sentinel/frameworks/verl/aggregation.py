@@ -2,12 +2,13 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound
@@ -21,10 +22,38 @@ AGGREGATE = f"{MODULE}.agg_loss"
 
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
 
+#: verl's name of a mode -> the field's.
+NAMES: Mapping[str, str] = {
+    "token-mean": "token-mean",
+    "token-sum": "token-sum",
+    "seq-mean-token-sum": "sequence-mean-token-sum",
+    "seq-mean-token-sum-norm": "sequence-mean-token-sum-by-width",
+    "seq-mean-token-mean": "sequence-mean-token-mean",
+}
+
 #: Denominators as the trainer gives them, counted over the mini-batch and all ranks.
-GLOBAL: Settings = {"batch_num_tokens": 64, "global_batch_size": 16}
+GLOBAL: Settings = {"tokens": 64, "rows": 16, "ranks": 2}
+
+#: Of the settings above, the names by which they are given.
+GIVEN: Mapping[str, str] = {
+    "tokens": "batch_num_tokens",
+    "rows": "global_batch_size",
+    "ranks": "dp_size",
+    "scale": "loss_scale_factor",
+}
+
+_MODES = "core_algos.agg_loss, docstring: how the loss matrix is aggregated into a scalar, and over which counts"
 
 CLIPPED = "critic/vf_clipfrac"
+
+_ENTROPY = "core_algos.compute_entropy_loss, docstring: categorical entropy"
+
+_LIVE = "core_algos.agg_loss, comment beside the row mask: fully masked sequences are excluded"
+
+_VALUE = (
+    "core_algos.compute_value_loss, docstring: the clipped value-function loss for PPO, as in TRL's ppo_trainer, "
+    "which takes half of the larger squared error"
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -35,7 +64,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(VALUE, "value-loss", str(why))
         return
     if target.has(ENTROPY):
-        yield _entropy(target)
+        yield from _entropy(target)
     if target.has(AGGREGATE):
         yield from _aggregations(target)
 
@@ -64,27 +93,36 @@ def _value(target: Target) -> Boundary:
             CLIPPED: Output("", "", "value_clip_fraction", over="live"),
         },
         settings={"default": {"value_clip": 0.5}},
+        claims=claims(_VALUE, algorithm="clipped value", factor="half", aggregation="token-mean"),
         reach="algorithm.adv_estimator=gae",
     )
 
 
-def _entropy(target: Target) -> Boundary:
+def aggregation(target: Target, mode: str) -> dict[str, Claim]:
+    """What a release says of a mode; which rows a mean counts only where it says so."""
+    source = inspect.getsource(target.find(AGGREGATE)) if target.has(AGGREGATE) else ""
+    found = claims(_MODES, aggregation=NAMES[mode])
+    return found | (claims(_LIVE, rows="live") if "exclude fully masked sequences" in source else {})
+
+
+def _entropy(target: Target) -> Iterator[Boundary]:
     takes = inspect.signature(target.find(ENTROPY)).parameters
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         given = {k: v for k, v in settings.items() if k in takes}
         return {"loss": target.call(ENTROPY, batch.logits, batch.mask.to(torch.int64), **given)}
 
-    modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in takes else ("token-mean",)
-    return Boundary(
-        path=ENTROPY,
-        stage="aggregate",
-        call=call,
-        reads=frozenset({"logits", "mask"}),
-        outputs={"loss": Output("", "nats", "entropy.mean", over="live")},
-        settings={mode: {"loss_agg_mode": mode} for mode in modes},
-        reach="actor.entropy_coeff above 0",
-    )
+    for mode in ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in takes else ("token-mean",):
+        yield Boundary(
+            path=ENTROPY,
+            stage="aggregate",
+            call=call,
+            reads=frozenset({"logits", "mask"}),
+            outputs={"loss": Output("", "nats", "entropy.mean", over="live")},
+            settings={mode: {"loss_agg_mode": mode}},
+            claims=claims(_ENTROPY, algorithm="entropy") | aggregation(target, mode),
+            reach="actor.entropy_coeff above 0",
+        )
 
 
 def _aggregations(target: Target) -> Iterator[Boundary | Unbound]:
@@ -95,20 +133,31 @@ def _aggregations(target: Target) -> Iterator[Boundary | Unbound]:
         if f'"{mode}"' not in source:
             continue
 
-        def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-            mask = batch.mask.to(torch.int64)
-            given = {k: v for k, v in settings.items() if k != "mode"}
-            return {"loss": target.call(AGGREGATE, batch.advantage, mask, settings["mode"], **given)}
-
         width = mode.endswith("-norm")
         cite = f"core_algos.agg_loss: the horizon of the mask{fixed and ', where no scale factor is given'}"
-        yield Boundary(
-            path=AGGREGATE,
-            stage="aggregate",
-            call=call,
-            reads=frozenset({"advantage", "mask"}),
-            outputs={"loss": Output("", "", "loss")},
-            settings={mode: {"mode": mode}} | ({f"{mode}, global": {"mode": mode, **GLOBAL}} if fixed else {}),
-            claims=claims(cite, normaliser="width") if width else {},
-            reach=f"actor.loss_agg_mode={mode}",
-        )
+        said = aggregation(target, mode) if fixed or not width else {}
+        one = partial(_aggregated, target, mode, said)
+        more: Mapping[str, Settings] = {f"{mode}, global": GLOBAL} if fixed else {}
+        yield one({mode: {}, **more}, claims(cite, normaliser="width") if width else {})
+        if width and fixed:
+            yield one({f"{mode}, scale": {"scale": 6}}, {})
+
+
+def _aggregated(
+    target: Target, mode: str, said: Mapping[str, Claim], settings: Mapping[str, Settings], more: Mapping[str, Claim]
+) -> Boundary:
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        mask = batch.mask.to(torch.int64)
+        given = {GIVEN[k]: v for k, v in settings.items()}
+        return {"loss": target.call(AGGREGATE, batch.advantage, mask, mode, **given)}
+
+    return Boundary(
+        path=AGGREGATE,
+        stage="aggregate",
+        call=call,
+        reads=frozenset({"advantage", "mask"}),
+        outputs={"loss": Output("", "", "loss")},
+        settings=settings,
+        claims={**said, **more},
+        reach=f"actor.loss_agg_mode={mode}",
+    )

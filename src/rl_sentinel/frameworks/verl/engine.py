@@ -14,8 +14,9 @@ from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
+from rl_sentinel.frameworks.verl.aggregation import aggregation
 from rl_sentinel.frameworks.verl.columns import absent, claims
-from rl_sentinel.frameworks.verl.losses import actor
+from rl_sentinel.frameworks.verl.losses import SECTION, actor
 from rl_sentinel.frameworks.world import group
 
 MODULE = "verl.workers.engine.fsdp.transformer_impl"
@@ -28,10 +29,24 @@ _GIVEN = claims(
     denominator="given",
 )
 
+_LOSS = (
+    "losses.ppo_loss and its comments: the policy loss, from which the weighted entropy loss is taken and to which "
+    "the weighted KL loss is added; core_algos.compute_policy_loss_vanilla, docstring: dual-clip PPO"
+)
+
+_ROWS = "losses.ppo_loss: the global batch size is that of the mini-batch, whose rows are all counted"
+
 #: Modes of aggregation, each with the regularisers on.
-FAMILIES: Mapping[str, Settings] = {
-    mode: {"loss_agg_mode": mode, "entropy_coeff": 0.5, "kl_loss_coef": 0.25, "micro_batches": 1}
-    for mode in ("token-mean", "seq-mean-token-mean")
+MODES = ("token-mean", "seq-mean-token-mean")
+
+#: Numbers of the loss.
+NUMBERS: Settings = {
+    "entropy_coeff": 0.5,
+    "kl_loss_coef": 0.25,
+    "micro_batches": 1,
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "ceiling": 3.0,
 }
 
 
@@ -45,26 +60,31 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(f"{CUT} -> {LOSS}", "policy-loss", str(why))
         return
     vars(target.module(MODULE))["get_device_id"] = lambda: "cpu"  # a declared double: an accelerator on CPU
-    yield Boundary(
-        path=f"{CUT} -> {LOSS}",
-        stage="policy-loss",
-        call=partial(_call, target),
-        reads=frozenset({"logprob", "old_logprob", "ref_logprob", "advantage", "entropy", "length", "mask"}),
-        outputs={"loss": Output("", "", "loss")},
-        settings=FAMILIES,
-        claims=_GIVEN,
-        reach="actor.use_kl_loss=True, every actor update",
-    )
+    for mode in MODES:
+        yield Boundary(
+            path=f"{CUT} -> {LOSS}",
+            stage="policy-loss",
+            call=partial(_call, target, mode),
+            reads=frozenset({"logprob", "old_logprob", "ref_logprob", "advantage", "entropy", "length", "mask"}),
+            outputs={"loss": Output("", "", "loss")},
+            settings={mode: NUMBERS},
+            claims=_GIVEN
+            | aggregation(target, mode)
+            | claims(_LOSS, algorithm="dual clip", kl="k3")
+            | claims(_ROWS, rows="all"),
+            reach="actor.use_kl_loss=True, every actor update",
+        )
 
 
-def _call(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+def _call(target: Target, mode: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
     parts = int(settings["micro_batches"] or 1)
     if bool((batch.length == 0).any()) or batch.rows % parts:
         message = f"the engine cuts {batch.rows} rows into equal micro-batches only"
         raise NotApplicable(message)
     leaf = batch.logprob.detach().clone().requires_grad_()
-    knobs = {k: v for k, v in settings.items() if k != "micro_batches"}
-    config = actor(target, "vanilla", {**knobs, "use_kl_loss": True})
+    knobs = {SECTION.get(k, k): v for k, v in settings.items() if k != "micro_batches"}
+    kinds = {"use_kl_loss": True, "kl_loss_type": "low_var_kl", "loss_agg_mode": mode}
+    config = actor(target, "vanilla", {**knobs, **kinds})
     losses: list[Tensor] = []
     engine = SimpleNamespace(
         ulysses_sequence_parallel_size=1,

@@ -1,0 +1,55 @@
+"""How numbers per token become one number, by plain sums; more than one reading where it is not claimed."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+Named = dict[str, Tensor]
+
+#: Mode of aggregation -> what each row's sum is divided by, before rows are put together.
+MODES = {
+    "token-mean": "",
+    "token-sum": "",
+    "sequence-mean-token-sum": "",
+    "sequence-mean-token-mean": "its trained tokens",
+    "sequence-mean-token-sum-by-width": "the width",
+}
+
+
+def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows: str = "") -> Named:
+    """``[B, T]`` numbers as one, by name of the reading: a sequence mean counts ``rows`` "live" or "all".
+
+    Where that is not said, either is a reading. Settings ``tokens`` and ``rows`` are denominators that
+    were counted elsewhere, ``length`` is a fixed length by which a sum over all rows is divided,
+    ``scale`` stands for the width, and a loss on one of several ``ranks`` is as much larger.
+
+    Source:
+        DAPO (arXiv 2503.14476), equation 8, for the mean over tokens; GRPO (arXiv 2402.03300),
+        equation 3, for the mean of row means; Dr. GRPO (arXiv 2503.20783), for the fixed length.
+    """
+    total = torch.zeros((), dtype=torch.float64)
+    for b in range(batch.rows):
+        trained = batch.mask[b]
+        if bool(trained.any()):
+            total = total + tokens[b][trained].sum() / _share(mode, int(trained.sum()), batch, settings)
+    total = total * _number(settings, "ranks", 1)
+    if mode == "token-sum":
+        return {"a sum": total / (batch.rows * _number(settings, "length", 1) if settings.get("length") else 1)}
+    if mode == "token-mean":
+        return {"by trained tokens": total / _number(settings, "tokens", max(1, int(batch.mask.sum())))}
+    if settings.get("rows") is not None:
+        return {"by the given rows": total / _number(settings, "rows", 1)}
+    counts = {"live": max(1, int(batch.live.sum())), "all": batch.rows}
+    return {f"by {who} rows": total / count for who, count in counts.items() if rows in ("", who)}
+
+
+def _number(settings: Settings, name: str, default: float) -> float:
+    given = settings.get(name)
+    return float(given) if isinstance(given, int | float) else default
+
+
+def _share(mode: str, trained: int, batch: Batch, settings: Settings) -> float:
+    by = {"": 1.0, "its trained tokens": float(trained), "the width": _number(settings, "scale", batch.width)}
+    return by[MODES[mode]]

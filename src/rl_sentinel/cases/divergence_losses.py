@@ -1,0 +1,97 @@
+"""Policy losses that choose tokens by a divergence or a covariance, and those with a penalty; token by token."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+
+def _number(settings: Settings, name: str) -> float:
+    return float(settings[name] or 0)
+
+
+def _kept(batch: Batch, settings: Settings, divergence: Tensor) -> Tensor:
+    """Minus the advantage times the log-prob, weighted by a constant ratio, where the move is small or goes back."""
+    current, old, weight = batch.logprob.double(), batch.old_logprob.double(), batch.advantage.double()
+    ratio = torch.exp(current.detach() - old)
+    held = torch.where(ratio > _number(settings, "ceiling"), _number(settings, "ceiling"), ratio)
+    most = torch.where(weight > 0, _number(settings, "clip_high"), _number(settings, "clip_low"))
+    away = torch.where(weight > 0, ratio > 1, ratio < 1)
+    return torch.where((divergence > most) & away, 0.0, -weight * held * current)
+
+
+def _dppo_tv(batch: Batch, settings: Settings) -> Tensor | None:
+    """DPPO (arXiv 2602.04879) with the total variation of the sampled token against the others."""
+    share, before = batch.logprob.detach().double().exp(), batch.old_logprob.double().exp()
+    return _kept(batch, settings, (share - before).abs())
+
+
+def _dppo_kl(batch: Batch, settings: Settings) -> Tensor | None:
+    """DPPO (arXiv 2602.04879) with the KL of the sampled token against the others."""
+    share, before = batch.logprob.detach().double().exp(), batch.old_logprob.double().exp()
+    if bool(((share >= 1) | (before >= 1))[batch.mask].any()):
+        return None  # no probability: a test batch that no policy makes
+    divergence = before * torch.log(before / share) + (1 - before) * torch.log((1 - before) / (1 - share))
+    return _kept(batch, settings, divergence.nan_to_num())
+
+
+def _penalised(batch: Batch, settings: Settings) -> Tensor | None:
+    """The log-prob by the advantage, less a quadratic penalty on the log-ratio; DRO, arXiv 2405.19107."""
+    log_ratio = batch.logprob.double() - batch.old_logprob.double()
+    return -(batch.advantage.double() * batch.logprob.double() - _number(settings, "penalty") / 2 * log_ratio**2)
+
+
+def _covariance(batch: Batch) -> Tensor:
+    """Of the log-prob and the advantage at each trained token, about the means of these; no gradient."""
+    current, weight = batch.logprob.detach().double(), batch.advantage.double()
+    return (current - current[batch.mask].mean()) * (weight - weight[batch.mask].mean())
+
+
+def _count(batch: Batch, settings: Settings) -> int:
+    return max(1, int(_number(settings, "share") * int(batch.mask.sum())))
+
+
+def _kl_cov(batch: Batch, settings: Settings) -> Tensor | None:
+    """The ratio by the advantage, with a KL on the tokens of largest covariance; arXiv 2505.22617, KL-Cov."""
+    if not bool(batch.mask.any()):
+        return None
+    log_ratio = batch.logprob.double() - batch.old_logprob.double()
+    size = torch.where(batch.mask, _covariance(batch), -torch.inf).flatten()
+    order, count = size.argsort(descending=True), _count(batch, settings)
+    if count < int(batch.mask.sum()) and float(size[order[count - 1]] - size[order[count]]) < 1e-6:
+        return None
+    chosen = torch.zeros_like(size, dtype=torch.bool).scatter(0, order[:count], value=True).reshape(batch.mask.shape)
+    plain = -batch.advantage.double() * log_ratio.exp()
+    return plain + torch.where(chosen, _number(settings, "penalty") * log_ratio.abs(), 0.0)
+
+
+def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
+    """PPO's loss, without as many tokens of a covariance between two bounds as are drawn; arXiv 2505.22617, Clip-Cov.
+
+    None where there is a choice to draw, or a covariance at a bound.
+    """
+    if not bool(batch.mask.any()):
+        return None
+    ratio, weight = torch.exp(batch.logprob.double() - batch.old_logprob.double()), batch.advantage.double()
+    low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
+    bound = (ratio > high) & (weight > 0) | (ratio < low) & (weight < 0)
+    plain = -weight * torch.where((ratio > high) & (weight > 0), high, torch.where(bound, low, ratio))
+    size, edges = _covariance(batch), (_number(settings, "cov_low"), _number(settings, "cov_high"))
+    among = batch.mask & ~bound & (size > edges[0]) & (size < edges[1])
+    near = torch.stack([(size - e).abs() for e in edges]).amin(0) < 1e-6
+    if bool((near & batch.mask & ~bound).any()) or int(among.sum()) > _count(batch, settings):
+        return None
+    return torch.where(among, 0.0, plain)
+
+
+#: Algorithm -> loss per token, or None where the case leaves it open.
+DIVERGENCES: Mapping[str, Callable[[Batch, Settings], Tensor | None]] = {
+    "dppo tv": _dppo_tv,
+    "dppo kl": _dppo_kl,
+    "quadratic penalty": _penalised,
+    "kl-cov": _kl_cov,
+    "clip-cov": _clip_cov,
+}

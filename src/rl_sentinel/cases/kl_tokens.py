@@ -1,0 +1,97 @@
+"""Estimators of a KL at each token, the reward that it is taken from, and what steers its weight."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+Named = dict[str, Tensor]
+
+
+def _log_ratio(batch: Batch) -> Tensor:
+    """Of the policy to its reference."""
+    return batch.logprob.double() - batch.ref_logprob.double()
+
+
+def _k3(batch: Batch) -> Named:
+    other = -_log_ratio(batch)
+    value = torch.exp(other) - other - 1
+    return {"k3": value, "k3 cut at 10": torch.where(value > 10, 10.0, value)}
+
+
+#: Estimator -> values per token, by reading. John Schulman, Approximating KL Divergence (2020).
+KL: Mapping[str, Callable[[Batch], Named]] = {
+    "k1": lambda batch: {"k1": _log_ratio(batch)},
+    "abs": lambda batch: {"absolute k1": _log_ratio(batch).abs()},
+    "k2": lambda batch: {"k2": _log_ratio(batch) ** 2 / 2},
+    "k3": _k3,
+}
+
+
+def _weight(settings: Settings) -> float:
+    return float(settings["kl_coef"] or 0)
+
+
+def _less(kind: str) -> Callable[[Batch, Settings], Named]:
+    """The outcome, where the reward of a response stands, less the weighted KL of each trained token.
+
+    Ziegler et al., Fine-Tuning Language Models from Human Preferences (arXiv 1909.08593), equation 2.
+    """
+
+    def rewards(batch: Batch, settings: Settings) -> Named:
+        found: Named = {}
+        for estimator, kl in KL[kind](batch).items():
+            for where, places in (("response", batch.valid), ("trained", batch.mask)):
+                shaped = batch.token_reward.double().clone()
+                for b in range(batch.rows):
+                    ends = [t for t in range(batch.width) if bool(places[b, t])]
+                    if ends:
+                        shaped[b, ends[-1]] += float(batch.reward[b])
+                    for t in range(batch.width):
+                        shaped[b, t] -= _weight(settings) * float(kl[b, t]) if bool(batch.mask[b, t]) else 0.0
+                found[f"less {estimator}, the outcome at the last {where} token"] = shaped
+        return found
+
+    return rewards
+
+
+#: Shaped reward -> values per token, by reading.
+SHAPED: Mapping[str, Callable[[Batch, Settings], Named]] = {f"less {kind}": _less(kind) for kind in KL}
+
+
+def _measured(kind: str, batch: Batch) -> Mapping[str, float]:
+    """What may be called the KL of a batch."""
+    kl = KL[kind](batch)[next(iter(KL[kind](batch)))]
+    rows = [[float(kl[b, t]) for t in range(batch.width) if bool(batch.mask[b, t])] for b in range(batch.rows)]
+    means = [sum(row) / max(1, len(row)) for row in rows]
+    every = [x for row in rows for x in row]
+    live = max(1, sum(bool(row) for row in rows))
+    return {
+        "mean over tokens": sum(every) / max(1, len(every)),
+        "mean of row means, all rows": sum(means) / len(rows),
+        "mean of row means, live rows": sum(means) / live,
+        "mean of row sums, all rows": sum(every) / len(rows),
+        "mean of row sums, live rows": sum(every) / live,
+    }
+
+
+def _fixed(_kind: str, _batch: Batch, settings: Settings) -> Named:
+    return {"as it was": torch.tensor(_weight(settings), dtype=torch.float64)}
+
+
+def _adaptive(kind: str, batch: Batch, settings: Settings) -> Named:
+    """Raised where the KL is above its target, by at most a fifth each horizon; arXiv 1909.08593, section 2.2."""
+    target, horizon = float(settings["target_kl"] or 1), float(settings["horizon"] or 1)
+    found: Named = {}
+    for name, kl in _measured(kind, batch).items():
+        error = min(max((kl - target) / target, -0.2), 0.2)
+        after = _weight(settings) * (1 + error * batch.rows / horizon)
+        found[f"by the {name}"] = torch.tensor(after, dtype=torch.float64)
+    return found
+
+
+#: Controller -> the weight of the KL after one batch, by reading.
+CONTROLLERS: Mapping[str, Callable[[str, Batch, Settings], Named]] = {"fixed": _fixed, "adaptive": _adaptive}

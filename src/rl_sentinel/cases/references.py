@@ -1,0 +1,139 @@
+"""What a boundary's outputs are by the formula of the algorithm that it claims, recomputed from the batch."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.cases.aggregation import MODES, aggregated
+from rl_sentinel.cases.comparison import places
+from rl_sentinel.cases.divergence_losses import DIVERGENCES
+from rl_sentinel.cases.formulas import PLAIN
+from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
+from rl_sentinel.cases.policy_losses import LOSSES
+from rl_sentinel.cases.token_values import VALUES
+from rl_sentinel.cases.value_losses import VALUE_LOSSES, entropy
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Settings
+
+Named = dict[str, Tensor]
+
+
+def claimed(boundary: Boundary, name: str) -> str:
+    """The algorithm that an output is claimed to be: its own, or the boundary's."""
+    return boundary.claim(f"algorithm:{name}") or boundary.claim("algorithm")
+
+
+def known_output(boundary: Boundary, name: str) -> bool:
+    """Whether the tables have the formula of one output."""
+    algorithm, output = claimed(boundary, name), boundary.outputs[name]
+    if output.quantity == "loss" or name == "loss":
+        return boundary.claim("aggregation") in MODES and (_tokens(boundary, name) is not None)
+    if output.quantity == "kl_coefficient":
+        return algorithm in CONTROLLERS and boundary.claim("kl") in KL
+    per_token = output.axes == "B T" and (algorithm in KL or algorithm in SHAPED or algorithm in VALUES)
+    return per_token or (output.axes in ("B", "B T") and algorithm in PLAIN)
+
+
+def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
+    """Where an output is held to its formula: at live rows and trained tokens, a token's reward in all the response."""
+    whole = claimed(boundary, name) in SHAPED or claimed(boundary, name) in VALUES
+    return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)
+
+
+def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Named:
+    """The accepted values of one output, by reading, in float64; none where the case leaves them open.
+
+    A gradient flows to the columns that a loss is a function of.
+    """
+    batch, algorithm = _as_read(boundary, batch), claimed(boundary, name)
+    if algorithm in CONTROLLERS:
+        found = CONTROLLERS[algorithm](boundary.claim("kl"), batch, settings)
+        return {n: x for n, x in found.items() if len(found) == 1 or boundary.claim("measure") in n}
+    if algorithm in SHAPED:
+        return SHAPED[algorithm](batch, settings)
+    if algorithm in PLAIN:
+        return {algorithm: PLAIN[algorithm](batch, settings)}
+    if algorithm in VALUES:
+        return VALUES[algorithm](batch, settings)
+    make = _tokens(boundary, name)
+    if algorithm in KL and make is None:
+        return _straight(KL[algorithm](batch), boundary.claim("gradient"), batch)
+    found = {}
+    for reading, tokens in (make(batch, settings) if make else {}).items():
+        whole = tokens + _regularised(boundary, batch, settings)
+        ways = aggregated(whole, batch, boundary.claim("aggregation"), settings, boundary.claim("rows"))
+        found |= {f"{reading}, {how}" if reading else how: x for how, x in ways.items()}
+    factor = boundary.claim("factor")
+    return {n: x for n, x in found.items() if not factor or n.startswith(factor)}
+
+
+def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Named] | None:
+    """Losses per token, by reading."""
+    algorithm = claimed(boundary, name)
+    if name != "loss" and boundary.outputs[name].quantity != "loss":
+        return None
+    if boundary.stage == "aggregate":
+        return (lambda batch, _s: entropy(batch)) if algorithm == "entropy" else _given if not algorithm else None
+    if algorithm in VALUE_LOSSES:
+        return VALUE_LOSSES[algorithm]
+    if algorithm in LOSSES:
+        return lambda batch, settings: _weighted({"": LOSSES[algorithm](batch, settings)}, boundary, batch)
+    if algorithm in DIVERGENCES:
+        return lambda batch, settings: _weighted(_open(DIVERGENCES[algorithm](batch, settings)), boundary, batch)
+    return None
+
+
+def _straight(found: Named, gradient: str, batch: Batch) -> Named:
+    """The values, with the gradient of the estimator that is claimed for it."""
+    if gradient not in KL:
+        return found
+    slope = next(iter(KL[gradient](batch).values()))
+    return {n: slope - slope.detach() + x.detach() for n, x in found.items()}
+
+
+def _given(batch: Batch, _settings: Settings) -> Named:
+    return {"": batch.advantage.double()}
+
+
+def _open(tokens: Tensor | None) -> Named:
+    return {} if tokens is None else {"": tokens}
+
+
+def _weighted(found: Named, boundary: Boundary, batch: Batch) -> Named:
+    """Times the weight that corrects for the sampler, held at the number that the boundary claims.
+
+    It is each token's ratio, or at every token of a row the geometric mean of these.
+    """
+    if not boundary.claim("corrected-at-most"):
+        return found
+    most = float(boundary.claim("corrected-at-most"))
+    trained = batch.logprob if "old_logprob" not in boundary.reads else batch.old_logprob
+    ratio = torch.exp(trained.detach().double() - batch.rollout_logprob.double())
+    weight = torch.where(ratio > most, most, ratio)
+    if boundary.claim("corrected-by") == "row":
+        for b in range(batch.rows):
+            trained_here = batch.mask[b]
+            weight[b] = weight[b][trained_here].log().mean().exp() if bool(trained_here.any()) else 1.0
+    return {n: x * weight for n, x in found.items()}
+
+
+def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Tensor | float:
+    """What an entropy and a KL add to each token's loss."""
+    found: Tensor | float = 0.0
+    if "entropy" in boundary.reads and settings.get("entropy_coeff"):
+        found = found - float(settings["entropy_coeff"] or 0) * batch.entropy.double()
+    if "ref_logprob" in boundary.reads and settings.get("kl_loss_coef"):
+        kl = next(iter(KL[boundary.claim("kl")](batch).values()))
+        found = found + float(settings["kl_loss_coef"] or 0) * kl
+    return found
+
+
+def _as_read(boundary: Boundary, batch: Batch) -> Batch:
+    """The batch with the policy and its reference in the places of the formulas."""
+    if "logprob" not in boundary.reads and "old_logprob" in boundary.reads:
+        batch = with_columns(batch, logprob=batch.old_logprob)
+    if "old_logprob" not in boundary.reads and "rollout_logprob" in boundary.reads:
+        batch = with_columns(batch, old_logprob=batch.rollout_logprob)
+    return batch

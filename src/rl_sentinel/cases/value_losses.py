@@ -1,0 +1,48 @@
+"""Losses of a critic, and the entropy of a policy, token by token; a gradient flows to values and logits."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+Named = dict[str, Tensor]
+
+#: Nearer than this to the edge of its range, a value stands at it; in reward units.
+EDGE = 1e-5
+
+
+def _clipped(batch: Batch, settings: Settings) -> Named:
+    """The larger of two squared errors: of the value, and of the value held near the old one.
+
+    Engstrom et al., Implementation Matters in Deep Policy Gradients (arXiv 2005.12729), section 2.
+    """
+    most, value, old, returns = float(settings["value_clip"] or 0), batch.value.double(), batch.old_value, batch.returns
+    held = torch.where(value > old + most, old + most, torch.where(value < old - most, old - most, value))
+    plain, near = (value - returns.double()) ** 2, (held - returns.double()) ** 2
+    larger = torch.where(near > plain, near, plain)
+    return {"half the square": larger / 2, "the square": larger}
+
+
+def at_bound(batch: Batch, settings: Settings) -> Tensor:
+    """``[B, T]``: where the value stands at the edge of its range, so that what is differentiated is open."""
+    most = float(settings.get("value_clip") or 0)
+    return ((batch.value.double() - batch.old_value.double()).abs() - most).abs() < EDGE
+
+
+def _squared(batch: Batch, _settings: Settings) -> Named:
+    square = (batch.value.double() - batch.returns.double()) ** 2
+    return {"half the square": square / 2, "the square": square}
+
+
+#: Algorithm -> loss per token, by reading.
+VALUE_LOSSES: Mapping[str, Callable[[Batch, Settings], Named]] = {"clipped value": _clipped, "squared value": _squared}
+
+
+def entropy(batch: Batch) -> Named:
+    """Shannon's entropy of each token's distribution over the vocabulary, in nats."""
+    weights = torch.exp(batch.logits.double() - batch.logits.double().amax(dim=2, keepdim=True))
+    share = weights / weights.sum(dim=2, keepdim=True)
+    return {"entropy": -(share * share.log()).sum(dim=2)}
