@@ -146,3 +146,31 @@ def test_an_argument_that_is_changed_is_printed_before_and_after(capsys: pytest.
         "after: tensor([0., 0.])",
         "after: tensor([2.])",
     ]
+
+
+@dataclass
+class Proto:
+    """A batch as frameworks carry it about."""
+
+    batch: dict[str, torch.Tensor]
+
+
+def estimated(data: Proto) -> Proto:
+    """Puts its result into the batch that it was given."""
+    data.batch["advantages"] = data.batch["reward"] * 2
+    return data
+
+
+def test_what_was_put_into_a_batch_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The numbers that are new in it, not what it says of itself."""
+    script = Script()
+    run = script.run()
+    table = {"reward": torch.ones(1)}
+    run.entering("here.Proto", (), {"batch": table})
+    data = Proto(dict(table))
+    run.returned(data)
+    run.entering("here.estimated", (data,), {})
+    run.returned(estimated(data))
+    text = "\n".join(script.text(first="baseline", last="variant")).replace("from here import", "# from here import")
+    exec(text, {"Proto": Proto, "estimated": estimated})  # noqa: S102 - our own text
+    assert capsys.readouterr().out == "baseline: {'advantages': tensor([2.])}\n"

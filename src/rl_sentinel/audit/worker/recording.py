@@ -25,6 +25,7 @@ class Run:
     def __init__(self, imports: dict[str, None], *, watch: bool = False) -> None:
         """Start a run whose imports are collected in ``imports``."""
         self.watch = watch
+        self._entries: set[Any] = set()
         self._given: list[tuple[int, str, Tensor, Tensor]] = []
         self._changed: list[tuple[int, str]] = []
         self.names = Names(imports)
@@ -48,6 +49,7 @@ class Run:
         try:
             self.lines += [("", line) for line in self._changes()]
             self._name_tables([*args, *kwargs.values()])
+            self._entries = {key for value in (*args, *kwargs.values()) for key in _table(value)}
             if self.watch:
                 self._name_tensors({**{f"argument_{n}": a for n, a in enumerate(args)}, **kwargs})
             given = [source(a, self.names) for a in args]
@@ -65,6 +67,9 @@ class Run:
             return
         name = f"{_LABEL}_{len(self._kept)}"
         self.shown = _LABEL if result is not None else self._table
+        new = [key for key in _table(result) if key not in self._entries]
+        if new:
+            self.shown = "{" + ", ".join(f"{k!r}: {_LABEL}.batch[{k!r}]" for k in new) + "}"
         self._changed += [(at, name) for at, name, x, was in self._given if not _same(x.detach(), was)]
         self._given = []
         self._kept.append(result)
@@ -127,6 +132,12 @@ class Run:
             with contextlib.suppress(Unwritable):
                 state[prefix + name] = source(value, Names({}))
         return state
+
+
+def _table(value: Any) -> list[Any]:  # noqa: ANN401
+    """Keys of the table that an object carries under the name ``batch``, in order."""
+    keys = getattr(getattr(value, "batch", None), "keys", None)
+    return sorted(keys()) if callable(keys) and not isinstance(value, type) else []
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
