@@ -13,7 +13,7 @@ from rl_sentinel.cases.formulas import ADVANTAGES
 from rl_sentinel.cases.kl_tokens import KL
 from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.temporal import TEMPORAL
-from rl_sentinel.cases.token_values import VALUES
+from rl_sentinel.cases.token_values import REWARDED
 from rl_sentinel.cases.value_losses import VALUE_LOSSES
 from rl_sentinel.core.errors import SentinelError
 
@@ -63,7 +63,7 @@ def test_every_claim_that_is_read_is_known_and_no_other() -> None:
 def test_every_formula_is_an_algorithm() -> None:
     """Those that need settings of an adapter are no stage's."""
     stages = {name for names in ALGORITHMS.values() for name in names}
-    assert stages == {*ADVANTAGES, *TEMPORAL, *LOSSES, *VALUE_LOSSES, "entropy", *KL, *VALUES}
+    assert stages == {*ADVANTAGES, *TEMPORAL, *LOSSES, *VALUE_LOSSES, "entropy", *KL, *REWARDED}
     assert set(CLAIMS["algorithm"].values) == stages | set(ADAPTED)
 
 

@@ -10,7 +10,7 @@ from rl_sentinel.cases.formulas import ADVANTAGES, PLAIN
 from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.temporal import TEMPORAL
-from rl_sentinel.cases.token_values import VALUES
+from rl_sentinel.cases.token_values import REWARDED, VALUES
 from rl_sentinel.cases.value_losses import VALUE_LOSSES
 from rl_sentinel.core.boundary import Claim, Stage
 from rl_sentinel.core.errors import SentinelError
@@ -25,11 +25,11 @@ ALGORITHMS: Mapping[Stage, tuple[str, ...]] = {
     "value-loss": tuple(VALUE_LOSSES),
     "aggregate": ("entropy",),
     "kl": tuple(KL),
-    "reward": tuple(VALUES),
+    "reward": REWARDED,
 }
 
 #: Algorithms that need settings, or outputs, which only an adapter gives.
-ADAPTED = (*PLAIN, *DIVERGENCES, *SHAPED, *CONTROLLERS)
+ADAPTED = (*(n for n in VALUES if n not in REWARDED), *PLAIN, *DIVERGENCES, *SHAPED, *CONTROLLERS)
 
 
 @dataclass(frozen=True, slots=True)

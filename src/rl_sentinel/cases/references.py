@@ -11,7 +11,7 @@ from rl_sentinel.cases.divergence_losses import DIVERGENCES
 from rl_sentinel.cases.formulas import PLAIN
 from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.cases.policy_losses import LOSSES
-from rl_sentinel.cases.token_values import VALUES
+from rl_sentinel.cases.token_values import REWARDED, VALUES
 from rl_sentinel.cases.value_losses import VALUE_LOSSES, entropy
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
@@ -38,7 +38,7 @@ def known_output(boundary: Boundary, name: str) -> bool:
 
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     """Where an output is held to its formula: at live rows and trained tokens, a token's reward in all the response."""
-    whole = claimed(boundary, name) in SHAPED or claimed(boundary, name) in VALUES
+    whole = claimed(boundary, name) in SHAPED or claimed(boundary, name) in REWARDED
     return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)
 
 

@@ -1,6 +1,8 @@
 """Rewards and weights per token as their papers and names say, by plain loops."""
 
+import math
 from collections.abc import Callable, Mapping
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -28,8 +30,79 @@ def _at_last(batch: Batch, _settings: Settings) -> Named:
     return {"at the last response token": _placed(batch, batch.valid)}
 
 
+def _log_ratios(batch: Batch) -> list[dict[int, float]]:
+    """For each row, trained position -> log-ratio of the policy to the one that sampled."""
+    own, other = batch.logprob.tolist(), batch.rollout_logprob.tolist()
+    trained = [[t for t in range(batch.width) if bool(batch.mask[b, t])] for b in range(batch.rows)]
+    return [{t: own[b][t] - other[b][t] for t in ts} for b, ts in enumerate(trained)]
+
+
+def _at_edge(x: float, *edges: float | None) -> bool:
+    return any(e is not None and abs(x - e) < EDGE for e in edges)
+
+
+def _weight(ratio: float, low: float | None, high: float) -> float:
+    """Held at the upper bound; where there is a lower one too, 0 outside of both, and open at these."""
+    if low is None:
+        return min(ratio, high)
+    return math.nan if _at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0
+
+
+def _bounds(settings: Settings) -> tuple[float | None, float]:
+    low = settings.get("low")
+    return float(low) if isinstance(low, int | float) else None, float(settings["high"] or 0)
+
+
+def _sampler_weights(batch: Batch, settings: Settings) -> Named:
+    """Truncated importance sampling, or IcePop's masked one; of tokens, or of a row the product over its tokens.
+
+    Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025), for the
+    truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked one.
+    """
+    low, high = _bounds(settings)
+    found = torch.zeros(batch.mask.shape, dtype=torch.float64)
+    for b, row in enumerate(_log_ratios(batch)):
+        whole = math.exp(sum(row.values()))
+        for t, d in row.items():
+            found[b, t] = _weight(whole if settings["level"] == "sequence" else math.exp(d), low, high)
+    if not settings.get("normalised"):
+        return {"as it is": found}
+    rows = torch.stack([found[b][batch.mask[b]][0] for b in range(batch.rows) if bool(batch.mask[b].any())])
+    means = {"tokens": found[batch.mask].mean()} | ({"rows": rows.mean()} if settings["level"] == "sequence" else {})
+    return {f"by the mean of {n}": found / mean for n, mean in means.items()}
+
+
+def _sampler_keeps(batch: Batch, settings: Settings) -> Named:
+    """1 where a KL from the sampler to the policy, of a token or over a row, is within its bounds; open at these."""
+    low, high = _bounds(settings)
+    found = torch.ones(batch.mask.shape, dtype=torch.float64)
+    for b, row in enumerate(_log_ratios(batch)):
+        one = {t: _ESTIMATES[str(settings["estimator"])](d) for t, d in row.items()}
+        for t, own in one.items():
+            x = _OVER[str(settings["over"])](list(one.values())) if settings.get("over") else own
+            inside = x <= high and (low is None or low <= x)
+            found[b, t] = math.nan if _at_edge(x, low, high) else float(inside)
+    return {"as it is": found}
+
+
+#: Nearer than this to a bound, a number stands at it.
+EDGE = 1e-4
+
+_ESTIMATES: Mapping[str, Callable[[float], float]] = {
+    "k1": lambda d: -d,
+    "k2": lambda d: d * d / 2,
+    "k3": lambda d: math.exp(d) - 1 - d,
+}
+
+_OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max}
+
 #: Algorithm -> values per token, by reading.
 VALUES: Mapping[str, Callable[[Batch, Settings], Named]] = {
     "outcome at the last trained token": _at_last_trained,
     "outcome at the last response token": _at_last,
+    "weight of the sampler": _sampler_weights,
+    "kept against the sampler": _sampler_keeps,
 }
+
+#: Of these, what is a reward, and stands on all of a response.
+REWARDED = ("outcome at the last trained token", "outcome at the last response token")

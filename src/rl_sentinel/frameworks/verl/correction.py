@@ -1,6 +1,7 @@
 """verl's rollout correction: importance weights and rejection masks."""
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Scope, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Scope, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
@@ -52,6 +53,42 @@ WEIGHTS: Mapping[str, Settings] = {
     "token normalised": {"rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
     "sequence normalised": {"rollout_is": "sequence", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
 }
+
+_WEIGHT = claims(
+    "rollout_corr_helper.compute_rollout_correction_weights, docstring: weights of training to rollout policy, per "
+    "token or as the product of a sequence; one threshold clamps them, lower_upper makes them 0 outside (IcePop)",
+    algorithm="weight of the sampler",
+)
+
+_KEEP = claims(
+    "rollout_corr_helper.compute_rollout_rejection_mask, docstring: divergences of a token, and their sum, mean or "
+    "maximum in a sequence; k1 takes bounds of the ratio, the others an upper bound",
+    algorithm="kept against the sampler",
+)
+
+
+def _neutral_weight(knobs: Settings) -> Settings:
+    """A weight's level and bounds, in the words of formulas."""
+    low, _, high = str(knobs["rollout_is_threshold"]).rpartition("_")
+    told: Settings = {
+        "level": knobs["rollout_is"],
+        "high": float(high),
+        "normalised": "rollout_is_batch_normalize" in knobs,
+    }
+    return {**told, "low": float(low)} if low else told
+
+
+def _neutral_option(name: str, knobs: Settings) -> Settings:
+    """An option's estimator, what it is taken over, and its bounds; empty for those of the first releases."""
+    if name not in _OPTIONS:
+        return {}
+    *over, estimator = name.removeprefix("token_").removeprefix("seq_").split("_")
+    low, _, high = str(knobs["rollout_rs_threshold"]).rpartition("_")
+    bounds = [float(x) for x in (low, high) if x]
+    ends = [math.log(x) for x in bounds] if estimator == "k1" else bounds
+    told: Settings = {"estimator": estimator, "high": ends[-1], **({"low": ends[0]} if len(ends) > 1 else {})}
+    return {**told, "over": over[0]} if over else told
+
 
 _CONSTANT = claims(
     "rollout_corr_helper.py: weights are detached, since they change the measure and not the objective",
@@ -107,7 +144,8 @@ def corrected(
     """Weights, kept mask and metrics; the trained policy is the old one, or ``current`` as in bypass mode."""
     mask = batch.mask.to(torch.int64)
     trained = batch.old_logprob if current is None else current
-    weights, kept, metrics = target.call(BOTH, trained, batch.rollout_logprob, mask, **settings)
+    own = {k: v for k, v in settings.items() if k.startswith("rollout_")}
+    weights, kept, metrics = target.call(BOTH, trained, batch.rollout_logprob, mask, **own)
     return weights, kept, metrics
 
 
@@ -117,7 +155,8 @@ def _weights(target: Target, name: str, knobs: Settings) -> Boundary:
         return {"weight": weights.batch["rollout_is_weights"]}
 
     scope: Scope = "sequence" if name.startswith("sequence") else "token"
-    return _boundary(call, {"weight": Output("B T", "ratio", "weight", scope)}, f"weight {name}", knobs)
+    outputs = {"weight": Output("B T", "ratio", "weight", scope)}
+    return _boundary(call, outputs, f"weight {name}", {**knobs, **_neutral_weight(knobs)}, _WEIGHT)
 
 
 def _of_current(target: Target, knobs: Settings) -> Boundary:
@@ -128,12 +167,12 @@ def _of_current(target: Target, knobs: Settings) -> Boundary:
         weight = corrected(target, batch, settings, logprob)[0].batch["rollout_is_weights"]
         return {"weight": weight.detach(), "weight_requires_grad": torch.tensor(float(weight.requires_grad))}
 
-    boundary = _boundary(
-        call, {"weight": Output("B T", "ratio", "weight", "token")}, "weight of the current policy", knobs
-    )
+    outputs = {"weight": Output("B T", "ratio", "weight", "token")}
+    name = "weight of the current policy"
+    boundary = _boundary(call, outputs, name, {**knobs, **_neutral_weight(knobs)}, {**_CONSTANT, **_WEIGHT})
     flag = {"weight_requires_grad": Output("", "", "requires_grad")}
     reads = frozenset({"logprob", "rollout_logprob", "mask"})
-    return replace(boundary, reads=reads, outputs={**boundary.outputs, **flag}, claims=_CONSTANT)
+    return replace(boundary, reads=reads, outputs={**boundary.outputs, **flag})
 
 
 def _rejection(target: Target, name: str, knobs: Settings) -> Boundary:
@@ -142,10 +181,19 @@ def _rejection(target: Target, name: str, knobs: Settings) -> Boundary:
         return {"keep": ((kept > 0) | ~batch.mask).float()}
 
     scope: Scope = "sequence" if name.startswith("seq") else "token"
-    return _boundary(call, {"keep": Output("B T", "", "keep", scope)}, f"reject {name}", knobs)
+    told = _neutral_option(name, knobs)
+    return _boundary(
+        call, {"keep": Output("B T", "", "keep", scope)}, f"reject {name}", {**knobs, **told}, _KEEP if told else {}
+    )
 
 
-def _boundary(call: Any, outputs: Mapping[str, Output], name: str, knobs: Settings) -> Boundary:  # noqa: ANN401
+def _boundary(
+    call: Any,  # noqa: ANN401 - a call
+    outputs: Mapping[str, Output],
+    name: str,
+    knobs: Settings,
+    said: Mapping[str, Claim] | None = None,
+) -> Boundary:
     return Boundary(
         path=BOTH,
         stage="correct",
@@ -153,5 +201,6 @@ def _boundary(call: Any, outputs: Mapping[str, Output], name: str, knobs: Settin
         reads=frozenset({"old_logprob", "rollout_logprob", "mask"}),
         outputs=outputs,
         settings={name: knobs},
-        reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items()),
+        claims=said or {},
+        reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_")),
     )
