@@ -51,3 +51,15 @@ def test_declared_population() -> None:
 def test_unknown(quantity: str) -> None:
     """Quantities that the table does not know, or whose inputs are not read, are not judged."""
     assert not is_defined(Output("", "", quantity), READS, {})
+
+
+def test_values_clipped() -> None:
+    """Outside the range of 1 twice; held, one is worse and one is better."""
+    mask = torch.tensor([[True, True, True, False]])
+    columns = {"value": torch.tensor([[2.0, 2.0, 0.5, 9.0]]), "returns": torch.tensor([[3.0, 0.0, 0.0, 0.0]])}
+    batch, output = batch_of(mask, **columns), Output("", "", "value_clip_fraction", over="live")
+    reads = frozenset({"value", "old_value", "returns", "mask"})
+    assert is_defined(output, reads, {"value_clip": 1.0})
+    found = {n: x.item() for n, x in definitions(output, batch, reads, {"value_clip": 1.0}).items()}
+    assert found["mean of outside the range over trained tokens"] == pytest.approx(2 / 3)
+    assert found["mean of where the held error is larger over trained tokens"] == pytest.approx(1 / 3)

@@ -65,6 +65,8 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     if first == "clip_fraction":
         ratios = output.quantity == first and {"logprob", "old_logprob", "advantage"} <= reads
         return output.axes == "" and ratios and bool(_clip(settings))
+    if first == "value_clip_fraction":
+        return output.axes == "" and {"value", "old_value", "returns"} <= reads and "value_clip" in settings
     if first in COLUMN_NAMES:
         own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
         return own and output.axes == "" and last in STATISTICS
@@ -102,6 +104,8 @@ def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings
         return {first: getattr(batch, first)}
     if first == "clip_fraction":
         return _clipped(batch, *(_clip(settings) or (0.0, 0.0)))
+    if first == "value_clip_fraction":
+        return _values_clipped(batch, float(settings["value_clip"] or 0))
     found: Named = {}
     for one, other in permutations(sorted(LOGPROBS & reads), 2):
         log_ratio = getattr(batch, one) - getattr(batch, other)
@@ -121,6 +125,13 @@ def _clipped(batch: Batch, low: float, high: float) -> Named:
     named = {"outside the range": above | below, "where clipping binds": up | down}
     named |= {"above, where it binds": up, "below, where it binds": down}
     return {n: x.double() for n, x in named.items()}
+
+
+def _values_clipped(batch: Batch, most: float) -> Named:
+    far = (batch.value - batch.old_value).abs() > most
+    held = batch.old_value + (batch.value - batch.old_value).clamp(-most, most)
+    binds = (held - batch.returns).abs() > (batch.value - batch.returns).abs()
+    return {"outside the range": far.double(), "where the held error is larger": (far & binds).double()}
 
 
 def _of_rows(tokens: Named, mask: Tensor) -> Named:

@@ -35,11 +35,16 @@ class Target:
     _found: dict[str, Any] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
-        """Whether the dotted path (module, or module and attributes) is there."""
+        """Whether the dotted path (module, or module and attributes) is there, be it usable or not.
+
+        What is there and fails to import is not left out for that: who goes on to find it is told.
+        """
         try:
             self.find(path)
-        except Unbindable:
+        except Absent:
             return False
+        except Unbindable:
+            return True
         return True
 
     def fails(self, path: str) -> str:

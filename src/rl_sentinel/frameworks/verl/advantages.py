@@ -27,28 +27,92 @@ _COLUMNS = {
     "pi_squared": ("pi_squared",),
 }
 
-_DOC = "core_algos.py, the estimator's docstring"
+_OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighed by their path's variance"
+
+
+def _rloo(name: str) -> dict[str, Claim]:
+    cite = f"{name}, docstring: RLOO, arXiv 2402.14740, whose baseline is the mean of the prompt's other responses"
+    return claims(cite, scope="group", credit="outcome", baseline="relative", algorithm="rloo")
+
+
+_OUTCOME = "docstring: operating only on Outcome reward, one scalar for each response; "
 
 #: Estimators that take the prompt of a row from its uid.
-_GROUPED = claims("core_algos.py, docstrings: index is the uid of each row's prompt", grouping="id")
+_GROUPED = claims(
+    "compute_grpo_outcome_advantage, docstring: index array for grouping; ray_trainer.compute_advantage gives the uid "
+    "of each row's prompt as index",
+    grouping="id",
+)
 
-#: What the estimators say of themselves, by the name that they are registered under.
+_WHITENED = (
+    "the last step, torch_functional.masked_whiten, docstring: normalises with mean and variance computed over mask"
+)
+
+_BY_GROUP = "its response is compared with the others of its prompt, by the definition in "
+
+#: What the estimators say of themselves, by the name that they are registered under; each docstring names the paper.
 CLAIMS: Mapping[str, Mapping[str, Claim]] = {
-    "gae": claims(_DOC, scope="batch", credit="temporal", algorithm="gae"),
-    "grpo": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
-    "grpo_vectorized": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
-    "grpo_passk": _GROUPED | claims(_DOC, scope="group", credit="outcome", order_statistic="yes", algorithm="pass@k"),
+    "gae": claims("docstring: Generalized Advantage Estimation, arXiv 1506.02438", credit="temporal", algorithm="gae")
+    | claims(_WHITENED, scope="batch"),
+    "grpo": _GROUPED
+    | claims(_OUTCOME + "GRPO", credit="outcome", algorithm="grpo")
+    | claims(_BY_GROUP + "arXiv 2402.03300, section 4.1.2", scope="group", baseline="relative"),
+    "grpo_vectorized": _GROUPED
+    | claims(
+        "docstring: for each group the reward less the group's mean, by its deviation, broadcast over the tokens",
+        scope="group",
+        credit="outcome",
+        baseline="relative",
+        algorithm="grpo",
+    )
+    | claims("groupwise.group_mean_std, docstring: the squares are divided by count - 1", deviation="n - 1"),
+    "grpo_passk": _GROUPED
+    | claims(
+        "docstring: an outcome reward formulation of arXiv 2503.19595; only the best response per group gets a "
+        "non-zero advantage, the margin to the second best",
+        scope="group",
+        credit="outcome",
+        order_statistic="yes",
+        algorithm="pass@k",
+    ),
     "reinforce_plus_plus_baseline": _GROUPED
-    | claims(_DOC, scope="batch", credit="outcome", algorithm="reinforce++ baseline"),
-    "rloo": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
-    "rloo_vectorized": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
-    "opo": _GROUPED | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="opo"),
-    "gpg": _GROUPED | claims(_DOC, scope="batch", credit="outcome", algorithm="gpg"),
-    "gdpo": _GROUPED | claims(_DOC, scope="batch", credit="outcome", algorithm="gdpo"),
-    "remax": claims(_DOC, scope="sequence", credit="temporal", algorithm="remax"),
-    "reinforce_plus_plus": claims(_DOC, scope="batch", credit="temporal", algorithm="reinforce++"),
-    "optimal_token_baseline": _GROUPED | claims(_DOC, scope="group", algorithm="optimal token baseline"),
-    "tir_optimal_token_baseline": _GROUPED | claims(_DOC, scope="group", algorithm="optimal token baseline"),
+    | claims(_OUTCOME + "RF++-baseline, arXiv 2501.03262", credit="outcome", algorithm="reinforce++ baseline")
+    | claims(_WHITENED, scope="batch"),
+    "rloo": _GROUPED | _rloo("rloo"),
+    "rloo_vectorized": _GROUPED | _rloo("rloo_vectorized"),
+    "opo": _GROUPED
+    | claims(
+        "docstring: OPO, arXiv 2505.23585, whose baseline is the length-weighted mean reward of the prompt's responses",
+        scope="group",
+        credit="outcome",
+        baseline="relative",
+        algorithm="opo",
+    ),
+    "gpg": _GROUPED
+    | claims(_OUTCOME + "GPG", credit="outcome", algorithm="gpg")
+    | claims("arXiv 2504.02546: the factor alpha of an unbiased gradient counts over the whole batch", scope="batch"),
+    "gdpo": _GROUPED
+    | claims(
+        "docstring, arXiv 2601.05242: normalised in each group, added up, then normalised over the batch; outcome-only",
+        scope="batch",
+        credit="outcome",
+        algorithm="gdpo",
+    ),
+    "remax": claims(
+        "docstring: ReMax, arXiv 2310.10505, on one scalar reward for each response; its code adds up the rewards from "
+        "each token on, less the reward of the same prompt's greedy response",
+        scope="sequence",
+        credit="temporal",
+        algorithm="remax",
+    ),
+    "reinforce_plus_plus": claims(
+        "docstring: REINFORCE++, arXiv 2501.03262; comment: rewards propagate past observation spans",
+        credit="temporal",
+        algorithm="reinforce++",
+    )
+    | claims(_WHITENED, scope="batch"),
+    "optimal_token_baseline": _GROUPED | claims(_OTB, scope="group", algorithm="optimal token baseline"),
+    "tir_optimal_token_baseline": _GROUPED | claims(_OTB, scope="group", algorithm="optimal token baseline"),
 }
 
 #: Estimators that compute one algorithm.

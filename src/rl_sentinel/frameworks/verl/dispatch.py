@@ -29,7 +29,8 @@ _STANDARDISED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
 
 _DEVIATION = {
     "knob:norm_adv_by_std_in_grpo": Claim(
-        "true|false", "docs/algo/grpo.md: norm_adv_by_std_in_grpo=False turns the standard deviation off"
+        "true|false",
+        "verl.readthedocs.io/en/latest/algo/grpo.html: norm_adv_by_std_in_grpo=False turns the standard deviation off",
     )
 }
 

@@ -28,7 +28,10 @@ SECTION = "verl.trainer.config.algorithm.KLControlConfig"
 #: verl's name of a kind of KL, and the name that the field gives it.
 KINDS = {"kl": "k1", "abs": "abs", "mse": "k2", "low_var_kl": "k3"}
 
-_ESTIMATORS = "core_algos.kl_penalty, docstring: KL given logprob and ref_logprob, as in joschu.net/blog/kl-approx.html"
+_ESTIMATORS = (
+    "core_algos.kl_penalty, docstring: KL given logprob and ref_logprob, as in joschu.net/blog/kl-approx.html; "
+    "verl.readthedocs.io/en/latest/algo/grpo.html names the kinds: kl(k1), abs, mse(k2), low_var_kl(k3)"
+)
 
 _STEP = (
     "ray_trainer.apply_kl_penalty, docstring: the KL between the reference policy and current policy "

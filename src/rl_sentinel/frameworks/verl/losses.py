@@ -67,7 +67,11 @@ CLAIMS: Mapping[str, Mapping[str, Claim]] = {
 
 #: Settings that the documentation names for a loss, with two values that must not give the same.
 KNOBS: Mapping[str, Mapping[str, Claim]] = {
-    "vanilla": {"knob:actor.clip_ratio": Claim("0.1|0.4", "docs/algo/ppo.md: actor.clip_ratio is the PPO clip range")},
+    "vanilla": {
+        "knob:actor.clip_ratio": Claim(
+            "0.1|0.4", "verl.readthedocs.io/en/latest/algo/ppo.html: actor.clip_ratio is the PPO clip range"
+        )
+    },
 }
 
 #: Logged name -> what it says it is; all are means over the response mask.
@@ -304,7 +308,9 @@ def _counts(target: Target, name: str) -> Settings:
 def _holds_correction(target: Target) -> bool:
     """Whether the policy loss's section has a place for the correction, as bypass mode reads it."""
     section = "verl.workers.config.PolicyLossConfig"
-    return target.has(section) and "rollout_correction" in {f.name for f in fields(target.find(section))}
+    if not target.has(section) or target.fails(section):
+        return False  # the losses themselves tell that it fails
+    return "rollout_correction" in {f.name for f in fields(target.find(section))}
 
 
 def _bypass(target: Target, function: Callable[..., Any], family: str) -> Boundary:

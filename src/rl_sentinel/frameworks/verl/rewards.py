@@ -33,7 +33,8 @@ OVERLONG: Settings = {"max_resp_len": 4, "overlong_len": 2, "penalty_factor": 1.
 
 _KNOB = {
     "knob:penalty_factor": Claim(
-        "0.5|1.0", "docs/algo/dapo.md: a penalty grows with the length beyond the buffer's start"
+        "0.5|1.0",
+        "verl.readthedocs.io/en/latest/algo/dapo.html: a penalty grows with the length beyond the buffer's start",
     ),
 }
 
