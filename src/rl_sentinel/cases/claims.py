@@ -8,7 +8,9 @@ from rl_sentinel.cases.aggregation import MODES
 from rl_sentinel.cases.divergence_losses import DIVERGENCES
 from rl_sentinel.cases.formulas import ADVANTAGES, PLAIN
 from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
+from rl_sentinel.cases.kls import KL_LOSSES
 from rl_sentinel.cases.policy_losses import LOSSES
+from rl_sentinel.cases.references import NUMBERS
 from rl_sentinel.cases.temporal import TEMPORAL
 from rl_sentinel.cases.token_values import REWARDED, VALUES
 from rl_sentinel.cases.value_losses import VALUE_LOSSES
@@ -29,7 +31,8 @@ ALGORITHMS: Mapping[Stage, tuple[str, ...]] = {
 }
 
 #: Algorithms that need settings, or outputs, which only an adapter gives.
-ADAPTED = (*(n for n in VALUES if n not in REWARDED), *PLAIN, *DIVERGENCES, *SHAPED, *CONTROLLERS)
+_RECOMPUTED = (*PLAIN, *NUMBERS, *KL_LOSSES, *DIVERGENCES, *SHAPED, *CONTROLLERS)
+ADAPTED = (*(n for n in VALUES if n not in REWARDED), *_RECOMPUTED)
 
 
 @dataclass(frozen=True, slots=True)

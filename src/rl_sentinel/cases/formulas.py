@@ -7,6 +7,8 @@ from statistics import fmean, pstdev, stdev
 import torch
 from torch import Tensor
 
+from rl_sentinel.cases.corrections import CORRECTIONS
+from rl_sentinel.cases.kls import KL_USES
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rewards import REWARDS
 from rl_sentinel.cases.temporal import TEMPORAL
@@ -138,4 +140,4 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
 
 
 #: Algorithm with settings -> values per row or per token, of which there is one reading.
-PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**REWARDS}
+PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**REWARDS, **CORRECTIONS, **KL_USES}

@@ -1,15 +1,17 @@
 """What a boundary's outputs are by the formula of the algorithm that it claims, recomputed from the batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from rl_sentinel.cases.aggregation import MODES, aggregated
 from rl_sentinel.cases.comparison import places
+from rl_sentinel.cases.corrections import SHARES
 from rl_sentinel.cases.divergence_losses import DIVERGENCES
 from rl_sentinel.cases.formulas import PLAIN
 from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
+from rl_sentinel.cases.kls import KL_LOSSES, STEERS
 from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.token_values import REWARDED, VALUES
 from rl_sentinel.cases.value_losses import VALUE_LOSSES, entropy
@@ -18,6 +20,15 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 
 Named = dict[str, Tensor]
+
+#: Algorithm with settings -> one number for the batch, of which there is one reading.
+NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS}
+
+#: Algorithm with settings -> values of which there is one reading.
+_ALONE: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}
+
+#: Algorithm -> loss per token, of which there is one reading.
+_OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**LOSSES, **KL_LOSSES}
 
 
 def claimed(boundary: Boundary, name: str) -> str:
@@ -30,6 +41,8 @@ def known_output(boundary: Boundary, name: str) -> bool:
     algorithm, output = claimed(boundary, name), boundary.outputs[name]
     if output.quantity == "loss" or name == "loss":
         return boundary.claim("aggregation") in MODES and (_tokens(boundary, name) is not None)
+    if algorithm in NUMBERS:
+        return output.axes == "" and output.quantity != "requires_grad"
     if output.quantity == "kl_coefficient":
         return algorithm in CONTROLLERS and boundary.claim("kl") in KL
     per_token = output.axes == "B T" and (algorithm in KL or algorithm in SHAPED or algorithm in VALUES)
@@ -53,8 +66,8 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
         return {n: x for n, x in found.items() if len(found) == 1 or boundary.claim("measure") in n}
     if algorithm in SHAPED:
         return SHAPED[algorithm](batch, settings)
-    if algorithm in PLAIN:
-        return {algorithm: PLAIN[algorithm](batch, settings)}
+    if algorithm in _ALONE:
+        return {algorithm: _ALONE[algorithm](batch, settings)}
     if algorithm in VALUES:
         return VALUES[algorithm](batch, settings)
     make = _tokens(boundary, name)
@@ -78,8 +91,8 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Named]
         return (lambda batch, _s: entropy(batch)) if algorithm == "entropy" else _given if not algorithm else None
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]
-    if algorithm in LOSSES:
-        return lambda batch, settings: _weighted({"": LOSSES[algorithm](batch, settings)}, boundary, batch)
+    if algorithm in _OF_TOKENS:
+        return lambda batch, settings: _weighted({"": _OF_TOKENS[algorithm](batch, settings)}, boundary, batch)
     if algorithm in DIVERGENCES:
         return lambda batch, settings: _weighted(_open(DIVERGENCES[algorithm](batch, settings)), boundary, batch)
     return None

@@ -1,13 +1,15 @@
 r"""Estimators of a KL from samples: the policy's own tokens, its log-probs and those of a reference.
 
 With :math:`d = \log \pi - \log \pi_{ref}` at a sampled token, each estimates
-:math:`KL(\pi \| \pi_{ref})`, in nats per token.
+:math:`KL(\pi \| \pi_{ref})`, in nats per token. The plain ones are those of John Schulman's note
+"Approximating KL divergence" (joschu.net/blog/kl-approx.html).
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.reduce import selected
 
 #: What the estimators say of themselves, besides their names.
@@ -23,6 +25,7 @@ def k1(
         >>> k1(torch.tensor([[-1.0, 0.0]]), torch.tensor([[-1.5, -9.0]]), mask=torch.tensor([[True, False]]))
         tensor([[0.5000, 0.0000]])
     """
+    checked("B T", logprob=logprob, ref_logprob=ref_logprob, mask=mask)
     return selected(logprob - ref_logprob, mask=mask)
 
 
@@ -49,3 +52,85 @@ def k3(
     """
     log_ratio = k1(logprob, ref_logprob, mask=mask)
     return torch.expm1(-log_ratio) + log_ratio
+
+
+def absolute(
+    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    """The size of the log-ratio, ``abs(d)``: biased, never negative, with a kink at 0.
+
+    Example:
+        >>> absolute(torch.tensor([[-2.0]]), torch.tensor([[-1.5]]), mask=torch.tensor([[True]]))
+        tensor([[0.5000]])
+    """
+    return k1(logprob, ref_logprob, mask=mask).abs()
+
+
+def k1_plus(
+    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    """The value of :func:`k1` with the gradient of :func:`k2`, which is that of the KL in expectation.
+
+    The gradient of k1 itself is the score, whose expectation over the policy's own samples is 0.
+
+    Example:
+        >>> new = torch.tensor([[-1.0]], requires_grad=True)
+        >>> k1_plus(new, torch.tensor([[-1.5]]), mask=torch.tensor([[True]])).sum().backward()
+        >>> new.grad
+        tensor([[0.5000]])
+    """
+    return _straight_through(k1(logprob, ref_logprob, mask=mask), k2(logprob, ref_logprob, mask=mask))
+
+
+def k3_plus(
+    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    """The value of :func:`k3` with the gradient of :func:`k2`, which is that of the KL in expectation.
+
+    Example:
+        >>> new = torch.tensor([[-1.0]], requires_grad=True)
+        >>> k3_plus(new, torch.tensor([[-1.5]]), mask=torch.tensor([[True]])).sum().backward()
+        >>> new.grad
+        tensor([[0.5000]])
+    """
+    return _straight_through(k3(logprob, ref_logprob, mask=mask), k2(logprob, ref_logprob, mask=mask))
+
+
+def importance_weighted(
+    estimate: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+) -> Float[Tensor, "B T"]:
+    r"""An estimate times the ratio of the policy to the one that sampled, so that stale samples do not bias it.
+
+    .. math:: \rho_t \hat k_t, \quad \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
+
+    The ratio carries its gradient: with k3, the expectation of the whole gradient over the old policy's
+    samples is then that of the KL.
+
+    Args:
+        estimate: what an estimator of this module gives, in nats per token.
+        logprob: log-probs of the current policy, in nats.
+        old_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+
+    Returns:
+        The weighted estimate, in nats per token; exactly 0 off the mask. No bound is put on the ratio.
+
+    Raises:
+        InputError: if a shape or kind is wrong.
+
+    Example:
+        >>> one, mask = torch.tensor([[2.0]]), torch.tensor([[True]])
+        >>> importance_weighted(one, torch.tensor([[0.0]]), torch.tensor([[0.0]]), mask=mask)
+        tensor([[2.]])
+    """
+    checked("B T", estimate=estimate, logprob=logprob, old_logprob=old_logprob, mask=mask)
+    return selected(logprob - old_logprob, mask=mask).exp() * selected(estimate, mask=mask)
+
+
+def _straight_through(value: Float[Tensor, "B T"], slope: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """The first one's numbers, exactly, with the second one's gradient."""
+    return value.detach() + (slope - slope.detach())

@@ -12,7 +12,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.reference import rewards
+from rl_sentinel.frameworks.reference import corrections, kls, rewards
 from rl_sentinel.frameworks.reference.arguments import (
     CHOICES,
     SIGNAL,
@@ -44,9 +44,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from _guarded(f"{SIGNAL}.advantage.{name}.advantages", "advantage", function, partial(_estimator, target))
     for name, function in defined(target.module(f"{SIGNAL}.loss"), "loss").items():
         yield from _guarded(f"{SIGNAL}.loss.{name}.loss", "policy-loss", function, partial(_loss, target))
-    for name, function in inspect.getmembers(target.module(f"{SIGNAL}.kl"), inspect.isfunction):
-        if function.__module__ == f"{SIGNAL}.kl":
-            yield from _guarded(f"{SIGNAL}.kl.{name}", "kl", function, partial(_kl, target))
+    yield from kls.boundaries(target)
+    yield from corrections.boundaries(target)
     yield from rewards.boundaries(target)
     yield from aggregations(target)
     yield from alignments(target)
@@ -116,20 +115,6 @@ def _loss(target: Target, path: str, function: Callable[..., Any]) -> Iterator[B
             claims=claims(function, aggregation=mode),
         )
     yield from of_numbers(target, path, function)
-
-
-def _kl(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
-    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        return {"kl": target.call(path, **given(function, batch))}
-
-    yield Boundary(
-        path=path,
-        stage="kl",
-        call=call,
-        reads=columns(function),
-        outputs={"kl": Output("B T", "nats", f"kl.{function.__name__}")},
-        claims=claims(function, algorithm=function.__name__),
-    )
 
 
 FRAMEWORK = Framework(name="rl_sentinel", package="rl_sentinel", distribution="rl-sentinel", boundaries=boundaries)

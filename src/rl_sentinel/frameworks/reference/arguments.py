@@ -29,6 +29,7 @@ COLUMN_OF: Mapping[str, str] = {
     "value": "value",
     "row": "reward",
     "scored": "scored",
+    "rollout_logprob": "rollout_logprob",
 }
 
 #: Parameter that is a number -> what it is set to; in the unit of its docstring.
@@ -48,6 +49,11 @@ NUMBERS: Mapping[str, Scalar] = {
     "limit": 5,
     "buffer": 3,
     "factor": 0.5,
+    "coefficient": 0.1,
+    "low": 0.6,
+    "high": 1.6,
+    "floor": 0.3,
+    "threshold": 0.0413,
 }
 
 #: Parameter that is a number -> the edge of what it may be, at which the library is audited too.

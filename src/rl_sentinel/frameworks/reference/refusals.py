@@ -31,6 +31,11 @@ _OUTSIDE: Mapping[str, tuple[float, ...]] = {
     "most": (-1.5, torch.nan),
     "buffer": (-1.0, 0.0, 6.0),
     "factor": (-1.0,),
+    "coefficient": (-1.0, torch.nan),
+    "low": (-0.5, 1.7),
+    "high": (-0.5, torch.nan),
+    "floor": (0.0, 1.5),
+    "threshold": (-0.5,),
 }
 
 #: Setting -> denominator that no count can be.
@@ -60,8 +65,11 @@ def refusals(target: Target, path: str, function: Callable[..., Any], **more: ob
     yield _boundary(path, call, [_SOUND, *_REWARDS], "reward is not finite on a live row")
 
 
-def of_numbers(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
-    """A boundary for a function some of whose numbers have a range; each value outside is a setting."""
+def of_numbers(target: Target, path: str, function: Callable[..., Any], **more: object) -> Iterator[Boundary]:
+    """A boundary for a function some of whose numbers have a range; each value outside is a setting.
+
+    ``more`` are arguments that no column of a batch is.
+    """
     wanted = numbers(function) | dict.fromkeys(choices(function), True)
     outside = {f"{n} {v:g}": (n, v) for n, values in _OUTSIDE.items() if n in wanted for v in values}
     if not outside:
@@ -71,29 +79,34 @@ def of_numbers(target: Target, path: str, function: Callable[..., Any]) -> Itera
     def call(setting: str) -> object:
         changed = dict([outside[setting]]) if setting in outside else {}
         made = {n: target.call(f"{SIGNAL}.reduce.Aggregation", *about) for n, about in extra.items()}
-        return target.call(path, **given(function, batch_of(torch.ones(2, 2).bool())), **wanted | changed, **made)
+        every: dict[str, Any] = {**given(function, batch_of(torch.ones(2, 2).bool())), **wanted, **more, **changed}
+        return target.call(path, **every | made)
 
     yield _boundary(path, call, [_SOUND, *outside], "the number lies outside its range")
 
 
-def of_tensors(target: Target, path: str, function: Callable[..., Any], **more: object) -> Iterator[Boundary]:
+def of_tensors(
+    target: Target, path: str, function: Callable[..., Any], *, counts: bool = False, **more: object
+) -> Iterator[Boundary]:
     """A boundary for a function that holds its tensors to a kind and a shape: each is given wrongly once.
 
-    ``more`` are arguments that no column of a batch is.
+    ``counts`` says that numbers on the mask must be finite; ``more`` are arguments that no column of a batch is.
     """
-    plain = {**numbers(function), **dict.fromkeys(choices(function), True), **more}
-    sound = given(function, batch_of(torch.ones(2, 2).bool()))
+    every: dict[str, Any] = {**numbers(function), **dict.fromkeys(choices(function), True)}
+    every |= {**given(function, batch_of(torch.ones(2, 2).bool())), **more}
+    tensors = {n: v for n, v in every.items() if isinstance(v, Tensor)}
 
     def call(setting: str) -> object:
-        for name, value in sound.items() if setting != _SOUND else ():
-            for wrong in _STRANGE[setting](value, alone=len(sound) == 1):
+        for name, value in tensors.items() if setting != _SOUND else ():
+            for wrong in _STRANGE[setting](value, alone=len(tensors) == 1):
                 with suppress(ValueError):
-                    return target.call(path, **sound | {name: wrong}, **plain)
+                    return target.call(path, **every | {name: wrong})
         if setting != _SOUND:
             raise ValueError(f"{path} refuses them all")
-        return target.call(path, **sound, **plain)
+        return target.call(path, **every)
 
-    yield _boundary(path, call, [_SOUND, *_STRANGE], "a tensor has another kind or shape than its name says")
+    names = [_SOUND, *(n for n in _STRANGE if counts or n != _COUNTS)]
+    yield _boundary(path, call, names, "a tensor has another kind or shape than its name says, or no number")
 
 
 def _kinds(value: Tensor, *, alone: bool) -> list[Tensor]:  # noqa: ARG001 - a kind is wrong by itself
@@ -106,7 +119,18 @@ def _shapes(value: Tensor, *, alone: bool) -> list[Tensor]:
     return [value.unsqueeze(-1)] + ([] if alone else [torch.cat([value, value[:1]]), value[:1]])
 
 
-_STRANGE: Mapping[str, Callable[..., list[Tensor]]] = {"other kinds": _kinds, "other shapes": _shapes}
+def _no_numbers(value: Tensor, *, alone: bool) -> list[Tensor]:  # noqa: ARG001 - as above
+    """NaN and infinity in the first place; nothing for labels and masks."""
+    return [value.index_fill(0, torch.tensor([0]), x) for x in (torch.nan, torch.inf) if value.is_floating_point()]
+
+
+_COUNTS = "no numbers"
+
+_STRANGE: Mapping[str, Callable[..., list[Tensor]]] = {
+    "other kinds": _kinds,
+    "other shapes": _shapes,
+    _COUNTS: _no_numbers,
+}
 
 
 def of_parts(target: Target) -> Iterator[Boundary]:

@@ -1,0 +1,144 @@
+"""Rollout correction by its formulas, row by row and token by token in plain floats."""
+
+from collections.abc import Callable, Mapping
+from math import exp, log
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+#: Estimates of the KL from the sampler to the trained policy, of the log-ratio of trained to sampler.
+_ESTIMATES: Mapping[str, Callable[[float], float]] = {
+    "k1": lambda d: -d,
+    "k2": lambda d: d * d / 2,
+    "k3": lambda d: exp(d) - 1 - d,
+}
+
+_OVER: Mapping[str, Callable[[list[float]], float]] = {
+    "sum": sum,
+    "mean": lambda x: sum(x) / len(x),
+    "max": max,
+}
+
+
+def _number(settings: Settings, name: str) -> float:
+    return float(settings[name] or 0)
+
+
+def _ratios(batch: Batch, of: str) -> list[dict[int, float]]:
+    """For each row, trained position -> log-ratio of the policy to ``of``."""
+    other, mask = getattr(batch, of).tolist(), batch.mask.tolist()
+    own = batch.logprob.tolist()
+    return [{t: own[b][t] - other[b][t] for t in range(batch.width) if mask[b][t]} for b in range(batch.rows)]
+
+
+def _of_tokens(batch: Batch, of: str, value: Callable[[float], float]) -> Tensor:
+    found = torch.zeros(batch.mask.shape, dtype=torch.float64)
+    for b, row in enumerate(_ratios(batch, of)):
+        for t, d in row.items():
+            found[b, t] = value(d)
+    return found
+
+
+def _of_rows(batch: Batch, of: str, value: Callable[[list[float]], float]) -> Tensor:
+    rows = [list(row.values()) for row in _ratios(batch, of)]
+    return torch.tensor([value(row) if row else 0.0 for row in rows], dtype=torch.float64)
+
+
+#: Level of a weight -> the weights.
+_LEVELS: Mapping[str, Callable[[Batch], Tensor]] = {
+    "token": lambda batch: _of_tokens(batch, "rollout_logprob", exp),
+    "sequence": lambda batch: _of_rows(batch, "rollout_logprob", lambda row: exp(sum(row))),
+    "geometric": lambda batch: _of_rows(batch, "rollout_logprob", lambda row: exp(sum(row) / len(row))),
+}
+
+
+def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Settings], Tensor]:
+    """Each weight by itself; 0 where nothing is trained."""
+
+    def found(batch: Batch, settings: Settings) -> Tensor:
+        weights = _LEVELS[str(settings["level"])](batch)
+        kept = batch.mask if weights.dim() == 2 else batch.live
+        cells = zip(weights.flatten().tolist(), kept.flatten().tolist(), strict=True)
+        return torch.tensor([value(w, settings) if k else 0.0 for w, k in cells]).double().view(weights.shape)
+
+    return found
+
+
+def _masked(w: float, settings: Settings) -> float:
+    return w if _number(settings, "low") <= w <= _number(settings, "high") else 0.0
+
+
+def _self_normalised(batch: Batch, settings: Settings) -> Tensor:
+    weights = _LEVELS[str(settings["level"])](batch)
+    count = int((batch.mask if weights.dim() == 2 else batch.live).sum())
+    return weights / (float(weights.sum()) / count) if count else weights
+
+
+def _inside(estimate: float, settings: Settings) -> float:
+    return float(_number(settings, "low") <= estimate <= _number(settings, "high"))
+
+
+def _tokens_kept(batch: Batch, settings: Settings) -> Tensor:
+    estimate = _ESTIMATES[str(settings["estimator"])]
+    return _of_tokens(batch, "rollout_logprob", lambda d: _inside(estimate(d), settings))
+
+
+def _rows_kept(batch: Batch, settings: Settings) -> Tensor:
+    estimate, over = _ESTIMATES[str(settings["estimator"])], _OVER[str(settings["over"])]
+    return _of_rows(batch, "rollout_logprob", lambda row: _inside(over([estimate(d) for d in row]), settings))
+
+
+def _vetoed(batch: Batch, settings: Settings) -> Tensor:
+    floor = log(_number(settings, "floor"))
+    return _of_rows(batch, "rollout_logprob", lambda row: float(all(d >= floor for d in row)))
+
+
+def _off_policy_sequences_kept(batch: Batch, settings: Settings) -> Tensor:
+    """A row without a sign of its own on some token still has one decision: that of the mean."""
+    found = torch.zeros(batch.rows, dtype=torch.float64)
+    for b, row in enumerate(_ratios(batch, "old_logprob")):
+        if row:
+            own = [float(batch.advantage[b, t]) for t in row]
+            bad = (float(batch.reward[b]) if settings.get("per_response") else sum(own)) < 0
+            found[b] = 0.0 if bad and -sum(row.values()) / len(row) > _number(settings, "threshold") else 1.0
+    return found
+
+
+def _rejected(batch: Batch, settings: Settings) -> Tensor:
+    kept, live = _off_policy_sequences_kept(batch, settings), int(batch.live.sum())
+    return (live - kept.sum()) / max(1, live)
+
+
+def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
+    """The largest distance of which all tokens up to it still have a small mean square."""
+    every = sorted(abs(d) for row in _ratios(batch, "old_logprob") for d in row.values())
+    bound = -1.0
+    for x in every:
+        near = [y * y for y in every if y <= x]
+        if sum(near) / len(near) <= _number(settings, "threshold"):
+            bound = x
+    return _of_tokens(batch, "old_logprob", lambda d: float(abs(d) <= bound))
+
+
+#: Algorithm with settings -> weights or decisions (1 where it is kept), per row or per token.
+CORRECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "log ratios": lambda batch, _settings: _of_tokens(batch, "rollout_logprob", float),
+    "token weights": lambda batch, _settings: _LEVELS["token"](batch),
+    "sequence weights": lambda batch, _settings: _LEVELS["sequence"](batch),
+    "geometric weights": lambda batch, _settings: _LEVELS["geometric"](batch),
+    "truncated": _bounded(lambda w, settings: min(w, _number(settings, "high"))),
+    "clipped weights": _bounded(lambda w, s: sorted((_number(s, "low"), w, _number(s, "high")))[1]),
+    "masked": _bounded(_masked),
+    "self normalised": _self_normalised,
+    "tokens kept": _tokens_kept,
+    "rows kept": _rows_kept,
+    "vetoed": _vetoed,
+    "off policy sequences kept": _off_policy_sequences_kept,
+    "second moment kept": _second_moment_kept,
+}
+
+#: Algorithm with settings -> one number for the batch.
+SHARES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"rejected fraction": _rejected}

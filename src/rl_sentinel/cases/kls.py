@@ -1,0 +1,86 @@
+"""A KL put to use, by its formulas: taken off the reward, steering its own coefficient, and as a loss."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+
+def _number(settings: Settings, name: str) -> float:
+    return float(settings[name] or 0)
+
+
+def _log_ratio(batch: Batch) -> Tensor:
+    """Of the policy to the reference; 0 off the mask, where anything may stand."""
+    return torch.where(batch.mask, batch.logprob.double() - batch.ref_logprob.double(), 0.0)
+
+
+def _ratio(batch: Batch) -> Tensor:
+    return torch.where(batch.mask, batch.logprob.double() - batch.old_logprob.double(), 0.0).exp()
+
+
+def _k3(d: Tensor) -> Tensor:
+    return torch.exp(-d) - 1 + d
+
+
+def _with_slope(value: Tensor, slope: Tensor, batch: Batch) -> Tensor:
+    """Numbers, and by how much each moves with its log-prob."""
+    return value.detach() + slope.detach() * (batch.logprob.double() - batch.logprob.double().detach())
+
+
+def _shaped(batch: Batch, settings: Settings) -> Tensor:
+    found, raw = torch.zeros(batch.mask.shape).double(), _log_ratio(batch)
+    for b in range(batch.rows):
+        trained = torch.nonzero(batch.mask[b]).flatten().tolist()
+        for t in trained:
+            outcome = float(batch.reward[b]) if t == trained[-1] else 0.0
+            found[b, t] = (
+                float(batch.token_reward[b, t]) + outcome - _number(settings, "coefficient") * float(raw[b, t])
+            )
+    return found
+
+
+def _steered(batch: Batch, settings: Settings) -> Tensor:
+    count, live = int(batch.mask.sum()), int(batch.live.sum())
+    mean = float(_log_ratio(batch).sum()) / max(1, count)
+    error = sorted((-0.2, mean / _number(settings, "target") - 1, 0.2))[1]
+    moved = _number(settings, "coefficient") * (1 + error * live / _number(settings, "horizon"))
+    return torch.tensor(moved, dtype=torch.float64)
+
+
+def _weighted(batch: Batch) -> Tensor:
+    return _ratio(batch) * _k3(_log_ratio(batch))
+
+
+#: Algorithm with settings -> values per token.
+KL_USES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "k1 in the reward": _shaped,
+    "weighted k3": lambda batch, _settings: _weighted(batch),
+}
+
+#: Algorithm with settings -> one number for the batch.
+STEERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"k1 steers": _steered}
+
+#: Kind -> a KL per token, whose gradient to the log-probs counts.
+_SLOPED: Mapping[str, Callable[[Batch], Tensor]] = {
+    "k1": _log_ratio,
+    "k2": lambda batch: _log_ratio(batch) ** 2 / 2,
+    "k3": lambda batch: _k3(_log_ratio(batch)),
+    "absolute": lambda batch: _log_ratio(batch).abs(),
+    "k1_plus": lambda batch: _with_slope(_log_ratio(batch), _log_ratio(batch), batch),
+    "k3_plus": lambda batch: _with_slope(_k3(_log_ratio(batch)), _log_ratio(batch), batch),
+    "weighted k3": _weighted,
+}
+
+
+def _priced(kl: Callable[[Batch], Tensor]) -> Callable[[Batch, Settings], Tensor]:
+    return lambda batch, settings: _number(settings, "coefficient") * kl(batch)
+
+
+#: Algorithm -> loss per token.
+KL_LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    f"{name} as a loss": _priced(kl) for name, kl in _SLOPED.items()
+}

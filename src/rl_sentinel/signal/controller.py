@@ -1,0 +1,96 @@
+"""The coefficient of a KL: fixed, or steered towards a target by the raw KL that was seen."""
+
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Self
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import within
+
+#: How far the error counts, either way, as a share of the target.
+BOUND = 0.2
+
+#: What the controllers say of themselves.
+CLAIMS = {"masked-slots": "any", "knob:coefficient": "0.1|0.5"}
+
+#: What one of them says besides.
+CLAIMS_OF = {"Adaptive": {"knob:target": "0.05|5.0", "knob:horizon": "40.0|400.0"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A coefficient that stays, in reward units per nat.
+
+    Example:
+        >>> Fixed(0.1).after(5.0, samples=64)
+        Fixed(coefficient=0.1)
+    """
+
+    coefficient: float
+
+    def __post_init__(self) -> None:
+        """Refuse a coefficient below 0."""
+        within("coefficient", self.coefficient, least=0.0)
+
+    def after(self, observed: float, *, samples: int) -> Self:
+        """The same, whatever was seen; what could not be a KL is refused all the same."""
+        _check(observed, samples)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    r"""A coefficient that grows while the KL is above its target, and shrinks while it is below.
+
+    .. math:: \beta' = \beta \left(1 + \operatorname{clip}\left(\frac{k}{k^*} - 1, -0.2, 0.2\right)
+        \frac{n}{h}\right)
+
+    ``coefficient`` is in reward units per nat, ``target`` :math:`k^*` in the unit of what is observed,
+    ``horizon`` :math:`h` in samples, and at least a fifth of a step's, so that the coefficient stays positive.
+
+    Source:
+        Fine-Tuning Language Models from Human Preferences, arXiv 1909.08593, with the gain as samples by horizon.
+
+    Example:
+        >>> Adaptive(0.1, target=6.0, horizon=1000).after(60.0, samples=500)
+        Adaptive(coefficient=0.11000000000000001, target=6.0, horizon=1000)
+    """
+
+    coefficient: float
+    target: float
+    horizon: float
+
+    def __post_init__(self) -> None:
+        """Refuse what no controller can steer by."""
+        within("coefficient", self.coefficient, least=0.0)
+        within("target", self.target, least=0.0, open_below=True)
+        within("horizon", self.horizon, least=0.0, open_below=True)
+
+    def after(self, observed: float, *, samples: int) -> Self:
+        """The controller for the next step.
+
+        Args:
+            observed: mean raw KL over the trained tokens (or responses) of the whole batch and all ranks, in
+                nats; never a shaped reward. It may be negative: k1 of few samples is.
+            samples: responses that it was seen on, a count.
+
+        Returns:
+            A new controller; this one stays as it is.
+
+        Raises:
+            InputError: if ``observed`` is not finite, or ``samples`` is below 0 or 5 times the horizon and more.
+        """
+        _check(observed, samples)
+        if samples >= self.horizon / BOUND:
+            told = f"fewer than {self.horizon / BOUND:g}"
+            raise InputError(
+                f"samples is {samples}, expected {told}: with horizon {self.horizon:g} one step would end at 0"
+            )
+        error = min(max(observed / self.target - 1, -BOUND), BOUND)
+        return replace(self, coefficient=self.coefficient * (1 + error * samples / self.horizon))
+
+
+def _check(observed: float, samples: int) -> None:
+    if not isfinite(observed):
+        raise InputError(f"observed is {observed}, expected a finite number: the mean raw KL, in nats")
+    within("samples", samples, least=0)

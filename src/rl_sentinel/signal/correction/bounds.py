@@ -1,0 +1,149 @@
+"""What becomes of importance weights that are too large or too small, and their mean."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked, within
+
+#: What the functions say of themselves.
+CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
+
+#: What one of them says besides.
+CLAIMS_OF = {
+    "truncated": {"knob:high": "1.25|2.5"},
+    "clipped": {"knob:low": "0.5|0.8", "knob:high": "1.25|2.5"},
+    "masked": {"knob:low": "0.5|0.8", "knob:high": "1.25|2.5"},
+}
+
+
+def truncated(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], high: float) -> Float[Tensor, "*S"]:
+    r"""Weights up to a bound, and the bound above it.
+
+    .. math:: w' = \min(w, C)
+
+    Args:
+        weight: ratios per token ``[B, T]`` or per response ``[B]``.
+        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        high: the largest weight that counts, a ratio.
+
+    Returns:
+        Weights in the shape given, without a gradient; exactly 0 off the mask.
+
+    Raises:
+        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or ``high`` is not positive.
+
+    Source:
+        Truncated Importance Sampling, Ionides, Journal of Computational and Graphical Statistics 17 (2008).
+
+    Example:
+        >>> truncated(torch.tensor([0.1, 9.0]), mask=torch.tensor([True, True]), high=2.0)
+        tensor([0.1000, 2.0000])
+    """
+    within("high", high, least=0.0, open_below=True)
+    return _where(mask, _checked(weight, mask=mask).clamp(max=high))
+
+
+def clipped(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], low: float, high: float) -> Float[Tensor, "*S"]:
+    r"""Weights between two bounds, and the nearer bound beyond them.
+
+    .. math:: w' = \min(\max(w, l), u)
+
+    Args:
+        weight: ratios per token ``[B, T]`` or per response ``[B]``.
+        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        low: the smallest weight that counts, a ratio; 0 leaves it unbounded.
+        high: the largest, a ratio.
+
+    Returns:
+        Weights in the shape given, without a gradient; exactly 0 off the mask, whatever the bounds.
+
+    Raises:
+        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or the bounds are exchanged or negative.
+
+    Example:
+        >>> clipped(torch.tensor([0.1, 9.0, 0.0]), mask=torch.tensor([True, True, False]), low=0.5, high=2.0)
+        tensor([0.5000, 2.0000, 0.0000])
+    """
+    _ordered(low, high)
+    return _where(mask, _checked(weight, mask=mask).clamp(low, high))
+
+
+def masked(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], low: float, high: float) -> Float[Tensor, "*S"]:
+    r"""Weights between two bounds, and 0 beyond them: what is too far from the sampler is not trained.
+
+    .. math:: w' = w \text{ if } l \le w \le u \text{, else } 0
+
+    The denominator of the loss stays that of the trained tokens; a weight of 0 is no mask.
+
+    Args:
+        weight: ratios per token ``[B, T]`` or per response ``[B]``.
+        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        low: the smallest weight that is kept, a ratio.
+        high: the largest, a ratio.
+
+    Returns:
+        Weights in the shape given, without a gradient; exactly 0 off the mask and beyond the bounds.
+
+    Raises:
+        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or the bounds are exchanged or negative.
+
+    Source:
+        IcePop, in Every Step Evolves, arXiv 2510.18855, per token; the weight itself is kept within.
+
+    Example:
+        >>> masked(torch.tensor([0.1, 1.5, torch.inf]), mask=torch.tensor([True, True, True]), low=0.5, high=2.0)
+        tensor([0.0000, 1.5000, 0.0000])
+    """
+    _ordered(low, high)
+    found = _checked(weight, mask=mask)
+    return _where(mask & (found >= low) & (found <= high), found)
+
+
+def self_normalised(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+    r"""Weights by their mean, so that they are 1 on average.
+
+    .. math:: w' = \frac{w}{\frac{1}{n} \sum w}
+
+    Give it the whole mini-batch, after the bounds: the mean is of what it sees. A weight of 0 counts.
+
+    Args:
+        weight: finite ratios per token ``[B, T]`` or per response ``[B]``.
+        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+
+    Returns:
+        Weights in the shape given, without a gradient; exactly 0 off the mask, and all 0 if they were.
+
+    Raises:
+        InputError: if a weight on the mask is not finite, or a shape or kind is wrong.
+
+    Example:
+        >>> self_normalised(torch.tensor([1.0, 3.0, 9.0]), mask=torch.tensor([True, True, False]))
+        tensor([0.5000, 1.5000, 0.0000])
+    """
+    found = _where(mask, _checked(weight, mask=mask))
+    mean = found.sum() / mask.sum().clamp(min=1)
+    if not bool(mean.isfinite()):
+        raise InputError("weight has a mean that is not finite, expected bounded weights: truncate or mask them first")
+    return found / torch.where(mean > 0, mean, torch.ones_like(mean))
+
+
+def _checked(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+    checked("B T" if weight.dim() == 2 else "B", weight=weight, mask=mask)
+    wrong = mask & ((weight < 0) | weight.isnan())
+    if bool(wrong.any()):
+        place = torch.nonzero(wrong)[0].tolist()
+        told = f"weight[{', '.join(map(str, place))}] is {weight[tuple(place)].item()}"
+        raise InputError(f"{told}, expected a ratio of 0 or more: it is that of two probabilities")
+    return weight.detach()
+
+
+def _ordered(low: float, high: float) -> None:
+    within("low", low, least=0.0)
+    if not low <= high:
+        raise InputError(f"high is {high}, expected {low} or more: it is the upper bound, and low the lower one")
+
+
+def _where(kept: Bool[Tensor, "*S"], weight: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+    return torch.where(kept, weight, torch.zeros_like(weight))

@@ -1,0 +1,158 @@
+"""Which tokens and which responses are near enough to the policy that sampled them, by an estimate of the KL."""
+
+from collections.abc import Callable, Mapping
+from math import log
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import within
+from rl_sentinel.signal.correction.weights import log_ratios
+from rl_sentinel.signal.reduce import row_means, row_sums
+
+Estimator = Literal["k1", "k2", "k3"]
+Over = Literal["sum", "mean", "max"]
+
+#: What the functions say of themselves.
+CLAIMS = {"masked": "yes", "masked-slots": "any"}
+
+#: What one of them says besides.
+CLAIMS_OF = {"vetoed": {"knob:floor": "0.1|0.75"}}
+
+#: The estimates of KL(sampler || trained policy) at a sampled token, of the log-ratio of trained to sampler.
+_ESTIMATES: Mapping[Estimator, Callable[[Tensor], Tensor]] = {
+    "k1": lambda d: -d,
+    "k2": lambda d: d.square() / 2,
+    "k3": lambda d: torch.expm1(d) - d,
+}
+
+
+def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and its two bounds
+    logprob: Float[Tensor, "B T"],
+    rollout_logprob: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    estimator: Estimator,
+    low: float,
+    high: float,
+) -> Bool[Tensor, "B T"]:
+    r"""The trained tokens whose own estimate lies within two bounds.
+
+    .. math:: l \le k_t \le u
+
+    With :math:`d = \log \pi - \log \mu` the estimates are k1: :math:`-d`, k2: :math:`d^2 / 2`, k3:
+    :math:`e^d - 1 - d`; all of :math:`KL(\mu \| \pi)`, since the sampler :math:`\mu` has drawn the tokens.
+
+    Args:
+        logprob: log-probs of the policy that is trained, in nats.
+        rollout_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+        estimator: ``"k1"``, ``"k2"`` or ``"k3"``.
+        low: the smallest estimate that is kept, in nats; ``-inf`` for k2 and k3, which are never negative.
+        high: the largest, in nats.
+
+    Returns:
+        True at trained tokens that are kept; False off the mask.
+
+    Raises:
+        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, the estimator is unknown,
+            or the bounds are exchanged.
+
+    Example:
+        >>> new, mask = torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]])
+        >>> tokens_kept(new, torch.full((1, 2), -1.0), mask=mask, estimator="k1", low=-0.5, high=0.5)
+        tensor([[ True, False]])
+    """
+    _check(estimator, low, high)
+    return mask & _within(_ESTIMATES[estimator](log_ratios(logprob, rollout_logprob, mask=mask)), low, high)
+
+
+def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of it, and its two bounds
+    logprob: Float[Tensor, "B T"],
+    rollout_logprob: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    estimator: Estimator,
+    over: Over,
+    low: float,
+    high: float,
+) -> Bool[Tensor, " B"]:
+    r"""The responses whose estimate, over their trained tokens, lies within two bounds: one decision each.
+
+    .. math:: l \le \operatorname{over}_t k_t \le u
+
+    Args:
+        logprob: log-probs of the policy that is trained, in nats.
+        rollout_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+        estimator: ``"k1"``, ``"k2"`` or ``"k3"``, as in :func:`tokens_kept`.
+        over: ``"sum"``, ``"mean"`` or ``"max"`` over the response's trained tokens.
+        low: the smallest that is kept, in nats (per token for a mean); ``-inf`` for k2 and k3.
+        high: the largest, in nats (per token for a mean).
+
+    Returns:
+        True for responses that are kept; False in a row without a trained token. It is the ``live`` of what
+        comes after.
+
+    Raises:
+        InputError: as :func:`tokens_kept`, and if ``over`` is none of the three.
+
+    Example:
+        >>> new, mask = torch.tensor([[-1.0, -3.0], [-1.0, -1.0]]), torch.ones(2, 2).bool()
+        >>> given = {"mask": mask, "estimator": "k2", "low": 0.0, "high": 0.5}
+        >>> rows_kept(new, torch.full((2, 2), -1.0), over="mean", **given)
+        tensor([False,  True])
+    """
+    _check(estimator, low, high)
+    if over not in get_args(Over):
+        raise InputError(f"over is {over!r}, expected one of {', '.join(get_args(Over))}")
+    estimate = _ESTIMATES[estimator](log_ratios(logprob, rollout_logprob, mask=mask))
+    if over == "max":
+        row = estimate.masked_fill(~mask, -torch.inf).amax(dim=1)
+    else:
+        row = (row_sums if over == "sum" else row_means)(estimate, mask=mask)
+    return mask.any(dim=1) & _within(row, low, high)
+
+
+def vetoed(
+    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], floor: float
+) -> Bool[Tensor, " B"]:
+    r"""The responses that survive a veto: one token that the policy holds all but impossible ends a response.
+
+    .. math:: \min_t e^{d_t} \ge f
+
+    Args:
+        logprob: log-probs of the policy that is trained, in nats.
+        rollout_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+        floor: the smallest ratio of a token that is not vetoed, from 0 to 1.
+
+    Returns:
+        True for responses that are kept; False in a row without a trained token.
+
+    Raises:
+        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, or ``floor`` is not
+            above 0 and at most 1.
+
+    Example:
+        >>> new, mask = torch.tensor([[-1.0, -30.0], [-1.0, -1.0]]), torch.ones(2, 2).bool()
+        >>> vetoed(new, torch.full((2, 2), -1.0), mask=mask, floor=1e-4)
+        tensor([False,  True])
+    """
+    within("floor", floor, least=0.0, most=1.0, open_below=True)
+    worst = log_ratios(logprob, rollout_logprob, mask=mask).amin(dim=1)
+    return mask.any(dim=1) & (worst >= log(floor))
+
+
+def _within(estimate: Float[Tensor, "*S"], low: float, high: float) -> Bool[Tensor, "*S"]:
+    return (estimate >= low) & (estimate <= high)
+
+
+def _check(estimator: str, low: float, high: float) -> None:
+    if estimator not in get_args(Estimator):
+        raise InputError(f"estimator is {estimator!r}, expected one of {', '.join(get_args(Estimator))}")
+    if not low <= high:
+        raise InputError(f"high is {high}, expected {low} or more: it is the upper bound, and low the lower one")

@@ -1,0 +1,137 @@
+"""Which responses and tokens the current policy has moved too far from: OPSM and M2PO."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.checks import checked, finite, within
+from rl_sentinel.signal.correction.weights import log_ratios
+from rl_sentinel.signal.reduce import row_means
+
+#: What the functions say of themselves.
+CLAIMS = {"masked": "yes", "masked-slots": "any"}
+
+#: What one of them says besides.
+CLAIMS_OF = {
+    "off_policy_sequences_kept": {"knob:threshold": "0.01|0.5"},
+    "second_moment_kept": {"knob:threshold": "0.01|0.5"},
+}
+
+
+def off_policy_sequences_kept(
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"] | Float[Tensor, " B"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    threshold: float,
+) -> Bool[Tensor, " B"]:
+    r"""Off-policy sequence masking: a response is dropped where it did badly and the policy has left it.
+
+    .. math:: \text{dropped if } \bar A_b < 0 \text{ and } \frac{1}{n_b} \sum_t (\log \pi^{old}_t - \log \pi_t) > \delta
+
+    There is one decision for each response, from its trained tokens alone: with advantages that differ
+    from token to token, their mean decides, so that no part of a dropped response goes on to train.
+
+    Args:
+        logprob: log-probs of the current policy, in nats.
+        old_logprob: log-probs of the policy that sampled, in nats.
+        advantage: advantage per response or per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        threshold: how far the policy may have moved away, in nats per token; 0 or more.
+
+    Returns:
+        True for responses that are kept; False in a row without a trained token.
+
+    Raises:
+        InputError: if a number on the mask or of a live row is not finite, a shape or kind is wrong, or
+            ``threshold`` is negative.
+
+    Source:
+        Off-Policy Sequence Masking, DeepSeek-V3.2, arXiv 2512.02556.
+
+    Example:
+        >>> old, mask = torch.ones(1, 3), torch.ones(1, 3).bool()
+        >>> advantage = torch.tensor([[-0.5, 0.25, -0.25]])
+        >>> off_policy_sequences_kept(old - 1, old, advantage, mask=mask, threshold=0.1)
+        tensor([False])
+    """
+    within("threshold", threshold, least=0.0)
+    away = row_means(-log_ratios(logprob, old_logprob, mask=mask), mask=mask)
+    live, why = mask.any(dim=1), "a trained token needs one (mask the token to leave it out)"
+    if advantage.dim() == 1:
+        checked("B", live=live, advantage=advantage)
+        finite("advantage", advantage, where=live, why=why)
+        mean = advantage
+    else:
+        checked("B T", mask=mask, advantage=advantage)
+        finite("advantage", advantage, where=mask, why=why)
+        mean = row_means(advantage, mask=mask)
+    return live & ~((mean < 0) & (away > threshold))
+
+
+def second_moment_kept(
+    logprob: Float[Tensor, "B T"], old_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], threshold: float
+) -> Bool[Tensor, "B T"]:
+    r"""The largest set of tokens, those that moved least first, whose mean squared log-ratio is within a bound.
+
+    .. math:: \frac{1}{|K|} \sum_{t \in K} (\log \pi_t - \log \pi^{old}_t)^2 \le \tau
+
+    Tokens that moved equally far are kept or dropped together, so that the order of rows decides nothing.
+    Give it the whole mini-batch: the mean is of what it sees.
+
+    Args:
+        logprob: log-probs of the current policy, in nats.
+        old_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+        threshold: bound on the mean squared log-ratio, in square nats; 0 or more.
+
+    Returns:
+        True at trained tokens that are kept; False off the mask. None is kept where each moved too far.
+
+    Raises:
+        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, or ``threshold`` is negative.
+
+    Source:
+        M2PO, in Prosperity before Collapse, arXiv 2510.01161.
+
+    Example:
+        >>> new, mask = torch.tensor([[0.0, 0.1, 2.0]]), torch.ones(1, 3).bool()
+        >>> second_moment_kept(new, torch.zeros(1, 3), mask=mask, threshold=0.04)
+        tensor([[ True,  True, False]])
+    """
+    within("threshold", threshold, least=0.0)
+    moved = log_ratios(logprob, old_logprob, mask=mask).abs()
+    ordered = moved[mask].sort().values
+    count = torch.arange(1, len(ordered) + 1, device=ordered.device)
+    fits = ordered.double().square().cumsum(0) <= threshold * count
+    last = torch.ones_like(fits)
+    last[:-1] = ordered[1:] != ordered[:-1]
+    bound = torch.where(fits & last, ordered, torch.full_like(ordered, -1.0)).amax() if len(ordered) else -1.0
+    return mask & (moved <= bound)
+
+
+def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], denominator: float) -> Float[Tensor, ""]:
+    r"""The share of responses that were dropped, each counted once, however long and on however many ranks it lies.
+
+    .. math:: \frac{1}{D} \sum_b [\text{live}_b \text{ and not kept}_b]
+
+    Args:
+        keep: one decision per response.
+        live: True where the response has at least one trained token, before the decision.
+        denominator: live rows of the whole mini-batch over all ranks, a count; the parts then add up.
+
+    Returns:
+        A share from 0 to 1, or a part of it.
+
+    Raises:
+        InputError: if a shape or kind is wrong, or ``denominator`` is not positive.
+
+    Example:
+        >>> keep, live = torch.tensor([False, True, False]), torch.tensor([True, True, False])
+        >>> rejected_fraction(keep, live=live, denominator=2.0)
+        tensor(0.5000)
+    """
+    checked("B", keep=keep, live=live)
+    within("denominator", denominator, least=0.0, open_below=True)
+    return (live & ~keep).sum() / denominator

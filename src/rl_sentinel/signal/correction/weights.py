@@ -1,0 +1,128 @@
+"""Importance weights of samples that another policy, or another engine, has drawn."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.checks import checked, finite
+from rl_sentinel.signal.reduce import row_means, row_sums, selected
+
+#: What the functions say of themselves: the weights are constants of the loss.
+CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
+
+_WHY = "a trained token has a log-prob of either policy (mask the token to leave it out)"
+
+
+def log_ratios(
+    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    r"""How much likelier the trained policy holds each token than the one that sampled it.
+
+    .. math:: d_t = \log \pi_t - \log \mu_t
+
+    Args:
+        logprob: log-probs of the policy that is trained, in nats; its own before the update, as a rule.
+        rollout_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+
+    Returns:
+        Log-ratios in nats, without a gradient; exactly 0 off the mask.
+
+    Raises:
+        InputError: if a log-prob on the mask is not finite, or a shape or kind is wrong.
+
+    Example:
+        >>> one, mask = torch.tensor([[-1.0, torch.nan]]), torch.tensor([[True, False]])
+        >>> log_ratios(one, torch.tensor([[-1.5, 0.0]]), mask=mask)
+        tensor([[0.5000, 0.0000]])
+    """
+    checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
+    found = selected(logprob - rollout_logprob, mask=mask).detach()
+    if not bool(found.sum().isfinite()):
+        finite("logprob", logprob, where=mask, why=_WHY)
+        finite("rollout_logprob", rollout_logprob, where=mask, why=_WHY)
+    return found
+
+
+def token_weights(
+    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    r"""Each token's own ratio; biased, of low variance.
+
+    .. math:: w_t = \exp d_t
+
+    Args:
+        logprob: log-probs of the policy that is trained, in nats.
+        rollout_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+
+    Returns:
+        Ratios without a gradient, infinite where one overflows: see :mod:`~rl_sentinel.signal.correction.bounds`.
+        Exactly 0 off the mask.
+
+    Raises:
+        InputError: as :func:`log_ratios`.
+
+    Example:
+        >>> same, mask = torch.tensor([[-1.0, 5.0]]), torch.tensor([[True, False]])
+        >>> token_weights(same, same, mask=mask)
+        tensor([[1., 0.]])
+    """
+    return selected(log_ratios(logprob, rollout_logprob, mask=mask).exp(), mask=mask)
+
+
+def sequence_weights(
+    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, " B"]:
+    r"""The ratio of the whole response, the product over its trained tokens; unbiased, of high variance.
+
+    .. math:: w_b = \exp \sum_t d_t
+
+    Args:
+        logprob: log-probs of the policy that is trained, in nats.
+        rollout_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+
+    Returns:
+        One ratio per response, without a gradient, infinite where it overflows; exactly 0 in a row
+        without a trained token.
+
+    Raises:
+        InputError: as :func:`log_ratios`.
+
+    Example:
+        >>> new, mask = torch.log(torch.tensor([[0.5, 0.5]])), torch.tensor([[True, True]])
+        >>> sequence_weights(new, torch.zeros(1, 2), mask=mask)
+        tensor([0.2500])
+    """
+    return _of_rows(row_sums(log_ratios(logprob, rollout_logprob, mask=mask), mask=mask), mask)
+
+
+def geometric_weights(
+    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, " B"]:
+    r"""The geometric mean of the response's ratios, which does not grow with its length.
+
+    .. math:: w_b = \exp \frac{1}{n_b} \sum_t d_t
+
+    Args:
+        logprob: log-probs of the policy that is trained, in nats.
+        rollout_logprob: log-probs of the policy that sampled, in nats.
+        mask: True on trained tokens; anything may stand elsewhere.
+
+    Returns:
+        One ratio per response, without a gradient; exactly 0 in a row without a trained token.
+
+    Raises:
+        InputError: as :func:`log_ratios`.
+
+    Example:
+        >>> new, mask = torch.log(torch.tensor([[0.5, 0.5]])), torch.tensor([[True, True]])
+        >>> geometric_weights(new, torch.zeros(1, 2), mask=mask)
+        tensor([0.5000])
+    """
+    return _of_rows(row_means(log_ratios(logprob, rollout_logprob, mask=mask), mask=mask), mask)
+
+
+def _of_rows(log_weight: Float[Tensor, " B"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
+    return torch.where(mask.any(dim=1), log_weight.exp(), torch.zeros_like(log_weight))

@@ -1,0 +1,102 @@
+"""A KL put to use: taken off the reward, or added to the loss; the KL itself stays as it was."""
+
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.checks import checked, finite, within
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the functions say of themselves.
+CLAIMS = {"masked": "yes", "masked-slots": "any", "denominator": "given", "mean": "yes", "knob:coefficient": "0.1|0.5"}
+
+
+class Penalised(NamedTuple):
+    """A reward that has paid for its KL, and that KL.
+
+    ``token_reward`` ``[B, T]`` goes into an advantage, in reward units; ``kl`` ``[B, T]`` into the log
+    and the controller, in nats per token. They share no memory with each other or with what was given.
+    """
+
+    token_reward: Float[Tensor, "B T"]
+    kl: Float[Tensor, "B T"]
+
+
+def in_reward(
+    token_reward: Float[Tensor, "B T"],
+    kl: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    coefficient: float,
+) -> Penalised:
+    r"""Take the KL off each token's reward, and hand the raw KL back beside it.
+
+    .. math:: r'_t = r_t - \beta k_t
+
+    No gradient flows through either: a reward is a number. ``kl`` is left as it is, so that whoever logs
+    it logs a KL, whatever the coefficient and the reward were.
+
+    Args:
+        token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
+        kl: an estimate of the KL to the reference, in nats per token, of log-probs before the update.
+        mask: True on trained tokens; anything may stand elsewhere.
+        coefficient: price of a nat, in reward units per nat; 0 or more.
+
+    Returns:
+        The shaped reward and the raw KL, two new tensors; exactly 0 off the mask.
+
+    Raises:
+        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``coefficient`` is negative.
+
+    Source:
+        Fine-Tuning Language Models from Human Preferences, arXiv 1909.08593, with any estimate of the KL.
+
+    Example:
+        >>> import torch
+        >>> reward, kl = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, -0.5]])
+        >>> shaped, raw = in_reward(reward, kl, mask=torch.tensor([[True, True]]), coefficient=0.1)
+        >>> shaped, raw
+        (tensor([[-0.0500,  1.0500]]), tensor([[ 0.5000, -0.5000]]))
+    """
+    checked("B T", token_reward=token_reward, kl=kl, mask=mask)
+    within("coefficient", coefficient, least=0.0)
+    why = "a trained token needs one (mask the token to leave it out)"
+    finite("token_reward", token_reward, where=mask, why=why)
+    finite("kl", kl, where=mask, why=why)
+    raw = selected(kl, mask=mask).detach()
+    return Penalised(selected(token_reward, mask=mask).detach() - coefficient * raw, raw)
+
+
+def as_loss(
+    kl: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], coefficient: float, aggregation: Aggregation
+) -> Float[Tensor, ""]:
+    r"""The KL as a term of the loss, aggregated as the policy loss beside it.
+
+    .. math:: L = \beta \operatorname{agg}(k)
+
+    Args:
+        kl: an estimate of the KL to the reference, in nats per token, of the current log-probs; which one
+            decides the gradient: that of ``kl.k2``, ``kl.k1_plus`` and ``kl.k3_plus`` is the KL's own.
+        mask: True on trained tokens; anything may stand elsewhere.
+        coefficient: weight of the KL beside the policy loss, 0 or more.
+        aggregation: how tokens become one number, and by what they are divided; take the policy loss's own.
+
+    Returns:
+        The term, in units of the loss; 0 where no token is trained.
+
+    Raises:
+        InputError: if a shape or kind is wrong, or ``coefficient`` is negative.
+
+    Source:
+        DeepSeekMath, arXiv 2402.03300, where the KL is k3.
+
+    Example:
+        >>> import torch
+        >>> kl, mask = torch.tensor([[0.5, 9.0]]), torch.tensor([[True, False]])
+        >>> as_loss(kl, mask=mask, coefficient=0.1, aggregation=Aggregation("token-mean", 1.0))
+        tensor(0.0500)
+    """
+    checked("B T", kl=kl, mask=mask)
+    within("coefficient", coefficient, least=0.0)
+    return coefficient * aggregate(kl, mask=mask, aggregation=aggregation)

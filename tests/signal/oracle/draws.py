@@ -1,0 +1,83 @@
+"""Random batches for the oracle: float64, with NaN wherever nothing may be looked at."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Random cases for each function.
+CASES = 2000
+
+#: Most rows of a case.
+_ROWS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """``[B]`` and ``[B, T]`` columns of one case, or of many cases whose rows stand together."""
+
+    reward: Tensor
+    baseline: Tensor
+    group: Tensor
+    length: Tensor
+    live: Tensor
+    scored: Tensor
+    mask: Tensor
+    logprob: Tensor
+    old: Tensor
+    ref: Tensor
+    rollout: Tensor
+    advantage: Tensor
+    value: Tensor
+    token_reward: Tensor
+    weight: Tensor
+
+
+def _drawn(rng: np.random.Generator, rows: int, width: int, groups: np.ndarray) -> Draw:
+    length = rng.integers(1, width + 1, rows)
+    mask = (np.arange(width) < length[:, None]) & (rng.random((rows, width)) < rng.choice([1.0, 0.7], (rows, 1)))
+    mask[rng.random(rows) < 0.2] = False
+    live = np.asarray(mask.any(1))
+
+    def tokens(spread: float) -> Tensor:
+        return torch.from_numpy(np.where(mask, rng.normal(0, spread, (rows, width)), np.nan))
+
+    def of_rows(where: np.ndarray) -> Tensor:
+        near = rng.integers(-2, 3, rows) + rng.choice([0.0, 0.0, 0.3], rows)
+        return torch.from_numpy(np.where(where, near, np.nan))
+
+    scored = rng.random(rows) < 0.7
+    return Draw(
+        reward=of_rows(live),
+        baseline=of_rows(live),
+        group=torch.from_numpy(groups),
+        length=torch.from_numpy(length),
+        live=torch.from_numpy(live),
+        scored=torch.from_numpy(scored),
+        mask=torch.from_numpy(mask),
+        logprob=tokens(1.0),
+        old=tokens(1.0),
+        ref=tokens(1.0),
+        rollout=tokens(1.0),
+        advantage=tokens(1.0),
+        value=tokens(1.0),
+        token_reward=tokens(1.0),
+        weight=tokens(1.0).exp(),
+    )
+
+
+def cases(count: int = CASES, seed: int = 0, width: int = 5) -> Iterator[Draw]:
+    """One case after the other, of one to six rows in one to three groups under odd labels."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        rows = int(rng.integers(1, _ROWS + 1))
+        yield _drawn(rng, rows, width, rng.choice([-3, 7, 2**40], rows))
+
+
+def together(count: int = CASES, seed: int = 0, width: int = 5) -> Draw:
+    """As many cases, each a group of its own or a row of its own, as one batch in shuffled order."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(count) - count // 2, rng.integers(1, _ROWS + 1, count))
+    return _drawn(rng, len(groups), width, rng.permutation(groups))
