@@ -132,10 +132,11 @@ def _bounded(target: Target, path: str, function: Callable[..., Any], level: str
     weights = _boundary(target, made, target.find(made), {}, level)
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        logprob = batch.logprob.detach().clone().requires_grad_()
-        weight = target.call(made, logprob, batch.rollout_logprob, mask=batch.mask)
+        weight = target.call(made, batch.logprob, batch.rollout_logprob, mask=batch.mask)
+        kept = batch.mask if level == "token" else batch.live
+        anything = torch.where(kept, weight, torch.nan).requires_grad_()  # off the mask, and with a gradient to lose
         knobs = {n: v for n, v in settings.items() if n != "level"}
-        found = target.call(path, weight, mask=batch.mask if level == "token" else batch.live, **knobs)
+        found = target.call(path, anything, mask=kept, **knobs)
         return {"weight": found.detach(), "requires_grad": torch.tensor(float(found.requires_grad))}
 
     return replace(
