@@ -17,6 +17,7 @@ from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
 from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
 from rl_sentinel.laws.gradient_through_weight import LAW as GRD001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.quantity_answers_to_wrong_input import LAW as MET004
 from rl_sentinel.laws.trained_token_without_signal import LAW as PLC001
@@ -132,6 +133,26 @@ def test_weights_of_the_current_policy(loads: Loads, detached: str, found: bool)
     judgement = judged_at(GRD001, boundaries[pair], pair[1])
     assert (judgement.found is not None) is found
     assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(("whose", "found"), [("old_log_prob", False), ("rollout_log_prob", True)])
+def test_whose_perplexity(loads: Loads, whose: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """What is logged as the trained policy's is not that of the sampler."""
+    tree, helper = files(), "verl/trainer/ppo/rollout_corr_helper.py"
+    tree[helper] = tree[helper].replace("each = (-(old_log_prob", f"each = (-({whose}")
+    boundary = bound(FRAMEWORK, loads(FRAMEWORK, tree))["compute_offpolicy_metrics", "default"]
+    judgement = judged_at(MET001, boundary, "default")
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+def test_a_knob_of_newer_releases(loads: Loads) -> None:
+    """Only a release whose trainer names the knob is asked whether it does anything."""
+    tree, trainer = files(), "verl/trainer/ppo/ray_trainer.py"
+    older = tree | {trainer: tree[trainer].replace("norm_adv_by_std_in_grpo=", "unnamed=")}
+    for files_of, known in ((tree, True), (older, False)):
+        boundary = bound(FRAMEWORK, loads(FRAMEWORK, files_of))["compute_advantage", "grpo"]
+        assert ("knob:norm_adv_by_std_in_grpo" in boundary.claims) is known
 
 
 def test_a_knob_that_is_not_connected(loads: Loads) -> None:

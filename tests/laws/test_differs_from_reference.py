@@ -84,7 +84,11 @@ def test_groups_without_a_signal_count() -> None:
         signal = torch.tensor([bool((gap[batch.group == g] != 0).any()) for g in batch.group])
         return gap * batch.rows / signal.sum().clamp(min=1)
 
+    def by_rewards(batch: Batch) -> Tensor:
+        return _means(batch)[0] * batch.rows / (batch.reward != 0).sum().clamp(min=1)
+
     assert judged(LAW, make(scaled)).found is None
+    assert judged(LAW, make(by_rewards)).found is not None
     found = judged(LAW, make(lambda b: _means(b)[0])).found
     assert found is not None
     assert found.case.batch.rows == 4

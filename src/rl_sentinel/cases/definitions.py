@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.cases.allowed import LOGPROBS, kind
+from rl_sentinel.cases.perplexities import measures_rows, of_rows, of_tokens, policies_needed
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Output
@@ -47,6 +48,7 @@ COLUMN_NAMES = ("advantage", "returns", "value", "entropy")
 #: Last word of a quantity -> statistics of a flat list of numbers.
 STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
     "mean": lambda x: {"mean": x.mean()},
+    "absolute": lambda x: {"mean magnitude": x.abs().mean()},
     "max": lambda x: {"maximum": x.max()},
     "min": lambda x: {"minimum": x.min()},
     "std": lambda x: {
@@ -72,16 +74,23 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
         return own and output.axes == "" and last in STATISTICS
     if first == "ratio":
         return pairs and last in ("ratio", *STATISTICS)
-    return first in ROWS and output.axes in ("", "B") and last in (first, *STATISTICS)
+    measured = 0 < policies_needed(first) <= len(LOGPROBS & reads) and "logits" not in reads
+    return (first in ROWS or measured) and output.axes in ("", "B") and last in (first, *STATISTICS)
 
 
 def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings) -> Named:
-    """Name to value, in the axes of the output, of every accepted definition of its quantity."""
+    """Name to value, in the axes of the output, of every accepted definition of its quantity.
+
+    None for a number of rows that are measured by their tokens, where a row has no token to measure it by.
+    """
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
     wide = with_columns(batch, **{n: getattr(batch, n).double() for n in reads if COLUMNS[n]["role"] == "signal"})
     statistic = STATISTICS.get(last, STATISTICS["mean"])
     if first in ROWS:
         rows = {name: count(wide) for name, count in ROWS[first].items()}
+        return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic)
+    if measures_rows(first):
+        rows = of_rows(first, wide, reads) if bool(batch.live.all()) else {}
         return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic)
     tokens = _tokens(first, last, wide, reads, settings)
     if output.axes == "B T":
@@ -106,6 +115,8 @@ def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings
         return _clipped(batch, *(_clip(settings) or (0.0, 0.0)))
     if first == "value_clip_fraction":
         return _values_clipped(batch, float(settings["value_clip"] or 0))
+    if first == "chi_square":
+        return of_tokens(batch, reads)
     found: Named = {}
     for one, other in permutations(sorted(LOGPROBS & reads), 2):
         log_ratio = getattr(batch, one) - getattr(batch, other)

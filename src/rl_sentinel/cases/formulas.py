@@ -108,8 +108,7 @@ def _best_of(batch: Batch, settings: Settings) -> Rows:
 def _gpg(batch: Batch, _settings: Settings) -> Rows:
     centred, reward = _centred(batch), batch.reward.tolist()
     unequal = sum(len(rows) for rows in _groups(batch) if len({reward[b] for b in rows}) > 1)
-    counts = {"rows whose group has a signal": unequal, "rows of a reward": sum(x != 0 for x in reward)}
-    return {f"times all rows by {n}": [x * batch.rows / max(1, c) for x in centred] for n, c in counts.items()}
+    return {"times all rows by rows whose group has a signal": [x * batch.rows / max(1, unequal) for x in centred]}
 
 
 def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:

@@ -90,7 +90,11 @@ CLAIMS: Mapping[str, Mapping[str, Claim]] = {
     ),
     "gpg": _GROUPED
     | claims(_OUTCOME + "GPG", credit="outcome", algorithm="gpg")
-    | claims("arXiv 2504.02546: the factor alpha of an unbiased gradient counts over the whole batch", scope="batch"),
+    | claims(
+        "arXiv 2504.02546, section 2.2: the gradient is scaled by alpha = B / (B - M), where M of a batch of B are of "
+        "groups that are all right or all wrong",
+        scope="batch",
+    ),
     "gdpo": _GROUPED
     | claims(
         "docstring, arXiv 2601.05242: normalised in each group, added up, then normalised over the batch; outcome-only",

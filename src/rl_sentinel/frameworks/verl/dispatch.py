@@ -27,8 +27,11 @@ PARTS = ("first_part", "second_part")
 #: Estimators that divide by a deviation unless told not to.
 _STANDARDISED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
 
+#: Whether to divide by it, where a release has the knob.
+_BY_DEVIATION = "norm_adv_by_std_in_grpo"
+
 _DEVIATION = {
-    "knob:norm_adv_by_std_in_grpo": Claim(
+    f"knob:{_BY_DEVIATION}": Claim(
         "true|false",
         "verl.readthedocs.io/en/latest/algo/grpo.html: norm_adv_by_std_in_grpo=False turns the standard deviation off",
     )
@@ -139,6 +142,8 @@ def reads_of(name: str) -> frozenset[str]:
 
 
 def _dispatch(target: Target, name: str) -> Boundary:
+    tuned = name in _STANDARDISED and _BY_DEVIATION in inspect.getsource(target.module(DISPATCH.rpartition(".")[0]))
+
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         data = data_of(target, batch, DISPATCH)
         if name == "remax":
@@ -159,7 +164,7 @@ def _dispatch(target: Target, name: str) -> Boundary:
             "returns": Output("B T", "reward", "returns"),
         },
         settings={name: {}},
-        claims={**CLAIMS.get(name, {}), **(_DEVIATION if name in _STANDARDISED else {})},
+        claims={**CLAIMS.get(name, {}), **(_DEVIATION if tuned else {})},
         reach=f"algorithm.adv_estimator={name}",
     )
 

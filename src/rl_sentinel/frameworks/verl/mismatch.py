@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
@@ -31,7 +31,26 @@ GAPS: Mapping[str, str] = {
     "log_ppl_diff_min": "log_perplexity_gap.min",
     "ppl_ratio": "perplexity_ratio.mean",
     "chi2_token": "chi_square.mean",
-    "chi2_seq": "chi_square.mean",
+    "chi2_seq": "row_chi_square.mean",
+}
+
+_SAMPLED, _TRAINED = "rollout_logprob against old_logprob", "old_logprob against rollout_logprob"
+
+#: Logged name -> whose log-probs it is of, and against whose.
+PAIRS: Mapping[str, str] = {
+    "kl": _SAMPLED,
+    "k3_kl": _SAMPLED,
+    "training_ppl": "of old_logprob",
+    "training_log_ppl": "of old_logprob",
+    "rollout_ppl": "of rollout_logprob",
+    "rollout_log_ppl": "of rollout_logprob",
+    "log_ppl_diff": _TRAINED,
+    "log_ppl_abs_diff": _TRAINED,
+    "log_ppl_diff_max": _TRAINED,
+    "log_ppl_diff_min": _TRAINED,
+    "ppl_ratio": _TRAINED,
+    "chi2_token": _TRAINED,
+    "chi2_seq": _TRAINED,
 }
 
 #: The same for importance weights.
@@ -71,6 +90,11 @@ FAMILIES: Mapping[str, tuple[Settings, Mapping[str, str]]] = {
 }
 
 _POPULATION = "rollout_corr_helper.py, docstrings: valid tokens, and sequences with at least one valid token"
+
+_DIRECTION = (
+    "compute_offpolicy_metrics, docstring: KL of the rollout's from the training policy, ratio of training to rollout "
+    "perplexity, whose log is log_ppl_diff; comment: the chi-square squares training over rollout"
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -121,6 +145,7 @@ def _boundary(
         reads=frozenset({"old_logprob", "rollout_logprob", "mask"}),
         outputs={name: Output("", "", quantity, over="live") for name, quantity in names.items()},
         settings={setting: knobs},
-        claims=claims(_POPULATION, mean="yes"),
+        claims=claims(_POPULATION, mean="yes")
+        | {f"pair:{name}": Claim(PAIRS[name], _DIRECTION) for name in names if name in PAIRS},
         reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items()) or "every run",
     )
