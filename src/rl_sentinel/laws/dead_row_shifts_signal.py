@@ -38,7 +38,7 @@ from rl_sentinel.core.law import Law, Level
 from rl_sentinel.core.observation import Ask, Observation, Relation
 
 #: How far a cell of the dead row is moved, in the unit of its column.
-AMOUNTS = (1.0, -1.0, 100.0, -100.0)
+AMOUNTS = (1.0, 100.0, -100.0)
 
 
 def _applies(boundary: Boundary) -> str:

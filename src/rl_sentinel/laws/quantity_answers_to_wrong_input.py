@@ -42,8 +42,11 @@ from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
-#: How far a column is moved, in its own unit.
+#: How far a column is moved in every row, in its own unit.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)
+
+#: How far in one row alone.
+ALONE = (1.0, -100.0)
 
 #: Coefficients that a KL is asked under; the first is what the others are held against.
 COEFFICIENTS = (1.0, 0.1, 0.0)
@@ -69,7 +72,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for column in dict.fromkeys(c for columns in wrong.values() for c in columns):
         for row in [*range(batch.rows), None]:
             there = torch.arange(batch.rows) == row if row is not None else torch.ones_like(batch.live)
-            for amount in AMOUNTS:
+            for amount in AMOUNTS if row is None else ALONE:
                 other = moved(batch, column, there, amount)
                 after, scale = ask(with_batch(case, other)), magnitude(other, boundary.reads)
                 who = "every row" if row is None else f"row {row}"

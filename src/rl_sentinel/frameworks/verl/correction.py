@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -147,6 +147,22 @@ def corrected(
     own = {k: v for k, v in settings.items() if k.startswith("rollout_")}
     weights, kept, metrics = target.call(BOTH, trained, batch.rollout_logprob, mask, **own)
     return weights, kept, metrics
+
+
+def remembered(target: Target) -> Callable[[Batch], Tensor]:
+    """The weights that the correction makes; most laws change what it does not read, so that it is asked once."""
+    known: dict[bytes, Tensor] = {}
+
+    def weights(batch: Batch) -> Tensor:
+        read = (batch.old_logprob.detach(), batch.rollout_logprob.detach(), batch.mask)
+        key = b"".join(
+            x.contiguous().view(torch.uint8).numpy().tobytes() + str((x.dtype, *x.shape)).encode() for x in read
+        )
+        if key not in known:
+            known[key] = corrected(target, batch, WEIGHTS["token"])[0].batch["rollout_is_weights"]
+        return known[key].clone()
+
+    return weights
 
 
 def _weights(target: Target, name: str, knobs: Settings) -> Boundary:

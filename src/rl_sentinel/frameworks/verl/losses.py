@@ -20,7 +20,7 @@ from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.advantages import path_of
 from rl_sentinel.frameworks.verl.aggregation import GIVEN, aggregation
 from rl_sentinel.frameworks.verl.columns import ROLES, claims
-from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, corrected
+from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
 from rl_sentinel.frameworks.verl.registries import LOSSES, MODULE, missing, registered
 
 PLAIN = f"{MODULE}.compute_policy_loss"
@@ -240,7 +240,7 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
     logged = metrics_of(function)
     own = NUMBERS.get(name, _RANGE)
     weighs = takes(function, "rollout_weight") and accepts(target, WEIGHTS["token"])
-    counts = _counts(target, name)
+    counts, weights = _counts(target, name), remembered(target)
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         given = {role: make(batch) for role, make in ROLES.items()}
@@ -250,7 +250,7 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
             config.global_batch_info.update({GIVEN[n]: settings[n] for n in counts})
         given |= {"aggregation": "seq-mean-token-mean", "config": config}
         if weighs:
-            given["rollout_weight"] = corrected(target, batch, WEIGHTS["token"])[0].batch["rollout_is_weights"]
+            given["rollout_weight"] = weights(batch)
         return answered(target.call(path, **bound(function, given)), logged)
 
     said = {**CLAIMS.get(name, {}), **_PAIR, **_algorithm(target, name)}
