@@ -3,7 +3,8 @@
 import pytest
 
 from rl_sentinel.cases.filling import filled
-from rl_sentinel.cases.formulas import ADVANTAGES, advantages_of, known_advantages
+from rl_sentinel.cases.formulas import ADVANTAGES, advantages_of, has_returns, known_advantages, returns_of
+from rl_sentinel.core.boundary import Output
 from specimens import specimen
 
 PAIRS = filled([[1, 1], [1, 0], [1, 1], [1, 1]], reward=[4, 2, 1, 1], group=[0, 0, 1, 1], length=[2, 1, 2, 2])
@@ -44,3 +45,14 @@ def test_unknown() -> None:
     """A name that no table has."""
     assert not known_advantages(specimen(lambda b: b.reward, reads="reward", claims={"algorithm": "own"}))
     assert known_advantages(specimen(lambda b: b.reward, reads="reward", claims={"algorithm": "gae"}))
+
+
+def test_returns() -> None:
+    """What runs over time has returns of its own, where they are handed out."""
+    claims = {"algorithm": "reinforce++"}
+    both = {"advantage": Output("B T", "reward", "advantage"), "returns": Output("B T", "reward", "returns")}
+    boundary = specimen(lambda b: b.reward, reads="reward mask", claims=claims, outputs=both)
+    assert has_returns(boundary)
+    assert returns_of(boundary, PAIRS, {"gamma": 0.5})["rewards to go"].tolist() == [[2, 4], [2, 0], [0.5, 1], [0.5, 1]]
+    assert not has_returns(specimen(lambda b: b.reward, reads="reward mask", claims=claims))
+    assert not has_returns(specimen(lambda b: b.reward, reads="reward", claims={"algorithm": "grpo"}, outputs=both))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rl_sentinel.cases.temporal import TEMPORAL
+from rl_sentinel.cases.temporal import RETURNS, TEMPORAL
 from rl_sentinel.core.batch import batch_of
 
 
@@ -23,3 +23,11 @@ def test_rewards_to_go_by_hand() -> None:
     batch = batch_of(torch.tensor([[True, False, True]]), reward=torch.tensor([4.0]))
     found = TEMPORAL["reinforce++"](batch, {"discount": 0.5, "epsilon": 1.0})
     assert found["whitened (n), beside"][0][::2] == [-0.5, 0.5]
+
+
+def test_returns_by_hand() -> None:
+    """Above the value, before anything is whitened; without a value, the outcome as it is discounted."""
+    mask, value = torch.tensor([[True, False, True]]), torch.tensor([[1.0, 9.0, 2.0]])
+    batch = batch_of(mask, reward=torch.tensor([5.0]), value=value)
+    assert next(iter(RETURNS["gae"](batch, {"gamma": 0.5, "lam": 0.5}).values()))[0][::2] == [1.75, 5.0]
+    assert next(iter(RETURNS["reinforce++"](batch, {"gamma": 0.5}).values())) == [[2.5, 0.0, 5.0]]

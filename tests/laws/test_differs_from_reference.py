@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -92,6 +93,26 @@ def test_groups_without_a_signal_count() -> None:
     found = judged(LAW, make(lambda b: _means(b)[0])).found
     assert found is not None
     assert found.case.batch.rows == 4
+
+
+@pytest.mark.parametrize("whitened", [False, True])
+def test_returns(whitened: bool) -> None:  # noqa: FBT001 - parametrised
+    """What values are trained towards stands in reward units, whatever is done to the advantage."""
+
+    def outcome(batch: Batch) -> dict[str, Tensor]:
+        returns = batch.reward.unsqueeze(1) * batch.mask
+        every = returns[batch.mask]
+        spread = every.std(correction=0) if len(every) > 1 else torch.tensor(0.0)
+        advantage = (returns - every.mean()) / torch.where(spread == 0, 1.0, spread) * batch.mask
+        return {"advantage": advantage, "returns": advantage if whitened else returns}
+
+    outputs = {n: Output("B T", "reward", n) for n in ("advantage", "returns")}
+    claims = {"algorithm": "reinforce++", "credit": "temporal"}
+    judgement = judged(LAW, specimen(outcome, reads="reward mask length", outputs=outputs, claims=claims))
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is whitened
+    if judgement.found is not None:
+        assert judgement.found.relation.key == "returns"
 
 
 def test_loss() -> None:

@@ -11,7 +11,7 @@ from rl_sentinel.cases.corrections import CORRECTIONS
 from rl_sentinel.cases.kls import KL_USES
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rewards import REWARDS
-from rl_sentinel.cases.temporal import TEMPORAL
+from rl_sentinel.cases.temporal import RETURNS, TEMPORAL
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
@@ -45,6 +45,17 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     counted = boundary.claim("deviation")
     chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
+
+
+def has_returns(boundary: Boundary) -> bool:
+    """Whether the boundary hands out returns of an algorithm that has them beside its advantages."""
+    return "returns" in boundary.outputs and boundary.claim("algorithm") in RETURNS
+
+
+def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
+    """``[B, T]`` returns of the claimed algorithm, by reading."""
+    found = RETURNS[boundary.claim("algorithm")](batch, settings)
+    return {n: torch.tensor(x, dtype=torch.float64) for n, x in found.items()}
 
 
 def _epsilons(settings: Settings) -> tuple[float, ...]:

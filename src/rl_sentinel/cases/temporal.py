@@ -1,4 +1,4 @@
-"""Advantages that run over time, by the recursion of their papers, row by row and token by token."""
+"""Advantages and returns that run over time, by the recursion of their papers, row by row and token by token."""
 
 from collections.abc import Callable, Mapping
 from statistics import fmean, pvariance, variance
@@ -18,6 +18,11 @@ def _factor(settings: Settings, names: tuple[str, ...]) -> float:
 
 
 def _gae(batch: Batch, settings: Settings) -> Tokens:
+    found = _gaps(batch, settings)
+    return {"as they are": found} | _whitened(found, batch)
+
+
+def _gaps(batch: Batch, settings: Settings) -> list[list[float]]:
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
     found = [[0.0] * batch.width for _ in range(batch.rows)]
     for b, (mask, value) in enumerate(zip(batch.mask.tolist(), batch.value.tolist(), strict=True)):
@@ -25,16 +30,25 @@ def _gae(batch: Batch, settings: Settings) -> Tokens:
         for t in reversed([t for t in range(batch.width) if mask[t]]):
             later = reward + discount * after - value[t] + discount * decay * later
             found[b][t], after, reward = later, value[t], 0.0
-    return {"as they are": found} | _whitened(found, batch)
+    return found
+
+
+def _values_to_reach(batch: Batch, settings: Settings) -> Tokens:
+    pairs = zip(_gaps(batch, settings), batch.value.tolist(), strict=True)
+    return {"advantage, not whitened, above the value": [[a + v for a, v in zip(*rows, strict=True)] for rows in pairs]}
 
 
 def _rewards_to_go(batch: Batch, settings: Settings) -> Tokens:
+    return _whitened(_to_go(batch, settings), batch, float(settings.get("epsilon") or 0.0))
+
+
+def _to_go(batch: Batch, settings: Settings) -> list[list[float]]:
     discount, found = _factor(settings, _DISCOUNT), [[0.0] * batch.width for _ in range(batch.rows)]
     for b, mask in enumerate(batch.mask.tolist()):
         later = float(batch.reward[b])
         for t in reversed([t for t in range(batch.width) if mask[t]]):
             found[b][t], later = later, discount * later
-    return _whitened(found, batch, float(settings.get("epsilon") or 0.0))
+    return found
 
 
 def _whitened(found: list[list[float]], batch: Batch, epsilon: float = 0.0) -> Tokens:
@@ -52,3 +66,9 @@ def _whitened(found: list[list[float]], batch: Batch, epsilon: float = 0.0) -> T
 
 #: Algorithm -> advantages per token, by reading; the outcome stands on the last trained token.
 TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {"gae": _gae, "reinforce++": _rewards_to_go}
+
+#: Algorithm -> returns per token: what a value is trained towards, in reward units and never whitened.
+RETURNS: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
+    "gae": _values_to_reach,
+    "reinforce++": lambda batch, settings: {"rewards to go": _to_go(batch, settings)},
+}

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from rl_sentinel.cases.agreement import fitting
 from rl_sentinel.cases.comparison import advantages, cells, finite_only, magnitude, places
-from rl_sentinel.cases.formulas import advantages_of, known_advantages
+from rl_sentinel.cases.formulas import advantages_of, has_returns, known_advantages, returns_of
 from rl_sentinel.cases.on_policy_step import row_constant
 from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
 from rl_sentinel.cases.references import claimed, counted, known_output, references
@@ -105,7 +105,8 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
     where = places(boundary.outputs[name], batch, rewards_differ(batch))
     if not _comparable(boundary, batch):
         return {}, where
-    readings = advantages_of(boundary, batch, _settings(boundary, case))
+    of = returns_of if name == "returns" else advantages_of
+    readings = of(boundary, batch, _settings(boundary, case))
     wide = boundary.outputs[name].axes == "B T"
     spread = {n: x.unsqueeze(1).expand(batch.mask.shape) if wide and x.dim() == 1 else x for n, x in readings.items()}
     return spread, where
@@ -117,7 +118,7 @@ def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         return
     even = replace(case, batch=on_policy(case.batch))
     seen = ask(even).values
-    for name in advantages(boundary):
+    for name in (*advantages(boundary), *(["returns"] if has_returns(boundary) else [])):
         reading = fitting(ask, even, name, partial(_accepted, boundary, name))
         accepted, where = _accepted(boundary, name, even)
         if reading in accepted:
