@@ -78,6 +78,15 @@ def test_stand_ins_serve_while_loading(loaded: Loaded) -> None:
     assert used == dict.fromkeys(("absent_ray", "absent_a", "PIL_absent", "absent_tools"), "stand-in")
 
 
+def test_all_names_of_an_absent_module(loaded: Loaded) -> None:
+    """A star brings what the top level wants of it, and neither what is there nor what is built in."""
+    text = "from math import pi as own\nfrom absent_core.parts import *\nclass Mine(Attention):\n"
+    text += "    size = min(own, 3)\n    def of(self, x: Tensor): return x\n"
+    module = loaded({"toy/m.py": text}).module("toy.m")
+    assert module.Mine.__mro__[1].__name__ == "Attention"
+    assert (module.Mine.size, module.own) == (3, 3.141592653589793)
+
+
 def test_absent_packages_stay_absent_elsewhere(loaded: Loaded) -> None:
     """Only the target's imports are answered; what asks whether a package is there hears no."""
     loaded({"toy/m.py": "import absent_ray"}).module("toy.m")

@@ -1,11 +1,13 @@
 """Stand-ins for absent packages: usable while the target's modules load, forbidden while a boundary runs."""
 
+import builtins
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, Self
 
 from rl_sentinel.core.errors import StandInTouched
@@ -88,6 +90,22 @@ def _importing(roots: tuple[Path, ...]) -> bool:
     return False
 
 
+def _wanted(frame: FrameType, roots: tuple[Path, ...]) -> tuple[str, ...]:
+    """What a module of the target wants of ``import *`` as it loads: the names there that it has not got."""
+    code = frame.f_code
+    if code.co_name != "<module>" or not any(Path(code.co_filename).is_relative_to(r) for r in roots):
+        return ()
+    return tuple(n for n in _names(code) if not (_is_dunder(n) or n in frame.f_globals or hasattr(builtins, n)))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The names of a top level and of its class bodies, annotations among them; functions run later."""
+    yield from code.co_names
+    for part in code.co_consts:
+        if isinstance(part, CodeType) and not part.co_flags & inspect.CO_OPTIMIZED:
+            yield from _names(part)
+
+
 class StandIn:
     """An absent package, or anything taken from one.
 
@@ -111,7 +129,9 @@ class StandIn:
         object.__setattr__(self, "_base", None)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the package would have there
-        known = {"__version__": _NEWEST, "__name__": self._name, "__qualname__": self._name, "__all__": ()}
+        known = {"__version__": _NEWEST, "__name__": self._name, "__qualname__": self._name}
+        if name == "__all__":
+            return _wanted(sys._getframe(1), self._roots)  # noqa: SLF001 - a star names nothing that it wants
         if _is_dunder(name):
             if name in known:
                 return known[name]
