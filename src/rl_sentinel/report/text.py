@@ -10,6 +10,7 @@ from rich.table import Table
 
 from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.core.batch import EXCLUDED
+from rl_sentinel.remedies import remedy
 
 _STYLE = {"fault": "bold red", "contested": "bold yellow", "hazard": "bold cyan"}
 
@@ -83,6 +84,8 @@ def _finding(console: Console, f: Finding) -> None:
         console.print(f"  the other side: {escape(str(e['could_be_intended']))}", highlight=False)
     if e["reach"]:
         console.print(f"  reached by {escape(str(e['reach']))}", highlight=False)
+        if told := remedy(str(e["target"]["framework"]), str(e["reach"])):
+            console.print(f"  remedy: {told}", highlight=False)
     if f.known:
         console.print(f"  known: {escape(f.known)}", highlight=False)
     for other in f.also[:6]:
