@@ -105,4 +105,4 @@ def test_a_faulty_library_is_audited(tmp_path: Path) -> None:
     )
     assert first.startswith(f"killed: {only} (line ")
     assert again.splitlines()[:-1] == first.splitlines()[:-1]
-    assert len(store.read_text(encoding="utf-8").splitlines()) == first.count("killed: ")
+    assert len(store.read_text(encoding="utf-8").splitlines()) == 1
