@@ -2,6 +2,7 @@
 
 import ast
 import shutil
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from rl_sentinel.cli.main import app
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.reference import FRAMEWORK
+from rl_sentinel.frameworks.reference.rewards import WAYS
 from rl_sentinel.frameworks.target import Target
 
 TARGET = Target(root=Path(rl_sentinel.__file__).parents[1])
@@ -71,6 +73,15 @@ def test_edges_are_settings_of_their_own() -> None:
     families = {s for b in FOUND if isinstance(b, Boundary) and b.stage == "advantage" for s in b.settings}
     assert {"standardise=True, epsilon=0", "epsilon=0"} <= families
     assert "standardise=False, epsilon=0" not in families
+
+
+def test_two_choices_of_a_normalisation_meet() -> None:
+    """Each pair of values of two choices stands in some audited normalisation; no other tells more of them."""
+    values = (("batch", "group", "none"), ("batch", "group", "none"), (False, True), (False, True))
+    for one, other in combinations(range(4), 2):
+        met = {(way[one], way[other]) for way in WAYS}
+        lacks = set(product(values[one], values[other])) - met
+        assert lacks == {(0, 2): {("none", True)}, (1, 3): {("none", True)}}.get((one, other), set())
 
 
 def test_refusals_answer() -> None:

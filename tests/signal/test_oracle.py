@@ -13,6 +13,8 @@ import pytest
 import torch
 from oracle import corrections, rows, tokens
 from oracle.draws import Draw, cases, together
+from pairs import APART as MORE_APART
+from pairs import WHOLE as MORE_WHOLE
 from torch import Tensor
 
 import rl_sentinel.signal
@@ -47,6 +49,7 @@ def _policies(x: Draw) -> tuple[tokens.Grid, tokens.Grid, tokens.Mask]:
 
 #: Functions whose rows or groups do not touch each other.
 APART: dict[str, Pair] = {
+    **MORE_APART,
     "groups.group_sums": (
         lambda x: groups.group_sums(x.reward, group=x.group, live=x.live),
         lambda x: rows.group_sums(*_facts(x)),
@@ -248,6 +251,7 @@ def _observed(x: Draw) -> float:
 
 #: Functions of the whole batch.
 WHOLE: dict[str, Pair] = {
+    **MORE_WHOLE,
     "advantage.gpg.advantages": (
         lambda x: gpg.advantages(x.reward, group=x.group, live=x.live),
         lambda x: rows.gpg(*_facts(x)),
@@ -376,12 +380,13 @@ def _public() -> set[str]:
 def test_every_function_has_an_oracle() -> None:
     """But those that hand nothing back and only refuse."""
     losses = set(importlib.import_module("oracle.losses").LOSSES)
-    known = {name.split(",")[0] for name in (*APART, *WHOLE)} | {f"loss.{name}.loss" for name in losses}
+    drawn = importlib.import_module("test_oracle_draws").HELD
+    known = {name.split(",")[0] for name in (*APART, *WHOLE, *drawn)} | {f"loss.{name}.loss" for name in losses}
     refusing = {"checks.checked", "checks.finite", "checks.within", "groups.require_finite"}
     assert _public() - refusing - known == {"align.response_aligned"}  # whose test stands above
 
 
-@pytest.mark.parametrize("module", ["rows", "tokens", "losses", "corrections"])
+@pytest.mark.parametrize("module", ["rows", "tokens", "losses", "corrections", "vocabulary", "choices", "trajectories"])
 def test_oracle_stands_alone(module: str) -> None:
     """It imports the standard library and itself, and no line of what it judges."""
     path = Path(__file__).parent / "oracle" / f"{module}.py"

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,13 +22,27 @@ MODES: tuple[reduce.Mode, ...] = ("token-mean", "sequence-mean-token-mean", "seq
 def _call(name: str, x: Draw, logprob: Tensor, aggregation: reduce.Aggregation) -> Tensor:
     function: Callable[..., Tensor] = importlib.import_module(f"rl_sentinel.signal.loss.{name}").loss
     columns = [logprob, x.advantage] if name == "reinforce" else [logprob, x.old, x.advantage]
-    return function(*columns, mask=x.mask, aggregation=aggregation, **losses.NUMBERS[name])
+    apart = {"chosen": _chosen(x)} if name in losses.CHOSEN else {}
+    return function(*columns, mask=x.mask, aggregation=aggregation, **losses.NUMBERS[name], **apart)
+
+
+def _chosen(x: Draw) -> Tensor:
+    """Half of the trained tokens, by a column that no loss reads."""
+    return x.value > 0
+
+
+#: Losses of probabilities, whose log-probs are at most 0.
+_BELOW = ("dppo_tv", "dppo_kl")
+
+
+def _fit(name: str, x: Draw) -> Draw:
+    return replace(x, logprob=-x.logprob.abs(), old=-x.old.abs()) if name in _BELOW else x
 
 
 def _expected(name: str, x: Draw, logprob: Tensor, aggregation: reduce.Aggregation) -> float:
     """The oracle's loss of log-probs that moved, with those whose gradient is stopped left where they were."""
     new, frozen, old, weight, mask = (c.tolist() for c in (logprob, x.logprob, x.old, x.advantage, x.mask))
-    found = losses.per_token(name, new, frozen, old, weight, mask)
+    found = losses.per_token(name, new, frozen, old, weight, mask, _chosen(x).tolist())
     return tokens.aggregate(found, mask, aggregation.mode, aggregation.denominator)
 
 
@@ -44,7 +59,7 @@ def _aggregation(i: int, x: Draw) -> reduce.Aggregation:
 @pytest.mark.parametrize("name", losses.LOSSES)
 def test_losses(name: str, drawn: list[Draw]) -> None:
     """All modes of aggregation in turn."""
-    for i, x in enumerate(drawn):
+    for i, x in enumerate(_fit(name, one) for one in drawn):
         by = _aggregation(i, x)
         expected = _expected(name, x, x.logprob, by)
         assert _call(name, x, x.logprob, by).item() == pytest.approx(expected, rel=1e-9, abs=1e-12), i
@@ -53,7 +68,7 @@ def test_losses(name: str, drawn: list[Draw]) -> None:
 @pytest.mark.parametrize("name", losses.LOSSES)
 def test_slopes_of_losses(name: str, drawn: list[Draw]) -> None:
     """At each trained token the difference of two losses of the oracle; exactly 0 elsewhere."""
-    for i, x in enumerate(drawn[:100]):
+    for i, x in enumerate(_fit(name, one) for one in drawn[:100]):
         by, leaf = _aggregation(i, x), x.logprob.clone().requires_grad_()
         (slope,) = torch.autograd.grad(_call(name, x, leaf, by), leaf)
         assert not slope[~x.mask].any()

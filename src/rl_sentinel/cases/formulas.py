@@ -12,7 +12,7 @@ from rl_sentinel.cases.kls import KL_USES
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rewards import REWARDS
 from rl_sentinel.cases.temporal import RETURNS, TEMPORAL
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 
@@ -24,6 +24,9 @@ Rows = dict[str, list[float]]
 #: Deviations of a list of at least two numbers.
 _DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {"n - 1": stdev, "n": pstdev}
 
+#: Parts that cancel to less than this share of themselves say nothing in float32.
+_NEAR = 1e-2
+
 #: Numbers that are in use beside a deviation, where the boundary names none.
 _EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4)
 
@@ -31,7 +34,8 @@ _EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4)
 def known_advantages(boundary: Boundary) -> bool:
     """Whether the table has the estimator that the boundary claims to be."""
     name = boundary.claim("algorithm")
-    return name in ADVANTAGES or name in TEMPORAL
+    in_parts = name in IN_PARTS and "reward_parts" in boundary.reads
+    return name in ADVANTAGES or in_parts or name in TEMPORAL
 
 
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
@@ -40,7 +44,7 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     if boundary.claim("algorithm") in TEMPORAL:
         by_token = TEMPORAL[boundary.claim("algorithm")](batch, settings)
         return {n: torch.tensor(x, dtype=torch.float64) for n, x in by_token.items()}
-    readings = ADVANTAGES[boundary.claim("algorithm")](batch, settings)
+    readings = {**ADVANTAGES, **IN_PARTS}[boundary.claim("algorithm")](batch, settings)
     chosen = {n: x for n, x in readings.items() if claimed == "" or (claimed == "yes") == ("by deviation" in n)}
     counted = boundary.claim("deviation")
     chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
@@ -123,17 +127,53 @@ def _gpg(batch: Batch, _settings: Settings) -> Rows:
 
 
 def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:
-    centred, readings = _centred(batch), Rows()
+    return _over_batch(_centred(batch), batch, settings)
+
+
+def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
+    """About the mean of the whole batch, by its deviation."""
+    readings = Rows()
     repeats = {"rows": [1] * batch.rows, "trained tokens": batch.mask.sum(1).tolist()}
     for who, counts in repeats.items():
-        every = [x for x, n in zip(centred, counts, strict=True) for _ in range(n)]
+        every = [x for x, n in zip(found, counts, strict=True) for _ in range(n)]
         mean = fmean(every)
         for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
             forms = {"beside": deviation(every) + epsilon, "within the root": (deviation(every) ** 2 + epsilon) ** 0.5}
             for how, scale in forms.items():
                 label = f"by deviation ({name}) over {who}, {epsilon:g} {how}"
-                readings[label] = [(x - mean) / (scale or 1.0) for x in centred]
+                readings[label] = [(x - mean) / (scale or 1.0) for x in found]
     return readings
+
+
+def _gdpo(batch: Batch, settings: Settings) -> Rows:
+    """Each part standardised in its group, added up by weight 1, 2, ... or equally; then over the batch."""
+    readings = Rows()
+    for epsilon in _epsilons(settings):
+        parts = []
+        for part in batch.reward_parts.unbind(1):
+            alone = with_columns(batch, reward=part)
+            parts.append(
+                _by_deviation(_centred(alone), alone, {"epsilon": epsilon})[f"by deviation (n - 1) and {epsilon:g}"]
+            )
+        for how, weights in {"equally": [1.0] * len(parts), "by rank": [1.0 + k for k in range(len(parts))]}.items():
+            whole = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in zip(*parts, strict=True)]
+            if pstdev(whole) < _NEAR * max(map(abs, (x for part in parts for x in part)), default=0.0):
+                return Rows()
+            readings |= {f"parts {how} and {epsilon:g}, {n}": x for n, x in _over_batch(whole, batch, settings).items()}
+    return readings
+
+
+def _maxrl(batch: Batch, settings: Settings) -> Rows:
+    """Centred, by the mean of the group; where that is 0 a case says nothing."""
+    centred, reward = _centred(batch), batch.reward.tolist()
+    mean = [0.0] * batch.rows
+    for rows in _groups(batch):
+        for b in rows:
+            mean[b] = fmean(reward[j] for j in rows)
+    return {
+        f"by mean and {e:g}": [c / (m + e or 1.0) for c, m in zip(centred, mean, strict=True)]
+        for e in (0.0, *_epsilons(settings))
+    }
 
 
 #: Algorithm -> advantages per row, by reading; every row is live and has a live sibling.
@@ -144,9 +184,13 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "pass@k": _best_of,
     "gpg": _gpg,
     "reinforce++ baseline": _reinforce_plus_plus_baseline,
+    "maxrl": _maxrl,
     "remax": lambda batch, _settings: {"against the greedy": (batch.reward - batch.reward_baseline).tolist()},
     "outcome": lambda batch, _settings: {"the outcome itself": batch.reward.tolist()},
 }
+
+#: The same, of a reward in parts, which only an adapter has.
+IN_PARTS: Mapping[str, Callable[[Batch, Settings], Rows]] = {"gdpo": _gdpo}
 
 
 #: Algorithm with settings -> values per row or per token, of which there is one reading.

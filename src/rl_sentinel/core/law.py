@@ -22,7 +22,8 @@ class Law:
     the ``n``-th variant of a case, or None where the precondition does not hold; it runs again on
     every shrunk case. ``relate`` calls the boundary and hands back what must be equal. A law that
     ``fails`` ``"on-all-cases"`` is broken only if every relation over all cases is. ``intended`` is
-    the other side of a contested finding; ``shows_with`` the law whose finding at the same boundary
+    the other side of a contested finding; a law that judges all settings of a boundary ``at_once`` is
+    asked under the first; ``shows_with`` the law whose finding at the same boundary
     has the same cause, under which this one is then listed.
     """
 
@@ -36,6 +37,7 @@ class Law:
     level: Callable[[Case], Level] = lambda _case: "fault"
     fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"
     intended: str = ""
+    at_once: bool = False
     shows_with: str = ""
 
     def __post_init__(self) -> None:

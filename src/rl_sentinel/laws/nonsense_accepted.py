@@ -51,9 +51,7 @@ def _accepted(ask: Ask, case: Case, setting: str) -> float:
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    """All nonsense at once and under one setting only, so that a boundary has one finding."""
-    if case.setting != next(iter(ask.boundary.settings)):
-        return
+    """All nonsense at once, so that a boundary has one finding."""
     names = _nonsense(ask.boundary)
     answers = torch.tensor([_accepted(ask, case, name) for name in names])
     told = [f"{n} ({ask.boundary.claim(f'nonsense:{n}')})" for n, a in zip(names, answers, strict=True) if a]
@@ -69,4 +67,5 @@ LAW = Law(
     vary=lambda case, variant: with_draw(case, variant=variant),
     relate=_relate,
     level=lambda _case: "hazard",
+    at_once=True,
 )

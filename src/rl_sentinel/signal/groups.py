@@ -16,7 +16,7 @@ def group_sums(
         >>> group_sums(torch.tensor([1.0, 2.0, 9.0]), group=torch.tensor([7, 7, -1]), live=torch.ones(3).bool())
         tensor([3., 3., 9.])
     """
-    place = _places(group)
+    place = places(group)
     kept = torch.where(live, values, torch.zeros_like(values))
     return torch.zeros_like(kept).index_add(0, place, kept)[place]
 
@@ -28,7 +28,7 @@ def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[T
         >>> group_counts(group=torch.tensor([7, 7, -1]), live=torch.tensor([True, False, True]))
         tensor([1, 1, 1])
     """
-    place = _places(group)
+    place = places(group)
     return torch.zeros_like(place).index_add(0, place, live.to(place.dtype))[place]
 
 
@@ -42,7 +42,7 @@ def group_maxima(
         ...              live=torch.tensor([True, True, False]))
         tensor([2., 2., 2.])
     """
-    place = _places(group)
+    place = places(group)
     kept = torch.where(live, values, torch.full_like(values, -torch.inf))
     return torch.full_like(kept, -torch.inf).scatter_reduce(0, place, kept, "amax")[place]
 
@@ -112,7 +112,7 @@ def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> 
     finite("reward", values, where=live, why=why)
 
 
-def _places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """A number from 0 for each group, at each of its rows."""
     order = torch.argsort(group)
     ordered = group[order]

@@ -28,6 +28,12 @@ def deviation(numbers: Row, *, biased: bool = False) -> float:
     return sqrt(sum((x - middle) ** 2 for x in numbers) / free)
 
 
+def places(group: list[int]) -> list[int]:
+    """Each prompt's number, by the order of ids."""
+    number = {g: n for n, g in enumerate(sorted(set(group)))}
+    return [number[g] for g in group]
+
+
 def group_sums(reward: Row, group: list[int], live: list[bool]) -> Row:
     """Of each response's live siblings and itself."""
     return [sum((reward[j] for j in rows), 0.0) for rows in members(group, live)]
@@ -97,6 +103,24 @@ def gpg(reward: Row, group: list[int], live: list[bool]) -> Row:
     """Centred, times all live responses by those whose group has unequal rewards."""
     told = sum(live[b] and len({reward[j] for j in rows}) > 1 for b, rows in enumerate(members(group, live)))
     return [x * sum(live) / told if told else 0.0 for x in centred(reward, group, live)]
+
+
+def maxrl(reward: Row, group: list[int], live: list[bool]) -> Row:
+    """How far above the mean, in means; 0 where nobody succeeds."""
+    found = []
+    for b, rows in enumerate(members(group, live)):
+        middle = mean([reward[j] for j in rows])
+        found.append((reward[b] - middle) / middle if live[b] and middle else 0.0)
+    return found
+
+
+def gdpo(parts: list[Row], group: list[int], live: list[bool], weight: Row, epsilon: float) -> Row:
+    """Each part standardised by itself, their weighted sum standardised over all live responses."""
+    apart = [grpo(part, group, live, epsilon) for part in parts]
+    whole = [sum(w * part[b] for w, part in zip(weight, apart, strict=True)) for b in range(len(group))]
+    every = [x for x, alive in zip(whole, live, strict=True) if alive]
+    scale = deviation(every) + epsilon
+    return [(x - mean(every)) / (scale or 1.0) if alive else 0.0 for x, alive in zip(whole, live, strict=True)]
 
 
 def remax(reward: Row, greedy: Row, live: list[bool]) -> Row:

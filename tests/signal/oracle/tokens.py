@@ -104,6 +104,37 @@ def reinforce_plus_plus(reward: Grid, mask: Mask, discount: float, epsilon: floa
     ]
 
 
+def optimal_token_baseline(reward: Grid, own: Grid, squared: Grid, mask: Mask, group: list[int]) -> Grid:
+    """At each turn of a group, gains to go less their mean by how far gradients reached until there."""
+    found = _grid(mask)
+    gains = gae(reward, _grid(mask), mask, 1.0, 1.0)
+    for b, m in enumerate(mask):
+        for turn, t in enumerate(trained(m)):
+            there = [j for j, g in enumerate(group) if g == group[b] and len(trained(mask[j])) > turn]
+            weight = [sum(_reach(own[j][s], squared[j][s]) for s in trained(mask[j])[: turn + 1]) for j in there]
+            if not any(weight):
+                weight = [1.0] * len(there)
+            gain = [gains[j][trained(mask[j])[turn]] for j in there]
+            baseline = sum(w * x for w, x in zip(weight, gain, strict=True)) / sum(weight)
+            found[b][t] = gains[b][t] - (baseline if len(there) > 1 else 0.0)
+    return found
+
+
+def _reach(own: float, squared: float) -> float:
+    """The squared length of the log-prob's gradient by the logits."""
+    return max(0.0, 1 - 2 * exp(own) + squared)
+
+
+def value_loss(value: Grid, old: Grid, returns: Grid, mask: Mask, clip: float) -> Grid:
+    """Half the larger square: of the value, or of where it may have gone."""
+    found = _grid(mask)
+    for b, m in enumerate(mask):
+        for t in trained(m):
+            near = sorted((old[b][t] - clip, value[b][t], old[b][t] + clip))[1]
+            found[b][t] = max((value[b][t] - returns[b][t]) ** 2, (near - returns[b][t]) ** 2) / 2
+    return found
+
+
 def _ratio(one: float, other: float) -> float:
     return exp(one - other)
 

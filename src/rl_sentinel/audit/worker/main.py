@@ -84,7 +84,7 @@ def _audit(
     send: Any,  # noqa: ANN401 - a function of one event
 ) -> None:
     chosen = [law for code, law in laws().items() if _chosen(code, request)]
-    work = [u for u in units(target, bound, chosen, others, request) if u.laws]
+    work = list(units(target, bound, chosen, others, request))
     for unit in work:
         unit.tiers = dict(loading.used)
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})

@@ -180,8 +180,10 @@ def units(
     others: dict[str, Boundary],
     request: Request,
 ) -> Iterator[Unit]:
-    """A unit for each boundary and setting, with the laws of its stage."""
+    """A unit for each boundary and setting, with the laws of its stage; none where no law is left to ask."""
     for boundary in boundaries:
         mine = [law for law in laws if boundary.stage in law.stages]
-        for setting in boundary.settings:
-            yield Unit(target, boundary, setting, mine, others, request)
+        for n, setting in enumerate(boundary.settings):
+            asked = [law for law in mine if n == 0 or not law.at_once]
+            if asked:
+                yield Unit(target, boundary, setting, asked, others, request)

@@ -12,7 +12,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.reference import corrections, kls, rewards
+from rl_sentinel.frameworks.reference import corrections, kls, layouts, rewards, tokens
 from rl_sentinel.frameworks.reference.arguments import (
     CHOICES,
     SIGNAL,
@@ -24,9 +24,11 @@ from rl_sentinel.frameworks.reference.arguments import (
     numbers,
     unknown,
 )
+from rl_sentinel.frameworks.reference.chosen import CHOOSERS, RANKED, chosen
+from rl_sentinel.frameworks.reference.chosen import settings_of as choosing
 from rl_sentinel.frameworks.reference.copies import import_from
 from rl_sentinel.frameworks.reference.parts import (
-    DENOMINATORS,
+    MODES,
     aggregations,
     alignments,
     in_parts,
@@ -46,6 +48,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from _guarded(f"{SIGNAL}.loss.{name}.loss", "policy-loss", function, partial(_loss, target))
     yield from kls.boundaries(target)
     yield from corrections.boundaries(target)
+    path = f"{SIGNAL}.value.value_loss"
+    yield from _guarded(path, "value-loss", target.find(path), partial(_loss, target, stage="value-loss"))
+    yield from tokens.boundaries(target)
+    yield from layouts.boundaries(target)
     yield from rewards.boundaries(target)
     yield from aggregations(target)
     yield from alignments(target)
@@ -56,7 +62,7 @@ def _guarded(
     path: str, stage: Stage, function: Callable[..., Any], make: Callable[..., Iterator[Boundary]]
 ) -> Iterator[Boundary | Unbound]:
     strange = unknown(function)
-    if strange:
+    if strange and not (strange == "chosen" and path.split(".")[-2] in CHOOSERS):
         yield Unbound(path, stage, f"{path} wants {strange!r}, of which this adapter does not know the column")
         return
     yield from make(path, function)
@@ -93,25 +99,28 @@ def _axes(function: Callable[..., Any]) -> str:
     return "B T" if "mask" in inspect.signature(function).parameters else "B"
 
 
-def _loss(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary]:
-    """One boundary for each mode: the aggregation is a claim too."""
-    wanted = numbers(function)
+def _loss(
+    target: Target, path: str, function: Callable[..., Any], *, stage: Stage = "policy-loss"
+) -> Iterator[Boundary]:
+    """One boundary for each of two modes, which sum up rows differently: the aggregation is a claim too."""
+    wanted, name = numbers(function), path.split(".")[-2]
 
     def one(batch: Batch, **more: object) -> Tensor:
         found: Tensor = target.call(path, **given(function, batch), **more)
         return found
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        return in_parts(target, batch, settings, one, **{n: settings[n] for n in wanted})
+        apart = chosen(target, name, batch, settings)
+        return in_parts(target, batch, settings, one, **{n: settings[n] for n in wanted}, **apart)
 
-    for mode in DENOMINATORS:
+    for mode in MODES:
         yield Boundary(
             path=path,
-            stage="policy-loss",
+            stage=stage,
             call=call,
             reads=columns(function),
-            outputs={"loss": loss_output(mode)},
-            settings={mode: {**wanted, **settings_of(mode)}},
+            outputs={"loss": Output("", "", "loss") if name in RANKED else loss_output(mode)},
+            settings={mode: {**wanted, **choosing(name), **settings_of(mode)}},
             claims=claims(function, aggregation=mode),
         )
     yield from of_numbers(target, path, function)

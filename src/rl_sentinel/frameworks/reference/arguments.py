@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,11 @@ COLUMN_OF: Mapping[str, str] = {
     "row": "reward",
     "scored": "scored",
     "rollout_logprob": "rollout_logprob",
+    "reward_parts": "reward_parts",
+    "pi_squared": "pi_squared",
+    "old_value": "old_value",
+    "returns": "returns",
+    "logits": "logits",
 }
 
 #: Parameter that is a number -> what it is set to; in the unit of its docstring.
@@ -54,6 +60,9 @@ NUMBERS: Mapping[str, Scalar] = {
     "high": 1.6,
     "floor": 0.3,
     "threshold": 0.0413,
+    "penalty": 0.5,
+    "value_clip": 0.3,
+    "share": 0.4,
 }
 
 #: Parameter that is a number -> the edge of what it may be, at which the library is audited too.
@@ -63,9 +72,16 @@ EDGES: Mapping[str, Scalar] = {"epsilon": 0.0}
 CHOICES: Mapping[str, str] = {"standardise": "standardised"}
 
 
+#: Parameter that is a tensor with no column of its own -> what it is.
+MADE: Mapping[str, Callable[[Batch], Tensor]] = {
+    "weight": lambda batch: torch.arange(1.0, 1.0 + batch.reward_parts.shape[1]),
+    "token": lambda batch: (torch.arange(batch.width) % batch.logits.shape[2]).expand_as(batch.mask),
+}
+
+
 def unknown(function: Callable[..., Any]) -> str:
     """The first parameter of which no table knows what it is, or an empty word."""
-    known = {*COLUMN_OF, *NUMBERS, *CHOICES, "aggregation"}
+    known = {*COLUMN_OF, *NUMBERS, *CHOICES, *MADE, "aggregation"}
     return next((n for n in inspect.signature(function).parameters if n not in known), "")
 
 
@@ -108,8 +124,9 @@ def claims(function: Callable[..., Any], **more: str) -> dict[str, Claim]:
 
 def given(function: Callable[..., Any], batch: Batch) -> dict[str, Tensor]:
     """The columns that a function wants, by parameter."""
-    wanted = [n for n in inspect.signature(function).parameters if n in COLUMN_OF]
-    made = {"live": lambda: batch.live, "token_reward": lambda: _outcome_placed(batch)}
+    wanted = [n for n in inspect.signature(function).parameters if n in COLUMN_OF or n in MADE]
+    made: dict[str, Callable[[], Tensor]] = {"live": lambda: batch.live, "token_reward": lambda: _outcome_placed(batch)}
+    made |= {n: partial(make, batch) for n, make in MADE.items()}
     return {n: made[n]() if n in made else getattr(batch, COLUMN_OF[n]) for n in wanted}
 
 

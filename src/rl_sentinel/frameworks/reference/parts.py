@@ -22,6 +22,9 @@ DENOMINATORS: Mapping[str, Callable[[Batch], Tensor]] = {
     "token-sum": lambda b: torch.tensor(LENGTH * b.rows),
 }
 
+#: Modes at which each loss is audited: all else of a mode is the aggregation's, which is audited at every one.
+MODES = ("token-mean", "sequence-mean-token-mean")
+
 
 def settings_of(mode: str) -> Settings:
     """The settings of one mode of aggregation."""
@@ -36,12 +39,19 @@ def loss_output(mode: str) -> Output:
 def in_parts(
     target: Target, batch: Batch, settings: Settings, loss: Callable[..., Tensor], **numbers: object
 ) -> dict[str, Tensor]:
-    """The loss of a mini-batch, cut into as many micro-batches as the settings say; denominators are the whole's."""
+    """The loss of a mini-batch, cut into as many micro-batches as the settings say.
+
+    Denominators, and tokens that are chosen, are the whole's.
+    """
     mode, parts = str(settings["aggregation"]), int(settings.get("micro_batches", 1) or 1)
     count = float(DENOMINATORS[mode](batch).clamp(min=1))
     whole = target.call(f"{SIGNAL}.reduce.Aggregation", mode, count)
-    cut = [take_rows(batch, index) for index in torch.arange(batch.rows).chunk(parts)]
-    return {"loss": torch.stack([loss(p, **numbers, aggregation=whole) for p in cut]).sum()}
+    chosen = numbers.pop("chosen", None)
+    found = []
+    for index in torch.arange(batch.rows).chunk(parts):
+        own = {"chosen": chosen[index]} if isinstance(chosen, Tensor) else {}
+        found.append(loss(take_rows(batch, index), **numbers, **own, aggregation=whole))
+    return {"loss": torch.stack(found).sum()}
 
 
 def aggregations(target: Target) -> Iterator[Boundary]:

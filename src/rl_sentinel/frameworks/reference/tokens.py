@@ -1,0 +1,66 @@
+"""Boundaries of log-probs and entropy from logits, and of the advantages of trajectories of several steps."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Settings
+from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers
+from rl_sentinel.frameworks.reference.refusals import of_numbers
+from rl_sentinel.frameworks.target import Target
+
+LOGPROB = f"{SIGNAL}.logprob"
+OVER = f"{SIGNAL}.steps.over_trajectories"
+ESTIMATOR = f"{SIGNAL}.advantage.grpo.advantages"
+
+#: Function -> quantities of its outputs, in order.
+_MADE: Mapping[str, tuple[str, ...]] = {"logprobs": ("logprob",), "logprobs_and_entropy": ("logprob", "entropy")}
+
+
+def boundaries(target: Target) -> Iterator[Boundary]:
+    """Token quantities that logits make; an outcome estimator over trajectories."""
+    setattr(target.module(LOGPROB), "BLOCK_CPU", 6)  # noqa: B010 - cases are short: several blocks each
+    for name, quantities in _MADE.items():
+        path = f"{LOGPROB}.{name}"
+        yield _from_logits(target, path, target.find(path), quantities)
+        yield from of_numbers(target, path, target.find(path))
+    yield _over_trajectories(target)
+
+
+def _from_logits(target: Target, path: str, function: Callable[..., Any], quantities: tuple[str, ...]) -> Boundary:
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        found = target.call(path, **given(function, batch), **settings)
+        return dict(zip(quantities, found if len(quantities) > 1 else (found,), strict=True))
+
+    return Boundary(
+        path=path,
+        stage="batch",
+        call=call,
+        reads=columns(function),
+        outputs={n: Output("B T", "nats", n) for n in quantities},
+        settings={"default": numbers(function)},
+        claims=claims(function, masked="yes", masked_slots="any"),
+    )
+
+
+def _over_trajectories(target: Target) -> Boundary:
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        estimator = partial(target.find(ESTIMATOR), **settings)
+        columns = {"group": batch.group, "live": batch.live, "trajectory": batch.trajectory, "last": batch.last_step}
+        return {"advantage": target.call(OVER, estimator, batch.reward, **columns)}
+
+    return Boundary(
+        path=OVER,
+        stage="advantage",
+        call=call,
+        reads=frozenset({"reward", "group", "mask", "trajectory", "last_step"}),
+        outputs={"advantage": Output("B", "reward", "advantage")},
+        settings={"grpo": {"standardise": False, "epsilon": 0.0}},
+        claims=claims(
+            target.find(OVER), scope="group", grouping="id", credit="outcome", masked="yes", baseline="relative"
+        ),
+    )

@@ -1,0 +1,74 @@
+"""GDPO: each part of the reward is standardised in its group, then their weighted sum over the batch."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.groups import centred, deviations
+
+#: What the estimator says of itself; the last step is over the batch.
+CLAIMS = {
+    "algorithm": "gdpo",
+    "scope": "batch",
+    "grouping": "id",
+    "credit": "outcome",
+    "baseline": "relative",
+    "lone": "zero",
+    "masked": "yes",
+    "masked-slots": "any",
+    "knob:epsilon": "1e-06|0.25",
+}
+
+
+def advantages(
+    reward_parts: Float[Tensor, "B K"],
+    *,
+    group: Int[Tensor, " B"],
+    live: Bool[Tensor, " B"],
+    weight: Float[Tensor, " K"],
+    epsilon: float,
+) -> Float[Tensor, " B"]:
+    r"""Standardise each part within its group, add them up by weight, standardise over all live rows.
+
+    .. math:: A_b = \frac{S_b - \bar S}{s_S + \epsilon}, \quad S_b = \sum_k w_k A^{(k)}_b, \quad
+        A^{(k)}_b = \frac{r^{(k)}_b - \bar r^{(k)}_{g(b)}}{s^{(k)}_{g(b)} + \epsilon}
+
+    Args:
+        reward_parts: ``K`` rewards per response, each in its own reward unit.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response has at least one trained token.
+        weight: of each part in the sum, a ratio.
+        epsilon: added to each deviation, in reward units of the part, and deviations for the sum.
+
+    Returns:
+        Advantage per response, a number of deviations; exactly 0 where ``live`` is False, and all 0
+        where every part is constant in every group.
+
+    Raises:
+        ValueError: if a part is not finite on a live row, or ``weight`` has not one number per part.
+
+    Source:
+        GDPO: Group reward-Decoupled Normalization Policy Optimization, arXiv 2601.05242. Only live rows are
+        counted; deviations are those of n - 1.
+
+    Example:
+        >>> parts = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 8.0], [0.0, 0.0]])
+        >>> group, live = torch.tensor([0, 0, 1, 1]), torch.ones(4).bool()
+        >>> advantages(parts, group=group, live=live, weight=torch.ones(2), epsilon=0.0)
+        tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
+    """
+    if weight.shape != reward_parts.shape[1:]:
+        message = (
+            f"weight has the shape {tuple(weight.shape)}, expected ({reward_parts.shape[1]},), one number for each part"
+        )
+        raise ValueError(message)
+    everyone = torch.zeros_like(group)
+    parts = [
+        w * _standardised(part, group, live, epsilon) for w, part in zip(weight, reward_parts.unbind(1), strict=True)
+    ]
+    return _standardised(torch.stack(parts).sum(dim=0), everyone, live, epsilon)
+
+
+def _standardised(values: Tensor, group: Tensor, live: Tensor, epsilon: float) -> Tensor:
+    scale = deviations(values, group=group, live=live) + epsilon
+    return centred(values, group=group, live=live) / scale.masked_fill(scale == 0, 1.0)

@@ -1,0 +1,59 @@
+"""MaxRL: each response against the mean of its prompt's responses, by that mean."""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.groups import centred, group_counts, group_sums
+
+#: What the estimator says of itself.
+CLAIMS = {
+    "algorithm": "maxrl",
+    "scope": "group",
+    "grouping": "id",
+    "credit": "outcome",
+    "lone": "zero",
+    "masked": "yes",
+    "masked-slots": "any",
+}
+
+
+def advantages(
+    reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    r"""Centre each reward on its group's live mean and divide by that mean, so that rare success counts most.
+
+    .. math:: A_b = \frac{r_b - \bar r_{g(b)}}{\bar r_{g(b)}}
+
+    Args:
+        reward: task reward per response, at least 0, in reward units; 0 for failure.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response has at least one trained token.
+
+    Returns:
+        Advantage per response, a number of mean rewards; exactly 0 where ``live`` is False, and where
+        no live response of the group has a reward above 0.
+
+    Raises:
+        ValueError: if ``reward`` is not finite, or below 0, on a live row.
+
+    Source:
+        Maximum Likelihood Reinforcement Learning, arXiv 2602.02710. Only live rows are counted, and
+        nothing is added to the mean.
+
+    Example:
+        >>> import torch
+        >>> reward, group = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 0, 0])
+        >>> advantages(reward, group=group, live=torch.ones(4).bool())
+        tensor([ 3., -1., -1., -1.])
+    """
+    checked("B", reward=reward, group=group, live=live)
+    relative = centred(reward, group=group, live=live)
+    below = live & (reward < 0)
+    if bool(below.any()):
+        row = int(below.nonzero()[0])
+        message = f"reward[{row}] is {reward[row].item()}, expected at least 0: it is taken for a chance of success"
+        raise ValueError(message)
+    count = group_counts(group=group, live=live).clamp(min=1)
+    mean = group_sums(reward.to(relative.dtype), group=group, live=live) / count
+    return relative / mean.masked_fill(mean == 0, 1.0)

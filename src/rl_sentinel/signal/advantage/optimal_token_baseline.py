@@ -1,0 +1,77 @@
+"""Optimal token baseline: rewards to go against their mean at the same token, weighted by gradients so far."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.groups import places
+from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.scan import discounted_suffix_sums
+
+#: What the estimator says of itself.
+CLAIMS = {
+    "algorithm": "optimal token baseline",
+    "scope": "group",
+    "grouping": "id",
+    "masked": "yes",
+    "masked-slots": "any",
+}
+
+
+def advantages(
+    token_reward: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "B T"],
+    pi_squared: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    group: Int[Tensor, " B"],
+) -> Float[Tensor, "B T"]:
+    r"""Reward to go, less the group's weighted mean at the same trained token.
+
+    .. math:: A_{b,t} = G_{b,t} - \frac{\sum_{j \in g(b)} W_{j,t} G_{j,t}}{\sum_{j \in g(b)} W_{j,t}}, \quad
+        W_{b,t} = \sum_{s \le t} \left(1 - 2 \pi_{b,s} + \sum_v \pi_{b,s}(v)^2\right)
+
+    ``t`` counts trained tokens, and the sums are over responses that have a ``t``-th one. ``W`` is the squared
+    length, up to there, of the gradient of the log-probs by the logits; where all are 0, weights are equal.
+    Where one response alone has a ``t``-th trained token there is nothing to compare with: its baseline is 0.
+
+    Args:
+        token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
+        logprob: log-prob of each token under the policy that sampled it, in nats.
+        pi_squared: the sum of squared probabilities over the vocabulary at each token, from 0 to 1.
+        mask: True on trained tokens; anything may stand elsewhere.
+        group: prompt id per response; any integers, in any order.
+
+    Returns:
+        Advantage per token, in reward units; exactly 0 off the mask.
+
+    Source:
+        The Optimal Token Baseline, arXiv 2602.07078. Rows without trained tokens are no part of a group; the tail
+        of the longest response is told from the tokens, not by a choice.
+
+    Example:
+        >>> reward = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+        >>> even, mask = torch.full((2, 2), 0.5), torch.ones(2, 2).bool()
+        >>> advantages(reward, even.log(), even, mask=mask, group=torch.tensor([0, 0]))
+        tensor([[ 0.5000,  0.5000],
+                [-0.5000, -0.5000]])
+    """
+    checked("B T", token_reward=token_reward, logprob=logprob, pi_squared=pi_squared, mask=mask)
+    gain = discounted_suffix_sums(selected(token_reward, mask=mask), discount=1.0)
+    step = 1 - 2 * selected(logprob, mask=mask).exp() + selected(pi_squared, mask=mask)
+    weight = selected(step.clamp(min=0), mask=mask).cumsum(dim=1)
+    turn = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    slot = (places(group).unsqueeze(1) * mask.shape[1] + turn).flatten()
+
+    def summed(values: Tensor) -> Tensor:
+        total = torch.zeros(mask.numel(), dtype=values.dtype, device=values.device)
+        return total.index_add(0, slot, selected(values, mask=mask).flatten())[slot].view(mask.shape)
+
+    highest = torch.full((mask.numel(),), -torch.inf, dtype=gain.dtype, device=gain.device)
+    highest = highest.scatter_reduce(0, slot, gain.masked_fill(~mask, -torch.inf).flatten(), "amax")
+    distance = selected(gain - highest[slot].view(mask.shape), mask=mask)
+    weight = torch.where(summed(weight) == 0, torch.ones_like(weight), weight)
+    relative = distance - summed(weight * distance) / summed(weight)
+    alone = summed(torch.ones_like(weight)) == 1
+    return selected(torch.where(alone, gain, relative), mask=mask)

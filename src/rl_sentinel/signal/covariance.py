@@ -1,0 +1,106 @@
+"""Which tokens a loss treats apart: by the covariance of log-prob and advantage over a whole mini-batch."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.checks import within
+
+
+def covariances(
+    logprob: Float[Tensor, "B T"], advantage: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    r"""What each trained token adds to the covariance of log-prob and advantage.
+
+    .. math:: c_t = \left(\log \pi_t - \overline{\log \pi}\right) \left(A_t - \bar A\right)
+
+    Args:
+        logprob: log-probs of the policy, in nats; no gradient is taken.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens of the whole mini-batch, over which both means are.
+
+    Returns:
+        One number per token, in nats times the unit of the advantage; exactly 0 off the mask.
+
+    Source:
+        The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617.
+
+    Example:
+        >>> covariances(torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, 0.0]]), mask=torch.ones(1, 2).bool())
+        tensor([[0.5000, 0.5000]])
+    """
+    count = mask.sum().clamp(min=1)
+    apart = [torch.where(mask, x.detach(), torch.zeros_like(x)) for x in (logprob, advantage)]
+    about = [torch.where(mask, x - x.sum() / count, torch.zeros_like(x)) for x in apart]
+    return about[0] * about[1]
+
+
+def largest(covariance: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], share: float) -> Bool[Tensor, "B T"]:
+    """The trained tokens of largest covariance: this share of them, at least one where any is trained.
+
+    Args:
+        covariance: what each token adds to the covariance, of the whole mini-batch.
+        mask: True on trained tokens.
+        share: of the trained tokens, above 0 and at most 1.
+
+    Returns:
+        True at the chosen tokens. Tokens equal to the least of them are chosen too, so that the order of
+        rows decides nothing.
+
+    Raises:
+        ValueError: if ``share`` is not above 0 and at most 1.
+
+    Example:
+        >>> largest(torch.tensor([[0.1, 0.7, 0.3]]), mask=torch.ones(1, 3).bool(), share=0.4)
+        tensor([[False,  True, False]])
+    """
+    count = min(_count(mask, share), int(mask.sum()))
+    if count == 0:
+        return torch.zeros_like(mask)
+    least = torch.topk(covariance[mask], count).values[-1]
+    return mask & (covariance >= least)
+
+
+def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share and where chance comes from
+    covariance: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    low: float,
+    high: float,
+    share: float,
+    generator: torch.Generator | None,
+) -> Bool[Tensor, "B T"]:
+    """Trained tokens drawn among those whose covariance lies between two bounds.
+
+    Args:
+        covariance: what each token adds to the covariance, of the whole mini-batch.
+        mask: True on trained tokens.
+        low: the covariance must be above it.
+        high: the covariance must be below it.
+        share: of all trained tokens, above 0 and at most 1: how many are drawn, at least one; all between the
+            bounds where there are fewer.
+        generator: where chance comes from; None takes torch's own.
+
+    Returns:
+        True at the drawn tokens.
+
+    Raises:
+        ValueError: if ``share`` is not above 0 and at most 1, or ``low`` is not below ``high``.
+
+    Example:
+        >>> drawn_between(torch.tensor([[0.1, 0.7, 0.3]]), mask=torch.ones(1, 3).bool(), low=0.2, high=0.5,
+        ...               share=1.0, generator=None)
+        tensor([[False, False,  True]])
+    """
+    if not low < high:
+        message = f"low is {low}, expected a number below high, {high}"
+        raise ValueError(message)
+    among = torch.nonzero((mask & (covariance > low) & (covariance < high)).flatten()).squeeze(1)
+    order = torch.randperm(len(among), generator=generator).to(among.device)
+    drawn = torch.zeros(mask.numel(), dtype=torch.bool, device=mask.device)
+    return drawn.index_fill(0, among[order[: _count(mask, share)]], value=True).view(mask.shape)
+
+
+def _count(mask: Tensor, share: float) -> int:
+    within("share", share, least=0.0, most=1.0, open_below=True)
+    return max(1, int(share * int(mask.sum())))

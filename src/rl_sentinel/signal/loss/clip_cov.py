@@ -1,0 +1,65 @@
+"""Clip-Cov: PPO's clipped loss, from which tokens of large covariance are left out."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "clip-cov",
+    "ratio": "yes",
+    "on-policy-gradient": "other",
+    "denominator": "given",
+    "mean": "yes",
+    "masked-slots": "any",
+    "knob:clip_low": "0.1|0.4",
+    "knob:clip_high": "0.1|0.4",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clips and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    chosen: Bool[Tensor, "B T"],
+    clip_low: float,
+    clip_high: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""PPO's clipped loss, with 0 and no gradient at chosen tokens that PPO itself does not clip.
+
+    .. math:: L_t = L^{PPO}_t [t \notin C]
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy before the update, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        chosen: True at the tokens that are left out, as ``covariance.drawn_between`` finds them in the whole
+            mini-batch.
+        clip_low: how far below 1 the ratio counts, a ratio.
+        clip_high: how far above 1 the ratio counts, a ratio.
+        aggregation: how token losses become one number; chosen tokens still count in the denominator.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Source:
+        The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice
+        is made before and passed, so that a micro-batch does not change it.
+
+    Example:
+        >>> from rl_sentinel.signal.reduce import Aggregation
+        >>> new, mask = torch.zeros(1, 2), torch.ones(1, 2).bool()
+        >>> one, first = Aggregation("token-mean", 2.0), torch.tensor([[True, False]])
+        >>> loss(new, new, torch.ones(1, 2), mask=mask, chosen=first, clip_low=0.2, clip_high=0.2, aggregation=one)
+        tensor(-0.5000)
+    """
+    ratio = selected(logprob - old_logprob, mask=mask).exp()
+    plain, held = ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
+    gain = torch.where(chosen & (plain <= held), torch.zeros_like(plain), torch.minimum(plain, held))
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

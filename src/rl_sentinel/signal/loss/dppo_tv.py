@@ -1,0 +1,78 @@
+"""DPPO, total variation: tokens whose probability has moved too far, and would move on, are dropped."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.checks import within
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "dppo tv",
+    "ratio": "yes",
+    "denominator": "given",
+    "mean": "yes",
+    "masked-slots": "any",
+    "knob:clip_low": "0.05|0.3",
+    "knob:clip_high": "0.05|0.3",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    clip_low: float,
+    clip_high: float,
+    ceiling: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""The log-prob by the advantage and a constant weight, where the policy may still move, aggregated.
+
+    .. math:: L_t = -A_t \, \operatorname{sg}[\min(\rho_t, c)] \log \pi_t \, [t \in K], \quad
+        \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
+
+    A token is dropped where the distance of its probabilities, :math:`|\pi_t - \pi^{old}_t|`,
+    is above ``clip_high`` and the advantage would raise a probability that has risen, or above
+    ``clip_low`` and it would lower one that has fallen.
+
+    Args:
+        logprob: log-probs of the current policy, in nats, at most 0; the gradient is taken to these.
+        old_logprob: log-probs of the policy before the update, in nats, at most 0.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        clip_low: how far a probability may fall, a difference of probabilities.
+        clip_high: how far a probability may rise, a difference of probabilities.
+        ceiling: the largest weight, a ratio above 1.
+        aggregation: how token losses become one number; dropped tokens still count in the denominator.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Raises:
+        ValueError: if ``ceiling`` is not above 1.
+
+    Source:
+        Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879, the binary approximation: the
+        sampled token against all others. The two sides are set apart, and the weight is held at ``ceiling``.
+
+    Example:
+        >>> from rl_sentinel.signal.reduce import Aggregation
+        >>> new, old = torch.tensor([[0.6, 0.9]]).log(), torch.tensor([[0.5, 0.5]]).log()
+        >>> mask, two = torch.ones(1, 2).bool(), Aggregation("token-mean", 2.0)
+        >>> bounds = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
+        >>> loss(new, old, torch.ones(1, 2), mask=mask, **bounds, aggregation=two)
+        tensor(0.3065)
+    """
+    within("ceiling", ceiling, least=1.0, open_below=True)
+    current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
+    log_ratio = current.detach() - before
+    moved = (current.detach().exp() - before.exp()).abs()
+    far = torch.where(advantage > 0, moved > clip_high, moved > clip_low)
+    away = torch.where(advantage > 0, log_ratio > 0, log_ratio < 0)
+    gain = advantage * log_ratio.exp().clamp(max=ceiling) * current
+    kept = torch.where(far & away, torch.zeros_like(gain), gain)
+    return -aggregate(kept, mask=mask, aggregation=aggregation)

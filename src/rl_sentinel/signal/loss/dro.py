@@ -1,0 +1,56 @@
+"""DRO: the log-prob by the advantage, with a quadratic penalty on the log-ratio; no importance weight."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "quadratic penalty",
+    "denominator": "given",
+    "mean": "yes",
+    "masked-slots": "any",
+    "knob:penalty": "0.5|2.0",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    penalty: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""Minus the log-prob by the advantage, and half the squared log-ratio by a coefficient, aggregated.
+
+    .. math:: L_t = -A_t \log \pi_t + \frac{\tau}{2} \left(\log \pi_t - \log \pi^{old}_t\right)^2
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy that the current one is held to, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        penalty: what the squared log-ratio is multiplied by (tau), in units of the advantage per nat.
+        aggregation: how token losses become one number, and by what they are divided.
+
+    Returns:
+        The loss, which is no bound on anything: its gradient is what counts; 0 where no token is trained.
+
+    Source:
+        Offline Regularised Reinforcement Learning for Large Language Models Alignment, arXiv 2405.19107, whose
+        value function is here the baseline inside the advantage; per token instead of per response.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import Aggregation
+        >>> new, old = torch.tensor([[-1.0, -9.0]]), torch.tensor([[-3.0, 0.0]])
+        >>> mask, one = torch.tensor([[True, False]]), Aggregation("token-mean", 1.0)
+        >>> loss(new, old, torch.ones(1, 2), mask=mask, penalty=0.5, aggregation=one)
+        tensor(2.)
+    """
+    current = selected(logprob, mask=mask)
+    apart = selected(logprob - old_logprob, mask=mask).square()
+    return aggregate(penalty / 2 * apart - current * advantage, mask=mask, aggregation=aggregation)

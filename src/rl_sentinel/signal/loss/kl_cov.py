@@ -1,0 +1,59 @@
+"""KL-Cov: tokens of large covariance are held near the old policy by a penalty."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+
+#: What the loss says of itself.
+CLAIMS = {
+    "algorithm": "kl-cov",
+    "ratio": "yes",
+    "denominator": "given",
+    "masked-slots": "any",
+    "knob:penalty": "0.5|2.0",
+}
+
+
+def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and the aggregation
+    logprob: Float[Tensor, "B T"],
+    old_logprob: Float[Tensor, "B T"],
+    advantage: Float[Tensor, "B T"],
+    *,
+    mask: Bool[Tensor, "B T"],
+    chosen: Bool[Tensor, "B T"],
+    penalty: float,
+    aggregation: Aggregation,
+) -> Float[Tensor, ""]:
+    r"""Minus the weighted advantage, and at chosen tokens the absolute log-ratio by a coefficient, aggregated.
+
+    .. math:: L_t = -\rho_t A_t + \beta \left|\log \rho_t\right| [t \in C], \quad
+        \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
+
+    Args:
+        logprob: log-probs of the current policy, in nats; the gradient is taken to these.
+        old_logprob: log-probs of the policy before the update, in nats.
+        advantage: advantage per token, in reward units or deviations.
+        mask: True on trained tokens; anything may stand elsewhere.
+        chosen: True at the tokens that are held, as ``covariance.largest`` finds them in the whole mini-batch.
+        penalty: what the absolute log-ratio is multiplied by (beta), in units of the advantage per nat.
+        aggregation: how token losses become one number, and by what they are divided.
+
+    Returns:
+        The loss; 0 where no token is trained.
+
+    Source:
+        The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice
+        is made before and passed, so that a micro-batch does not change it.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import Aggregation
+        >>> new, old, one = torch.tensor([[0.0, -9.0]]), torch.tensor([[-1.0, 0.0]]), torch.tensor([[True, False]])
+        >>> whole = Aggregation("token-mean", 1.0)
+        >>> loss(new, old, torch.ones(1, 2), mask=one, chosen=one, penalty=2.0, aggregation=whole)
+        tensor(-0.7183)
+    """
+    log_ratio = selected(logprob - old_logprob, mask=mask)
+    held = selected(log_ratio.abs(), mask=chosen)
+    return aggregate(penalty * held - log_ratio.exp() * advantage, mask=mask, aggregation=aggregation)

@@ -1,0 +1,117 @@
+"""Merging of steps that share a prefix: each token is trained once, and none is lost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of the policy in a trajectory: what it read, what it wrote, what of that is trained.
+
+    ``response``, ``trained``, ``token_reward`` (reward units) and ``logprob`` (nats, of the policy that
+    sampled) have one entry per token of the response. ``last`` marks the end of the trajectory.
+    """
+
+    trajectory: str
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    trained: tuple[bool, ...]
+    token_reward: tuple[float, ...]
+    logprob: tuple[float, ...]
+    last: bool
+
+    def __post_init__(self) -> None:
+        """Refuse columns of unequal length."""
+        for name in ("trained", "token_reward", "logprob"):
+            if len(getattr(self, name)) != len(self.response):
+                message = (
+                    f"{name} of a step of trajectory {self.trajectory} has {len(getattr(self, name))} entries, "
+                    f"expected {len(self.response)}, one for each token of the response"
+                )
+                raise ValueError(message)
+
+
+def merge(steps: Sequence[Step]) -> list[Step]:
+    """Join each step to the one before it where its prompt begins with all that came before.
+
+    A conversation of n turns, each sent with its whole history, is n sequences of growing length;
+    joined it is one, with the text between turns (tool output, the user) as untrained tokens of the
+    response. Where history was changed or cut, a new sequence begins.
+
+    Args:
+        steps: steps of trajectories, those of one trajectory together and in order.
+
+    Returns:
+        Merged steps in the same order. Trained tokens, their log-probs and the sum of rewards are
+        those of the steps; text between turns has reward 0, log-prob 0, and is not trained.
+
+    Raises:
+        ValueError: if a trajectory's final step is not marked as last, a step before it is, or a
+            trajectory comes in two pieces.
+
+    Source:
+        Multi-turn rollouts as one sequence when each prompt extends the sequence before it. Rewards of
+        joined steps stay at their own tokens, so that none is dropped.
+
+    Example:
+        >>> first = Step("a", (1,), (2, 3), (True, True), (0.0, 0.5), (-1.0, -1.0), last=False)
+        >>> second = Step("a", (1, 2, 3, 9), (4,), (True,), (1.0,), (-2.0,), last=True)
+        >>> (merged,) = merge([first, second])
+        >>> merged.response, merged.trained, merged.token_reward
+        ((2, 3, 9, 4), (True, True, False, True), (0.0, 0.5, 0.0, 1.0))
+    """
+    _require_order(steps)
+    merged: list[Step] = []
+    for step in steps:
+        before = merged[-1] if merged else None
+        if before is not None and not before.last and _extends(step, before):
+            merged[-1] = _joined(before, step)
+        else:
+            merged.append(step)
+    return merged
+
+
+def counts(before: Sequence[Step], after: Sequence[Step]) -> dict[str, int]:
+    """Numbers of sequences before and after merging, for the log.
+
+    Example:
+        >>> step = Step("a", (1,), (2,), (True,), (0.0,), (0.0,), last=True)
+        >>> counts([step], merge([step]))
+        {'num_seq_before_merge': 1, 'num_seq_after_merge': 1}
+    """
+    return {"num_seq_before_merge": len(before), "num_seq_after_merge": len(after)}
+
+
+def _extends(step: Step, before: Step) -> bool:
+    known = before.prompt + before.response
+    return step.prompt[: len(known)] == known
+
+
+def _joined(before: Step, step: Step) -> Step:
+    between = step.prompt[len(before.prompt) + len(before.response) :]
+    return replace(
+        before,
+        response=before.response + between + step.response,
+        trained=before.trained + (False,) * len(between) + step.trained,
+        token_reward=before.token_reward + (0.0,) * len(between) + step.token_reward,
+        logprob=before.logprob + (0.0,) * len(between) + step.logprob,
+        last=step.last,
+    )
+
+
+def _require_order(steps: Sequence[Step]) -> None:
+    closed: set[str] = set()
+    for step, after in zip(steps, [*steps[1:], None], strict=True):
+        ends = after is None or after.trajectory != step.trajectory
+        if step.trajectory in closed:
+            raise ValueError(
+                _told(step, "continues after its last step", "its steps together, only the final one last")
+            )
+        if ends and not step.last:
+            raise ValueError(_told(step, "ends in a step that is not last", "last=True there: its tail would be lost"))
+        if step.last:
+            closed.add(step.trajectory)
+
+
+def _told(step: Step, got: str, expected: str) -> str:
+    return f"trajectory {step.trajectory} {got}, expected {expected}"

@@ -1,0 +1,101 @@
+"""Trajectories of several steps: the outcome is judged once per trajectory, each step carries it on its own tokens."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> Int[Tensor, " K"]:
+    """The row of each trajectory's last step, trajectories in the order of their ids.
+
+    Args:
+        trajectory: trajectory id per step; any integers, rows in any order.
+        last: True on the last step of each trajectory.
+
+    Returns:
+        One row number per trajectory.
+
+    Raises:
+        ValueError: if a trajectory has no last step, or more than one.
+
+    Example:
+        >>> last_steps(trajectory=torch.tensor([4, 4, 2]), last=torch.tensor([False, True, True]))
+        tensor([2, 1])
+    """
+    ids, place = torch.unique(trajectory, return_inverse=True)
+    count = torch.zeros_like(ids).index_add(0, place, last.to(ids.dtype))
+    if bool((count != 1).any()):
+        wrong = int(torch.nonzero(count != 1)[0])
+        message = (
+            f"trajectory {int(ids[wrong])} has {int(count[wrong])} last steps, expected 1: "
+            "without the flag its outcome is lost, and its tail would be dropped"
+        )
+        raise ValueError(message)
+    rows = torch.arange(len(place), device=place.device)
+    return torch.zeros_like(ids).scatter_add(0, place, torch.where(last, rows, 0))
+
+
+def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step is whose
+    estimator: Callable[..., Float[Tensor, " K"]],
+    reward: Float[Tensor, " B"],
+    *,
+    group: Int[Tensor, " B"],
+    live: Bool[Tensor, " B"],
+    trajectory: Int[Tensor, " B"],
+    last: Bool[Tensor, " B"],
+) -> Float[Tensor, " B"]:
+    r"""One advantage per trajectory, by an outcome estimator, given to each of its live steps.
+
+    .. math:: A_b = \hat A_{\tau(b)}, \quad \hat A = f\left((r_{last(\tau)})_\tau\right)
+
+    Args:
+        estimator: called with ``reward``, ``group=`` and ``live=`` of one row per trajectory, as
+            ``signal.advantage.grpo.advantages`` with its numbers filled in; temporal estimators read
+            tokens and cannot be passed here.
+        reward: outcome per step, in reward units; that of the last step is the trajectory's.
+        group: prompt id per step; equal for the steps of a trajectory.
+        live: True where the step has at least one trained token.
+        trajectory: trajectory id per step; any integers, rows in any order.
+        last: True on the last step of each trajectory.
+
+    Returns:
+        Advantage per step, in the unit of the estimator; ``align.spread`` puts it on the step's own
+        tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any step is.
+
+    Raises:
+        ValueError: if a trajectory has not one last step, or more than one prompt.
+
+    Source:
+        The outcome of a trajectory as the reward of each of its actions, as in REINFORCE (Williams, 1992)
+        with the group's baseline; the number of its steps gives a trajectory no more weight in it.
+
+    Example:
+        >>> from functools import partial
+        >>> from rl_sentinel.signal.advantage import grpo
+        >>> one = torch.tensor([True, True, True])
+        >>> over_trajectories(
+        ...     partial(grpo.advantages, standardise=False, epsilon=0.0), torch.tensor([0.0, 1.0, 0.0]),
+        ...     group=torch.tensor([5, 5, 5]), live=one, trajectory=torch.tensor([1, 1, 2]),
+        ...     last=torch.tensor([False, True, True]),
+        ... )
+        tensor([ 0.5000,  0.5000, -0.5000])
+    """
+    rows = last_steps(trajectory=trajectory, last=last)
+    place = torch.unique(trajectory, return_inverse=True)[1]
+    _require_one_prompt(group, rows[place], trajectory)
+    alive = torch.zeros(len(rows), dtype=torch.int64, device=live.device).index_add(0, place, live.long()) > 0
+    found = estimator(reward[rows], group=group[rows], live=alive)[place]
+    return torch.where(live, found, torch.zeros_like(found))
+
+
+def _require_one_prompt(group: Tensor, final: Tensor, trajectory: Tensor) -> None:
+    wrong = group != group[final]
+    if bool(wrong.any()):
+        row = int(torch.nonzero(wrong)[0])
+        message = (
+            f"group[{row}] is {int(group[row])}, expected {int(group[final[row]])}, that of the last step of "
+            f"trajectory {int(trajectory[row])}: a trajectory answers one prompt"
+        )
+        raise ValueError(message)

@@ -1,0 +1,55 @@
+"""The optimal token baseline, by hand."""
+
+import torch
+
+from rl_sentinel.signal.advantage.optimal_token_baseline import advantages
+
+GROUP = torch.tensor([0, 0])
+
+
+def test_weights_by_hand() -> None:
+    """Of squared lengths 0.5 and 1.5 the second response draws the baseline three times as much."""
+    reward = torch.tensor([[4.0], [0.0]])
+    chance, squares = torch.tensor([[0.5], [0.25]]), torch.tensor([[0.5], [1.0]])
+    found = advantages(reward, chance.log(), squares, mask=torch.ones(2, 1).bool(), group=GROUP)
+    torch.testing.assert_close(found, torch.tensor([[3.0], [-1.0]]))
+
+
+def test_weights_add_up_along_the_response() -> None:
+    """At the second token weights are 0.5 + 0.5 and 1.5 + 0.5; rewards to go there 4 and 0."""
+    reward = torch.tensor([[2.0, 4.0], [0.0, 0.0]])
+    chance, squares = torch.tensor([[0.5, 0.5], [0.25, 0.5]]), torch.tensor([[0.5, 0.5], [1.0, 0.5]])
+    found = advantages(reward, chance.log(), squares, mask=torch.ones(2, 2).bool(), group=GROUP)
+    torch.testing.assert_close(found, torch.tensor([[4.5, 8 / 3], [-1.5, -4 / 3]]))
+
+
+def test_the_tail_of_the_longest_has_no_baseline() -> None:
+    """A second token that no sibling has keeps its reward to go; so does a lone response."""
+    reward = torch.tensor([[0.0, 3.0], [1.0, torch.nan], [0.0, 5.0]])
+    even = torch.full((3, 2), 0.5)
+    mask = torch.tensor([[True, True], [True, False], [True, True]])
+    found = advantages(reward, even.log(), even, mask=mask, group=torch.tensor([0, 0, 9]))
+    torch.testing.assert_close(found, torch.tensor([[1.0, 3.0], [-1.0, 0.0], [5.0, 5.0]]))
+
+
+def test_trained_tokens_are_counted_not_positions() -> None:
+    """Tool output before the second trained token moves nothing, whatever stands there."""
+    even, full = torch.full((2, 3), 0.5), torch.ones(2, 2).bool()
+    plain = advantages(torch.tensor([[0.0, 3.0], [1.0, 0.0]]), even[:, :2].log(), even[:, :2], mask=full, group=GROUP)
+    gap = torch.tensor([[True, False, True], [True, True, False]])
+    reward = torch.tensor([[0.0, torch.nan, 3.0], [1.0, 0.0, torch.inf]])
+    found = advantages(reward, even.log().masked_fill(~gap, torch.nan), even, mask=gap, group=GROUP)
+    torch.testing.assert_close(found[0, [0, 2]], plain[0])
+    torch.testing.assert_close(found[1, :2], plain[1])
+    assert found[~gap].tolist() == [0.0, 0.0]
+
+
+def test_equal_returns_and_certain_tokens() -> None:
+    """Equal rewards give exactly 0; where every gradient is 0 the plain mean is taken."""
+    reward = torch.full((2, 1), 0.1)
+    chance, squares = torch.tensor([[0.5], [0.3]]), torch.tensor([[0.5], [0.4]])
+    mask = torch.ones(2, 1).bool()
+    assert advantages(reward, chance.log(), squares, mask=mask, group=GROUP).tolist() == [[0.0], [0.0]]
+    sure, ones = torch.zeros(2, 1), torch.ones(2, 1)
+    found = advantages(torch.tensor([[1.0], [0.0]]), sure, ones, mask=mask, group=GROUP)
+    assert found.tolist() == [[0.5], [-0.5]]

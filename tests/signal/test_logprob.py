@@ -1,0 +1,79 @@
+"""Log-probs and entropy in blocks, against torch's softmax in float64."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.signal import logprob as module
+from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy
+
+MASK = torch.tensor([[True, False, True], [True, True, True]])
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows of seven logits in each block, so that several blocks are needed."""
+    monkeypatch.setattr(module, "BLOCK_CPU", 14)
+
+
+def _drawn(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    source = torch.Generator().manual_seed(5)
+    logits = (3 * torch.randn(2, 3, 7, generator=source, dtype=torch.float64)).to(dtype)
+    return logits, torch.randint(7, (2, 3), generator=source)
+
+
+@pytest.mark.parametrize("mask", [MASK, torch.ones(2, 3).bool(), torch.zeros(2, 3).bool()])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_equals_softmax(mask: Tensor, temperature: float) -> None:
+    """Both numbers are those of the softmax on the mask and 0 elsewhere, where logits may be anything."""
+    logits, token = _drawn()
+    dirty = torch.where(mask.unsqueeze(2), logits, torch.nan)
+    chosen, entropy = logprobs_and_entropy(dirty, token, mask=mask, temperature=temperature)
+    plain = torch.log_softmax(logits / temperature, dim=2)
+    zero = torch.zeros(2, 3, dtype=torch.float64)
+    torch.testing.assert_close(chosen, torch.where(mask, plain.gather(2, token.unsqueeze(2)).squeeze(2), zero))
+    torch.testing.assert_close(entropy, torch.where(mask, -(plain.exp() * plain).sum(2), zero))
+    assert torch.equal(chosen, logprobs(dirty, token, mask=mask, temperature=temperature))
+
+
+def test_gradients() -> None:
+    """Both gradients agree with differences, and are 0 at logits that are not wanted."""
+    logits, token = _drawn()
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: logprobs_and_entropy(x, token, mask=MASK, temperature=0.7), logits)
+    assert torch.autograd.gradcheck(lambda x: logprobs(x, token, mask=MASK, temperature=0.7), logits)
+    (found,) = torch.autograd.grad(logprobs(logits, token, mask=MASK, temperature=1.0).sum(), logits)
+    assert found[0, 1].tolist() == [0.0] * 7
+
+
+def test_excluded_token() -> None:
+    """A logit of minus infinity takes nothing of the entropy and spoils no gradient."""
+    logits = torch.tensor([[0.0, 0.0, -torch.inf]], requires_grad=True)
+    one = torch.tensor([True])
+    chosen, entropy = logprobs_and_entropy(logits, torch.tensor([1]), mask=one, temperature=1.0)
+    torch.testing.assert_close(entropy, torch.tensor([2.0]).log())
+    (found,) = torch.autograd.grad((chosen + entropy).sum(), logits)
+    torch.testing.assert_close(found, torch.tensor([[-0.5, 0.5, 0.0]]))
+
+
+def test_low_precision_is_summed_wide() -> None:
+    """Logits in bfloat16 give log-probs in float32, those of the same logits made wide."""
+    logits, token = _drawn(torch.bfloat16)
+    narrow = logprobs(logits, token, mask=MASK, temperature=1.0)
+    assert narrow.dtype == torch.float32
+    torch.testing.assert_close(narrow, logprobs(logits.float(), token, mask=MASK, temperature=1.0))
+
+
+def test_bad_input_is_named() -> None:
+    """A temperature of 0, a token outside the vocabulary, shapes that disagree."""
+    logits, token = _drawn()
+    with pytest.raises(ValueError, match=r"temperature is 0, expected a number above 0"):
+        logprobs(logits, token, mask=MASK, temperature=0)
+    outside = token.clone()
+    outside[1, 2] = 7
+    with pytest.raises(ValueError, match=r"token\[1, 2\] is 7, expected a number from 0 to 6"):
+        logprobs(logits, outside, mask=MASK, temperature=1.0)
+    outside[1, 2], outside[0, 1] = 0, -100
+    assert logprobs(logits, outside, mask=MASK, temperature=1.0).isfinite().all()
+    with pytest.raises(ValueError, match=r"shapes \(2, 3, 7\), \(2, 2\), \(2, 3\)"):
+        logprobs(logits, token[:, :2], mask=MASK, temperature=1.0)

@@ -1,0 +1,50 @@
+"""Mini-batches of prompts, by hand."""
+
+import pytest
+import torch
+
+from rl_sentinel.signal.minibatches import aggregation, prompt_minibatches
+
+#: Prompt 9 has five steps, 4 and 2 one each.
+GROUP = torch.tensor([9, 9, 4, 9, 2, 9, 9])
+
+
+def test_prompts_not_rows() -> None:
+    """Two prompts each, whatever the number of their rows; the rest comes last."""
+    found = prompt_minibatches(GROUP, prompts=2, generator=None)
+    assert [rows.tolist() for rows in found] == [[0, 1, 2, 3, 5, 6], [4]]
+    assert [rows.tolist() for rows in prompt_minibatches(GROUP, prompts=9, generator=None)] == [list(range(7))]
+
+
+def test_shuffled() -> None:
+    """Every row once, prompts whole, and not always in the same order."""
+    seen = set()
+    for seed in range(20):
+        found = prompt_minibatches(GROUP, prompts=1, generator=torch.Generator().manual_seed(seed))
+        assert sorted(torch.cat(found).tolist()) == list(range(7))
+        assert all(len(set(GROUP[rows].tolist())) == 1 for rows in found)
+        seen.add(tuple(int(GROUP[rows[0]]) for rows in found))
+    assert len(seen) > 3
+
+
+def test_denominators() -> None:
+    """Trained tokens, live rows, live rows times a length; never 0."""
+    mask = torch.tensor([[True, True, False], [True, False, False], [False] * 3])
+    assert aggregation("token-mean", mask=mask).denominator == 3
+    assert aggregation("sequence-mean-token-mean", mask=mask).denominator == 2
+    assert aggregation("sequence-mean-token-sum", mask=mask).denominator == 2
+    assert aggregation("token-sum", mask=mask, length=8).denominator == 16
+    assert aggregation("token-mean", mask=mask[2:]).denominator == 1
+
+
+def test_bad_numbers_are_named() -> None:
+    """No prompt, no length, a length where none belongs."""
+    with pytest.raises(ValueError, match="prompts is 0, expected a number of 1 or more"):
+        prompt_minibatches(GROUP, prompts=0, generator=None)
+    mask = torch.ones(1, 1).bool()
+    with pytest.raises(ValueError, match="length is None with 'token-sum'"):
+        aggregation("token-sum", mask=mask)
+    with pytest.raises(ValueError, match="length is 3 with 'token-mean'"):
+        aggregation("token-mean", mask=mask, length=3)
+    with pytest.raises(ValueError, match="length is 0 with 'token-sum'"):
+        aggregation("token-sum", mask=mask, length=0)
