@@ -4,6 +4,7 @@ Histories by path: SLIME=PATH AREAL=PATH make proof. What is not given is said t
 """
 
 import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,8 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 def main() -> None:
     """Write docs/proof.md."""
     machine = f"Python {platform.python_version()}, torch {torch.__version__}"
-    text = ["# Proof", "", f"Written by `SLIME=PATH AREAL=PATH make proof`, with {machine}."]
+    at = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    text = ["# Proof", "", f"Written by `SLIME=PATH AREAL=PATH make proof` at {at.strip()}, with {machine}."]
     for title, part in PARTS.items():
         sys.stderr.write(f"{title}\n")
         text += ["", f"## {title}", "", *part()]
