@@ -27,7 +27,8 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 def main() -> None:
     """Write docs/proof.md."""
     machine = f"Python {platform.python_version()}, torch {torch.__version__}"
-    at = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    at = subprocess.run(git, capture_output=True, text=True, check=True).stdout
     text = ["# Proof", "", f"Written by `SLIME=PATH AREAL=PATH make proof` at {at.strip()}, with {machine}."]
     for title, part in PARTS.items():
         sys.stderr.write(f"{title}\n")
