@@ -29,9 +29,10 @@ SIGNAL_STAGES: frozenset[Stage] = frozenset(
 
 def magnitude(batch: Batch, reads: Iterable[str]) -> float:
     """Largest finite magnitude among the signal columns that are read."""
-    signals = [getattr(batch, n) for n in reads if COLUMNS[n]["role"] == "signal"]
-    finite = [s[s.isfinite()].abs().max().item() for s in signals if s.isfinite().any()]
-    return max(finite, default=0.0)
+    signals = [getattr(batch, n).flatten() for n in reads if COLUMNS[n]["role"] == "signal"]
+    if not signals:
+        return 0.0
+    return torch.cat(signals).abs().nan_to_num(0.0, 0.0, 0.0).max().item()
 
 
 def finite_only(relation: Relation) -> Relation:

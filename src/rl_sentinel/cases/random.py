@@ -1,10 +1,13 @@
 """Random cases from a seed: unequal groups and lengths, outcomes and advantages that differ."""
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from rl_sentinel.cases.filling import LOG_RATIOS, filled
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
 
 
@@ -13,8 +16,8 @@ def _numbers(rng: np.random.Generator, *shape: int) -> Tensor:
     return torch.from_numpy(rng.integers(-16, 17, shape) / 8).float()
 
 
-def random_case(seed: int, setting: str = "default") -> Case:
-    """One case; the same seed gives the same case on every machine."""
+@lru_cache(maxsize=256)
+def _batch(seed: int) -> Batch:
     rng = np.random.default_rng(seed)
     b, t = int(rng.integers(2, 9)), int(rng.integers(1, 7))
     length = rng.integers(1, t + 1, b)
@@ -26,7 +29,7 @@ def random_case(seed: int, setting: str = "default") -> Case:
     old = logprob - torch.from_numpy(rng.choice(LOG_RATIOS, (b, t))).float()
     rollout = old - torch.from_numpy(rng.choice(LOG_RATIOS, (b, t))).float()
     scored = (length < t) if rng.random() < 0.3 else np.ones(b, dtype=bool)
-    batch = filled(
+    return filled(
         mask.astype(int).tolist(),
         reward=_numbers(rng, b).tolist(),
         group=group.tolist(),
@@ -44,7 +47,14 @@ def random_case(seed: int, setting: str = "default") -> Case:
         reward_parts=_numbers(rng, b, 2),
         logits=_numbers(rng, b, t, 3),
     )
-    return Case(batch=batch, setting=setting, seed=seed)
+
+
+def random_case(seed: int, setting: str = "default") -> Case:
+    """One case; the same seed gives the same case on every machine.
+
+    Its batch is nobody's to change: it is kept.
+    """
+    return Case(batch=_batch(seed), setting=setting, seed=seed)
 
 
 def random_cases(seed: int, count: int, setting: str = "default") -> list[Case]:

@@ -1,6 +1,7 @@
 """Tiny cases in a fixed order, smallest first, so that a first hit is small whatever the seed."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -106,8 +107,8 @@ def _signs_mixed() -> Iterator[Batch]:
     )
 
 
-def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
-    """All tiny cases, smallest first within each kind; plain ones before odd ones."""
+@cache
+def _batches() -> tuple[Batch, ...]:
     kinds = (
         _plain,
         _with_dead_rows,
@@ -117,4 +118,12 @@ def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
         _signs_mixed,
         _degenerate,
     )
-    return [Case(batch=batch, setting=setting, seed=seed) for kind in kinds for batch in kind()]
+    return tuple(batch for kind in kinds for batch in kind())
+
+
+def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
+    """All tiny cases, smallest first within each kind; plain ones before odd ones.
+
+    The batches are the same objects at each call, and nobody's to change.
+    """
+    return [Case(batch=batch, setting=setting, seed=seed) for batch in _batches()]

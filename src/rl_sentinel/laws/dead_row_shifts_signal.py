@@ -37,7 +37,7 @@ from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law, Level
 from rl_sentinel.core.observation import Ask, Observation, Relation
 
-#: How far a cell of the dead row is moved, in the unit of its column.
+#: How far a cell of the dead row is moved, in the unit of its column; one per variant.
 AMOUNTS = (1.0, 100.0, -100.0)
 
 
@@ -66,14 +66,14 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     row = int(torch.nonzero(~live)[0])
     units = ("reward",) if bool(batch.live[row]) else ("reward", "nats", "")
     signals = [n for n in ask.boundary.reads if COLUMNS[n]["role"] == "signal" and COLUMNS[n]["unit"] in units]
+    amount, there = AMOUNTS[int(case.draw["variant"] or 0)], torch.arange(batch.rows) == row
     for column in sorted(signals, key=lambda n: ("reward" not in n, n)):
-        for amount in AMOUNTS:
-            other = moved(batch, column, torch.arange(batch.rows) == row, amount)
-            after = ask(with_batch(case, other))
-            story = f"row {row} has no trained token; its {column} moved by {amount:+g}"
-            scale = magnitude(other, ask.boundary.reads)
-            for relation in same_rows(ask.boundary, batch, before, after, rows=live, story=story, scale=scale):
-                yield finite_only(relation)
+        other = moved(batch, column, there, amount)
+        after = ask(with_batch(case, other))
+        story = f"row {row} has no trained token; its {column} moved by {amount:+g}"
+        scale = magnitude(other, ask.boundary.reads)
+        for relation in same_rows(ask.boundary, batch, before, after, rows=live, story=story, scale=scale):
+            yield finite_only(relation)
 
 
 def _level(case: Case) -> Level:
@@ -91,6 +91,7 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     relate=_relate,
+    variants=len(AMOUNTS),
     level=_level,
     intended="A rejected response was still sampled, so its reward is an unbiased sample for the baseline.",
 )

@@ -33,12 +33,12 @@ from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
-#: Column to how far its masked tokens are moved, in nats or in reward units.
+#: Column to how far its masked tokens are moved, in nats or in reward units; one per variant.
 AMOUNTS = {
-    "logprob": (1.0, -1.0, -100.0),
-    "old_logprob": (1.0, -1.0, -100.0),
-    "ref_logprob": (1.0, -1.0, -100.0),
-    "rollout_logprob": (1.0, -1.0, -100.0),
+    "logprob": (-1.0, 1.0, -100.0),
+    "old_logprob": (-1.0, 1.0, -100.0),
+    "ref_logprob": (-1.0, 1.0, -100.0),
+    "rollout_logprob": (-1.0, 1.0, -100.0),
     "value": (1.0, 100.0, -100.0),
     "old_value": (1.0, 100.0, -100.0),
     "advantage": (1.0, 100.0, -100.0),
@@ -61,16 +61,14 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     boundary, batch = ask.boundary, case.batch
     hidden = batch.valid & ~batch.mask & batch.live.unsqueeze(1)
     before = ask(case, gradients=slopes(boundary))
+    variant = int(case.draw["variant"] or 0)
     for column in sorted(boundary.reads & AMOUNTS.keys()):
-        for amount in AMOUNTS[column]:
-            other = moved(batch, column, hidden, amount)
-            after = ask(with_batch(case, other), gradients=slopes(boundary))
-            story = f"{column} of the untrained tokens moved by {amount:+g}"
-            scale = magnitude(other, boundary.reads)
-            for relation in same_tokens(
-                boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary)
-            ):
-                yield finite_only(relation)
+        other = moved(batch, column, hidden, AMOUNTS[column][variant])
+        after = ask(with_batch(case, other), gradients=slopes(boundary))
+        story = f"{column} of the untrained tokens moved by {AMOUNTS[column][variant]:+g}"
+        scale = magnitude(other, boundary.reads)
+        for relation in same_tokens(boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary)):
+            yield finite_only(relation)
 
 
 LAW = Law(
@@ -80,4 +78,5 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     relate=_relate,
+    variants=len(AMOUNTS["logprob"]),
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 from rl_sentinel.audit.worker import pulse
 from rl_sentinel.audit.worker.asking import Asker, Misbehaved
 from rl_sentinel.cases.small import small_cases
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.errors import NotApplicable, Refused
 from specimens import specimen
@@ -40,6 +40,21 @@ def test_case_is_never_changed() -> None:
     seen = _asker(compute)(CASE)
     assert torch.equal(CASE.batch.reward, before)
     assert not seen.inputs_after["reward"].any()
+
+
+def test_each_column_is_copied_once_and_can_be_replaced() -> None:
+    """What is read twice is one tensor; a batch made of the copy has it too, and every other column."""
+
+    def compute(batch: Batch) -> Tensor:
+        batch.reward.add_(1)
+        other = with_columns(batch, group=batch.group + 1)
+        assert other.reward is batch.reward
+        assert (batch.rows, batch.width, other.rows) == (2, 2, 2)
+        assert torch.equal(other.old_logprob, CASE.batch.old_logprob)
+        return other.reward.unsqueeze(1) * other.mask
+
+    seen = _asker(compute)(CASE)
+    assert torch.equal(seen.values["advantage"][:, 0], CASE.batch.reward + 1)
 
 
 @pytest.mark.parametrize(

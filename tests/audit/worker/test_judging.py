@@ -31,12 +31,19 @@ def test_not_a_number_is_infinitely_far() -> None:
 
 def test_allowance_grows_with_what_enters() -> None:
     """64 roundings of float32 per unit of magnitude."""
-    small = compared(Relation("x", torch.ones(1), torch.ones(1)))
-    large = compared(Relation("x", torch.ones(1), torch.ones(1), scale=99.0))
+    small = compared(Relation("x", torch.ones(1), torch.ones(1) + 1e-6))
+    large = compared(Relation("x", torch.ones(1), torch.ones(1) + 1e-6, scale=99.0))
     assert small is not None
     assert large is not None
     assert 7e-6 < small[1] < 8e-6
     assert 7e-4 < large[1] < 8e-4
+
+
+def test_equal_is_no_distance_and_nothing_finite_is_nothing_to_compare() -> None:
+    """Places that are equal and infinite say nothing."""
+    many = torch.tensor([1.0, float("inf")])
+    assert compared(Relation("x", many, many.clone())) == (0.0, 0.0)
+    assert compared(Relation("x", many, many.clone(), torch.tensor([False, True]))) is None
 
 
 def test_canary_sees_what_cannot_move() -> None:

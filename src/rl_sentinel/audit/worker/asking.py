@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_sentinel.audit.worker.pulse import beat
 from rl_sentinel.audit.worker.watching import Watch
-from rl_sentinel.core.batch import COLUMNS, Batch
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
@@ -91,11 +91,24 @@ def seed_everything(seed: int) -> None:
     torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a stack per absent accelerator
 
 
+class _Copy(Batch):
+    """A batch whose columns are copied when they are first read: a boundary reads few of them."""
+
+    __slots__ = ("_source",)
+
+    def __getattr__(self, name: str) -> Tensor:
+        """The copy of a column that was not read yet."""
+        fresh: Tensor = getattr(self._source, name).clone()
+        object.__setattr__(self, name, fresh)
+        return fresh
+
+
 def _copied(batch: Batch, wanted: tuple[str, ...]) -> Batch:
-    fresh = {n: getattr(batch, n).clone() for n in COLUMNS}
+    copy = object.__new__(_Copy)
+    object.__setattr__(copy, "_source", batch)
     for name in wanted:
-        fresh[name].requires_grad_(True)  # noqa: FBT003 - torch's own signature
-    return replace(batch, **fresh)
+        getattr(copy, name).requires_grad_(True)  # noqa: FBT003 - torch's own signature
+    return copy
 
 
 def _checked(boundary: Boundary, name: str, value: object, batch: Batch) -> Tensor:

@@ -47,11 +47,13 @@ class Judgement:
 
 def compared(relation: Relation) -> tuple[float, float] | None:
     """Distance and allowance of a relation, or None where there was nothing to compare."""
-    expected, observed = relation.expected.double(), relation.observed.double()
-    where = torch.ones_like(expected, dtype=torch.bool) if relation.where is None else relation.where
-    where = where & expected.isfinite()
+    where = relation.expected.isfinite()
+    where = where if relation.where is None else relation.where & where
     if not bool(where.any()):
         return None
+    if torch.equal(relation.expected, relation.observed):
+        return 0.0, 0.0
+    expected, observed = relation.expected.double(), relation.observed.double()
     if relation.expected.shape != relation.observed.shape:
         return float("inf"), 0.0
     gap = (observed - expected)[where]
@@ -93,8 +95,10 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
 
 
 def _cases(law: Law, setting: str, seed: int, budget: int) -> Iterator[Case]:
-    for case in _all_cases(setting, seed, budget):
-        for variant in range(law.variants):
+    """Small cases under every variant of the law, random ones under one each, in turn."""
+    small = len(small_cases())
+    for number, case in enumerate(_all_cases(setting, seed, budget)):
+        for variant in range(law.variants) if number < small else (number % law.variants,):
             varied = law.vary(case, variant)
             if varied is not None:
                 yield varied

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,14 @@ class Watch:
                 self.changed.setdefault(name, (before, now.detach().clone()))
 
 
+@lru_cache(maxsize=512)
+def _signature(function: Any) -> inspect.Signature:  # noqa: ANN401 - whatever can be called
+    return inspect.signature(function)
+
+
 def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
     try:
-        return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+        return dict(_signature(function).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):  # a builtin without a signature, or a call that it will refuse
         return {str(number): value for number, value in enumerate(args)} | kwargs
 
