@@ -84,3 +84,8 @@ def test_what_would_lose_a_tail_is_refused() -> None:
         merge([_step([1], [2]), _step([1], [2], who="b", last=True), _step([1, 2], [3], last=True)])
     with pytest.raises(ValueError, match="logprob of a step of trajectory a has 0 entries, expected 1"):
         replace(_step([1], [2]), logprob=())
+
+
+def test_nothing_is_merged_to_nothing() -> None:
+    """No step is no error."""
+    assert merge([]) == []

@@ -32,6 +32,7 @@ from rl_sentinel.signal.advantage import (
 )
 from rl_sentinel.signal.controller import Adaptive
 from rl_sentinel.signal.correction import bounds, rejection, trust, weights
+from rl_sentinel.signal.segments import trained
 
 #: The library's call and the oracle's, on one draw.
 Pair = tuple[Callable[[Draw], Tensor], Callable[[Draw], object]]
@@ -230,7 +231,7 @@ APART |= {f"correction.rejection.tokens_kept, {e}": _tokens_kept(e) for e in EST
 
 
 def _denominator(x: Draw) -> float:
-    return float(x.mask.sum()) + 1
+    return float(trained(x.mask).sum()) + 1
 
 
 def _aggregated(mode: reduce.Mode) -> Pair:
@@ -380,13 +381,15 @@ def _public() -> set[str]:
 def test_every_function_has_an_oracle() -> None:
     """But those that hand nothing back and only refuse."""
     losses = set(importlib.import_module("oracle.losses").LOSSES)
-    drawn = importlib.import_module("test_oracle_draws").HELD
+    drawn = [n for m in ("draws", "path") for n in importlib.import_module(f"test_oracle_{m}").HELD]
     known = {name.split(",")[0] for name in (*APART, *WHOLE, *drawn)} | {f"loss.{name}.loss" for name in losses}
-    refusing = {"checks.checked", "checks.finite", "checks.within", "groups.require_finite"}
+    refusing = {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "within")} | {"groups.require_finite"}
     assert _public() - refusing - known == {"align.response_aligned"}  # whose test stands above
 
 
-@pytest.mark.parametrize("module", ["rows", "tokens", "losses", "corrections", "vocabulary", "choices", "trajectories"])
+@pytest.mark.parametrize(
+    "module", ["rows", "tokens", "losses", "corrections", "vocabulary", "choices", "trajectories", "storage", "paths"]
+)
 def test_oracle_stands_alone(module: str) -> None:
     """It imports the standard library and itself, and no line of what it judges."""
     path = Path(__file__).parent / "oracle" / f"{module}.py"

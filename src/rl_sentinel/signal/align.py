@@ -1,8 +1,12 @@
 """The one place where positions are shifted: from full sequences to responses, from rows to tokens."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.segments import Mask, Segments, trained
 
 
 def response_aligned(
@@ -27,7 +31,7 @@ def response_aligned(
         Response token t at position t; 0 after the response.
 
     Raises:
-        ValueError: if a response lies outside its sequence.
+        InputError: if a response lies outside its sequence, a length is negative, or a shape or kind is wrong.
 
     Example:
         >>> sequence = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
@@ -35,38 +39,65 @@ def response_aligned(
         >>> response_aligned(sequence, prompt_length=one, length=one, width=2, predicts_next=True)
         tensor([[0.2000, 0.3000]])
     """
+    checked("B S", values=values)
+    checked("B", prompt_length=prompt_length, length=length)
+    if len(values) != len(length):
+        raise InputError(f"length has {len(length)} entries, expected {len(values)}, one for each row of values")
     first = prompt_length - int(predicts_next)
     last = first + length
-    outside = (first < 0) | (last > values.shape[1]) | (length > width)
+    outside = (first < 0) | (length < 0) | (last > values.shape[1]) | (length > width)
     if bool(outside.any()):
         row = int(torch.nonzero(outside)[0])
-        message = (
+        raise InputError(
             f"response[{row}] is at {int(first[row])} to {int(last[row])}, expected a place within "
             f"{values.shape[1]} positions and at most {width} tokens"
         )
-        raise ValueError(message)
     position = torch.arange(width, device=values.device)
     found = values.gather(1, (first.unsqueeze(1) + position).clamp(max=values.shape[1] - 1))
     return torch.where(position < length.unsqueeze(1), found, torch.zeros_like(found))
 
 
-def spread(row: Float[Tensor, " B"], *, mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def spread(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """A row's number at each of its trained tokens, and exactly 0 elsewhere.
+
+    Raises:
+        InputError: if a kind is wrong, or there is not one number for each row.
 
     Example:
         >>> spread(torch.tensor([2.0]), mask=torch.tensor([[True, False]]))
         tensor([[2., 0.]])
+        >>> spread(torch.tensor([2.0, 3.0]), mask=Segments(torch.tensor([True, False, True]), torch.tensor([2, 1])))
+        tensor([2., 0., 3.])
     """
-    return torch.where(mask, row.unsqueeze(1), torch.zeros_like(row).unsqueeze(1))
+    _each_row(row, mask)
+    wide = row[mask.row] if isinstance(mask, Segments) else row.unsqueeze(1)
+    return torch.where(trained(mask), wide, torch.zeros_like(wide))
 
 
-def at_last(row: Float[Tensor, " B"], *, mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def at_last(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """A row's number at its last trained token, and exactly 0 elsewhere.
+
+    Raises:
+        InputError: if a kind is wrong, or there is not one number for each row.
 
     Example:
         >>> at_last(torch.tensor([2.0, 3.0]), mask=torch.tensor([[True, True, False], [False, False, False]]))
         tensor([[0., 2., 0.],
                 [0., 0., 0.]])
     """
-    later = mask.flip(1).cumsum(1).flip(1)
-    return spread(row, mask=mask & (later == 1))
+    _each_row(row, mask)
+    if not isinstance(mask, Segments):
+        later = mask.flip(1).cumsum(1).flip(1)
+        return spread(row, mask=mask & (later == 1))
+    place = torch.arange(len(mask.row), device=mask.row.device)
+    last = torch.full_like(mask.length, -1)
+    last = last.scatter_reduce(0, mask.row, place.masked_fill(~mask.mask, -1).to(last.dtype), "amax")
+    return spread(row, mask=Segments(mask.mask & (place == last[mask.row]), mask.length))
+
+
+def _each_row(row: Tensor, mask: Mask) -> None:
+    checked("B", row=row)
+    checked("B T", mask=mask)
+    count = len(mask.length if isinstance(mask, Segments) else mask)
+    if len(row) != count:
+        raise InputError(f"row has {len(row)} entries, expected {count}, one for each row of the mask")

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Shaped
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: What a tensor may be -> whether a dtype is that, and what to do where it is not.
 _KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
@@ -19,15 +20,18 @@ _KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
 }
 
 #: Parameter -> the kind that it has; every other tensor holds floating numbers.
-_KIND_OF = {"mask": "bool", "live": "bool", "scored": "bool", "keep": "bool", "group": "whole", "length": "whole"}
+_KIND_OF = {
+    **dict.fromkeys(("mask", "live", "scored", "keep", "last", "chosen"), "bool"),
+    **dict.fromkeys(("group", "length", "prompt_length", "trajectory", "token"), "whole"),
+}
 
 
-def checked(axes: str, **tensors: Shaped[Tensor, "..."]) -> None:
+def checked(axes: str, **tensors: Shaped[Tensor, "..."] | Segments) -> None:
     """Refuse tensors of another kind than their names say, or that do not all have one shape of these axes.
 
     Args:
         axes: dimension letters, as ``"B T"``.
-        tensors: by parameter name; masks and facts must be bool, labels and lengths whole, others floating.
+        tensors: by parameter name; with segments among them the axes are their one, ``"N"``; masks and facts must be bool, labels and lengths whole, others floating.
 
     Raises:
         InputError: naming the first tensor, what it is and what was expected; it is a ``ValueError`` too.
@@ -37,12 +41,26 @@ def checked(axes: str, **tensors: Shaped[Tensor, "..."]) -> None:
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: live has dtype float32, expected bool: a mask says yes or no; compare numbers to make one, as in mask > 0
     """  # noqa: E501 - a message is one line
+    axes = "N" if any(isinstance(t, Segments) for t in tensors.values()) else axes
+    found = {name: trained(tensor) for name, tensor in tensors.items()}
+    kinds(**found)
+    _one_shape(axes.split(), {n: t.shape for n, t in found.items()})
+
+
+def kinds(**tensors: Shaped[Tensor, "..."]) -> None:
+    """Refuse tensors of another kind than their names say, whatever their shapes.
+
+    Raises:
+        InputError: naming the first tensor, what it is and what was expected.
+
+    Example:
+        >>> kinds(token=torch.zeros(2, dtype=torch.long), mask=torch.ones(2).bool())
+    """
     for name, tensor in tensors.items():
         kind = _KIND_OF.get(name, "floating")
         fits, way = _KINDS[kind]
         if not fits(tensor.dtype):
             raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {way}")
-    _one_shape(axes.split(), {n: t.shape for n, t in tensors.items()})
 
 
 def _one_shape(axes: Sequence[str], shapes: Mapping[str, torch.Size]) -> None:
@@ -56,7 +74,7 @@ def _one_shape(axes: Sequence[str], shapes: Mapping[str, torch.Size]) -> None:
         first = first or name
 
 
-def finite(name: str, values: Shaped[Tensor, "..."], *, where: Bool[Tensor, "..."], why: str) -> None:
+def finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -> None:
     """Refuse a number that is not finite where it counts.
 
     Raises:
@@ -65,11 +83,29 @@ def finite(name: str, values: Shaped[Tensor, "..."], *, where: Bool[Tensor, "...
     Example:
         >>> finite("reward", torch.tensor([torch.nan, 1.0]), where=torch.tensor([False, True]), why="it is used")
     """
-    wrong = where & ~values.isfinite()
+    wrong = trained(where) & ~values.isfinite()
     if bool(wrong.any()):
         place = torch.nonzero(wrong)[0].tolist()
         got = values[tuple(place)].item()
         raise InputError(f"{name}[{', '.join(map(str, place))}] is {got}, expected a finite number: {why}")
+
+
+def answered(result: Shaped[Tensor, "..."], *, mask: Mask, **columns: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    """The result; where it is not finite, a column that is not on the mask is to blame, and refused.
+
+    What is infinite because finite numbers were too large stays so.
+
+    Raises:
+        InputError: naming the first such place.
+
+    Example:
+        >>> answered(torch.tensor(0.5), mask=torch.tensor([True]), logprob=torch.tensor([0.5]))
+        tensor(0.5000)
+    """
+    if not bool(result.detach().sum().isfinite()):
+        for name, values in columns.items():
+            finite(name, values, where=mask, why="a trained token needs one (mask the token to leave it out)")
+    return result
 
 
 def within(name: str, number: float, *, least: float, most: float = torch.inf, open_below: bool = False) -> None:

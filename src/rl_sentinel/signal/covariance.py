@@ -4,12 +4,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import within
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.segments import Mask, trained
 
 
-def covariances(
-    logprob: Float[Tensor, "B T"], advantage: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     r"""What each trained token adds to the covariance of log-prob and advantage.
 
     .. math:: c_t = \left(\log \pi_t - \overline{\log \pi}\right) \left(A_t - \bar A\right)
@@ -29,13 +29,15 @@ def covariances(
         >>> covariances(torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, 0.0]]), mask=torch.ones(1, 2).bool())
         tensor([[0.5000, 0.5000]])
     """
-    count = mask.sum().clamp(min=1)
-    apart = [torch.where(mask, x.detach(), torch.zeros_like(x)) for x in (logprob, advantage)]
-    about = [torch.where(mask, x - x.sum() / count, torch.zeros_like(x)) for x in apart]
-    return about[0] * about[1]
+    checked("B T", logprob=logprob, advantage=advantage, mask=mask)
+    where = trained(mask)
+    count = where.sum().clamp(min=1)
+    apart = [torch.where(where, x.detach(), torch.zeros_like(x)) for x in (logprob, advantage)]
+    about = [torch.where(where, x - x.sum() / count, torch.zeros_like(x)) for x in apart]
+    return answered(about[0] * about[1], mask=mask, logprob=logprob, advantage=advantage)
 
 
-def largest(covariance: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], share: float) -> Bool[Tensor, "B T"]:
+def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Bool[Tensor, "*S"]:
     """The trained tokens of largest covariance: this share of them, at least one where any is trained.
 
     Args:
@@ -48,28 +50,30 @@ def largest(covariance: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], shar
         rows decides nothing.
 
     Raises:
-        ValueError: if ``share`` is not above 0 and at most 1.
+        InputError: if a shape or kind is wrong, ``share`` is not above 0 and at most 1.
 
     Example:
         >>> largest(torch.tensor([[0.1, 0.7, 0.3]]), mask=torch.ones(1, 3).bool(), share=0.4)
         tensor([[False,  True, False]])
     """
-    count = min(_count(mask, share), int(mask.sum()))
+    checked("B T", covariance=covariance, mask=mask)
+    where = trained(mask)
+    count = min(_count(where, share), int(where.sum()))
     if count == 0:
-        return torch.zeros_like(mask)
-    least = torch.topk(covariance[mask], count).values[-1]
-    return mask & (covariance >= least)
+        return torch.zeros_like(where)
+    least = torch.topk(covariance[where], count).values[-1]
+    return where & (covariance >= least)
 
 
 def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share and where chance comes from
-    covariance: Float[Tensor, "B T"],
+    covariance: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     low: float,
     high: float,
     share: float,
     generator: torch.Generator | None,
-) -> Bool[Tensor, "B T"]:
+) -> Bool[Tensor, "*S"]:
     """Trained tokens drawn among those whose covariance lies between two bounds.
 
     Args:
@@ -85,20 +89,22 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
         True at the drawn tokens.
 
     Raises:
-        ValueError: if ``share`` is not above 0 and at most 1, or ``low`` is not below ``high``.
+        InputError: if a shape or kind is wrong, ``share`` is not above 0 and at most 1, or ``low`` is not below
+            ``high``.
 
     Example:
         >>> drawn_between(torch.tensor([[0.1, 0.7, 0.3]]), mask=torch.ones(1, 3).bool(), low=0.2, high=0.5,
         ...               share=1.0, generator=None)
         tensor([[False, False,  True]])
     """
+    checked("B T", covariance=covariance, mask=mask)
     if not low < high:
-        message = f"low is {low}, expected a number below high, {high}"
-        raise ValueError(message)
-    among = torch.nonzero((mask & (covariance > low) & (covariance < high)).flatten()).squeeze(1)
+        raise InputError(f"low is {low}, expected a number below high, {high}")
+    where = trained(mask)
+    among = torch.nonzero((where & (covariance > low) & (covariance < high)).flatten()).squeeze(1)
     order = torch.randperm(len(among), generator=generator).to(among.device)
-    drawn = torch.zeros(mask.numel(), dtype=torch.bool, device=mask.device)
-    return drawn.index_fill(0, among[order[: _count(mask, share)]], value=True).view(mask.shape)
+    drawn = torch.zeros(where.numel(), dtype=torch.bool, device=where.device)
+    return drawn.index_fill(0, among[order[: _count(where, share)]], value=True).view(where.shape)
 
 
 def _count(mask: Tensor, share: float) -> int:

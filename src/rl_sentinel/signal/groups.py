@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import finite
+from rl_sentinel.signal.checks import checked, finite
 
 
 def group_sums(
@@ -16,6 +16,7 @@ def group_sums(
         >>> group_sums(torch.tensor([1.0, 2.0, 9.0]), group=torch.tensor([7, 7, -1]), live=torch.ones(3).bool())
         tensor([3., 3., 9.])
     """
+    checked("B", values=values, group=group, live=live)
     place = places(group)
     kept = torch.where(live, values, torch.zeros_like(values))
     return torch.zeros_like(kept).index_add(0, place, kept)[place]
@@ -28,6 +29,7 @@ def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[T
         >>> group_counts(group=torch.tensor([7, 7, -1]), live=torch.tensor([True, False, True]))
         tensor([1, 1, 1])
     """
+    checked("B", group=group, live=live)
     place = places(group)
     return torch.zeros_like(place).index_add(0, place, live.to(place.dtype))[place]
 
@@ -42,6 +44,7 @@ def group_maxima(
         ...              live=torch.tensor([True, True, False]))
         tensor([2., 2., 2.])
     """
+    checked("B", values=values, group=group, live=live)
     place = places(group)
     kept = torch.where(live, values, torch.full_like(values, -torch.inf))
     return torch.full_like(kept, -torch.inf).scatter_reduce(0, place, kept, "amax")[place]
@@ -71,13 +74,14 @@ def centred(
         Centred values, in float32 or wider; exactly 0 where ``live`` is False.
 
     Raises:
-        ValueError: if a value is not finite on a live row.
+        InputError: if a value is not finite on a live row, or a shape or kind is wrong.
 
     Example:
         >>> reward, live = torch.tensor([1.0, 0.0, 100.0]), torch.tensor([True, True, False])
         >>> centred(reward, group=torch.tensor([3, 3, 3]), live=live)
         tensor([ 0.5000, -0.5000,  0.0000])
     """
+    checked("B", values=values, group=group, live=live)
     require_finite(values, live=live)
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
     share = torch.ones_like(wide) if weight is None else weight.to(wide.dtype)
@@ -114,6 +118,7 @@ def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> 
 
 def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """A number from 0 for each group, at each of its rows."""
+    checked("B", group=group)
     order = torch.argsort(group)
     ordered = group[order]
     fresh = torch.zeros_like(order)

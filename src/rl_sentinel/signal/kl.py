@@ -6,19 +6,18 @@ With :math:`d = \log \pi - \log \pi_{ref}` at a sampled token, each estimates
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the estimators say of themselves, besides their names.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
 
-def k1(
-    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def k1(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The log-ratio ``d``: unbiased, of either sign.
 
     Example:
@@ -29,9 +28,7 @@ def k1(
     return selected(logprob - ref_logprob, mask=mask)
 
 
-def k2(
-    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def k2(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """Half the squared log-ratio, ``d**2 / 2``: biased, never negative.
 
     Example:
@@ -41,9 +38,7 @@ def k2(
     return k1(logprob, ref_logprob, mask=mask).square() / 2
 
 
-def k3(
-    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def k3(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """``exp(-d) - 1 + d``: unbiased, never negative; no cut is applied.
 
     Example:
@@ -54,9 +49,7 @@ def k3(
     return torch.expm1(-log_ratio) + log_ratio
 
 
-def absolute(
-    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def absolute(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The size of the log-ratio, ``abs(d)``: biased, never negative, with a kink at 0.
 
     Example:
@@ -66,9 +59,7 @@ def absolute(
     return k1(logprob, ref_logprob, mask=mask).abs()
 
 
-def k1_plus(
-    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def k1_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The value of :func:`k1` with the gradient of :func:`k2`, which is that of the KL in expectation.
 
     The gradient of k1 itself is the score, whose expectation over the policy's own samples is 0.
@@ -82,9 +73,7 @@ def k1_plus(
     return _straight_through(k1(logprob, ref_logprob, mask=mask), k2(logprob, ref_logprob, mask=mask))
 
 
-def k3_plus(
-    logprob: Float[Tensor, "B T"], ref_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def k3_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The value of :func:`k3` with the gradient of :func:`k2`, which is that of the KL in expectation.
 
     Example:
@@ -97,12 +86,12 @@ def k3_plus(
 
 
 def importance_weighted(
-    estimate: Float[Tensor, "B T"],
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
+    estimate: Float[Tensor, "*S"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
-) -> Float[Tensor, "B T"]:
+    mask: Mask,
+) -> Float[Tensor, "*S"]:
     r"""An estimate times the ratio of the policy to the one that sampled, so that stale samples do not bias it.
 
     .. math:: \rho_t \hat k_t, \quad \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
@@ -131,6 +120,6 @@ def importance_weighted(
     return selected(logprob - old_logprob, mask=mask).exp() * selected(estimate, mask=mask)
 
 
-def _straight_through(value: Float[Tensor, "B T"], slope: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def _straight_through(value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """The first one's numbers, exactly, with the second one's gradient."""
     return value.detach() + (slope - slope.detach())

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import within
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import kinds, within
 
 #: Logits that one block covers on a CPU, where it should fit the cache, and on other devices.
 BLOCK_CPU, BLOCK_DEVICE = 2**18, 2**27
@@ -33,7 +34,7 @@ def logprobs(
         Log-probs in nats, in float32 or wider; exactly 0, with gradient 0, where ``mask`` is False.
 
     Raises:
-        ValueError: if ``temperature`` is not above 0, a wanted token lies outside the vocabulary, or
+        InputError: if ``temperature`` is not above 0, a wanted token lies outside the vocabulary, or
             shapes disagree.
 
     Source:
@@ -65,7 +66,7 @@ def logprobs_and_entropy(
         ``mask`` is False.
 
     Raises:
-        ValueError: as for ``logprobs``.
+        InputError: as for ``logprobs``.
 
     Source:
         The entropy is that of the distribution at ``temperature``, of which log-probs are; a logit of
@@ -88,18 +89,18 @@ def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, en
 
 
 def _check(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> None:
+    kinds(logits=logits, token=token, mask=mask)
     if logits.shape[:-1] != token.shape or token.shape != mask.shape:
-        message = (
+        raise InputError(
             f"logits, token, mask have the shapes {tuple(logits.shape)}, {tuple(token.shape)}, {tuple(mask.shape)}, "
             "expected [.., V], [..], [..]"
         )
-        raise ValueError(message)
     within("temperature", temperature, least=0.0, open_below=True)
     wrong = mask & ((token < 0) | (token >= logits.shape[-1]))
     if bool(wrong.any()):
         where = tuple(int(i) for i in torch.nonzero(wrong)[0])
-        message = f"token{list(where)} is {int(token[where])}, expected a number from 0 to {logits.shape[-1] - 1}"
-        raise ValueError(message)
+        got = f"token{list(where)} is {int(token[where])}"
+        raise InputError(f"{got}, expected a number from 0 to {logits.shape[-1] - 1}: a place in the vocabulary")
 
 
 class _FromLogits(torch.autograd.Function):

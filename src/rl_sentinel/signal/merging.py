@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rl_sentinel.core.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -24,11 +26,10 @@ class Step:
         """Refuse columns of unequal length."""
         for name in ("trained", "token_reward", "logprob"):
             if len(getattr(self, name)) != len(self.response):
-                message = (
+                raise InputError(
                     f"{name} of a step of trajectory {self.trajectory} has {len(getattr(self, name))} entries, "
                     f"expected {len(self.response)}, one for each token of the response"
                 )
-                raise ValueError(message)
 
 
 def merge(steps: Sequence[Step]) -> list[Step]:
@@ -46,7 +47,7 @@ def merge(steps: Sequence[Step]) -> list[Step]:
         those of the steps; text between turns has reward 0, log-prob 0, and is not trained.
 
     Raises:
-        ValueError: if a trajectory's final step is not marked as last, a step before it is, or a
+        InputError: if a trajectory's final step is not marked as last, a step before it is, or a
             trajectory comes in two pieces.
 
     Source:
@@ -101,14 +102,14 @@ def _joined(before: Step, step: Step) -> Step:
 
 def _require_order(steps: Sequence[Step]) -> None:
     closed: set[str] = set()
-    for step, after in zip(steps, [*steps[1:], None], strict=True):
+    for step, after in zip(steps, [*steps[1:], None], strict=False):
         ends = after is None or after.trajectory != step.trajectory
         if step.trajectory in closed:
-            raise ValueError(
+            raise InputError(
                 _told(step, "continues after its last step", "its steps together, only the final one last")
             )
         if ends and not step.last:
-            raise ValueError(_told(step, "ends in a step that is not last", "last=True there: its tail would be lost"))
+            raise InputError(_told(step, "ends in a step that is not last", "last=True there: its tail would be lost"))
         if step.last:
             closed.add(step.trajectory)
 

@@ -1,11 +1,13 @@
 """Mini-batches counted in prompts: one optimizer step each, however many turns a prompt's responses have."""
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import within
-from rl_sentinel.signal.reduce import Aggregation, Mode
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.reduce import Aggregation, Mode, live_rows
+from rl_sentinel.signal.segments import Mask, trained
 
 
 def prompt_minibatches(
@@ -23,13 +25,14 @@ def prompt_minibatches(
         prompts where they do not divide.
 
     Raises:
-        ValueError: if ``prompts`` is below 1.
+        InputError: if ``prompts`` is below 1, or a shape or kind is wrong.
 
     Example:
         >>> group = torch.tensor([7, 7, 3, 7, 5])
         >>> [rows.tolist() for rows in prompt_minibatches(group, prompts=2, generator=None)]
         [[0, 1, 2, 3], [4]]
     """
+    checked("B", group=group)
     within("prompts", prompts, least=1)
     ids, place = torch.unique(group, return_inverse=True)
     first = torch.full_like(ids, len(group)).scatter_reduce(
@@ -40,7 +43,7 @@ def prompt_minibatches(
     return [torch.nonzero(turn // prompts == n).squeeze(1) for n in range(-(-len(ids) // prompts))]
 
 
-def aggregation(mode: Mode, *, mask: Bool[Tensor, "B T"], length: int | None = None) -> Aggregation:
+def aggregation(mode: Mode, *, mask: Mask, length: int | None = None) -> Aggregation:
     """How a mini-batch's token losses become one number, counted over all that the mask holds.
 
     Args:
@@ -55,7 +58,8 @@ def aggregation(mode: Mode, *, mask: Bool[Tensor, "B T"], length: int | None = N
         nothing is trained.
 
     Raises:
-        ValueError: if ``length`` is missing for ``"token-sum"``, given for another mode, or below 1.
+        InputError: if the mask is none, or ``length`` is missing for ``"token-sum"``, given for another mode, or
+            below 1.
 
     Example:
         >>> mask = torch.tensor([[True, True], [True, False], [False, False]])
@@ -63,8 +67,10 @@ def aggregation(mode: Mode, *, mask: Bool[Tensor, "B T"], length: int | None = N
         [3.0, 2.0]
     """
     if (length is None) == (mode == "token-sum") or (length is not None and length < 1):
-        message = f"length is {length} with {mode!r}, expected a number of tokens for 'token-sum', None for the others"
-        raise ValueError(message)
-    rows = int(mask.any(dim=1).sum())
-    count = int(mask.sum()) if mode == "token-mean" else rows * (length or 1)
+        raise InputError(
+            f"length is {length} with {mode!r}, expected a number of tokens for 'token-sum', None for the others"
+        )
+    checked("B T", mask=mask)
+    rows = int(live_rows(mask).sum())
+    count = int(trained(mask).sum()) if mode == "token-mean" else rows * (length or 1)
     return Aggregation(mode, float(max(count, 1)))

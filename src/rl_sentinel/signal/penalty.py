@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.checks import checked, finite, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the functions say of themselves.
 CLAIMS = {"masked": "yes", "masked-slots": "any", "denominator": "given", "mean": "yes", "knob:coefficient": "0.1|0.5"}
@@ -19,15 +20,15 @@ class Penalised(NamedTuple):
     and the controller, in nats per token. They share no memory with each other or with what was given.
     """
 
-    token_reward: Float[Tensor, "B T"]
-    kl: Float[Tensor, "B T"]
+    token_reward: Float[Tensor, "*S"]
+    kl: Float[Tensor, "*S"]
 
 
 def in_reward(
-    token_reward: Float[Tensor, "B T"],
-    kl: Float[Tensor, "B T"],
+    token_reward: Float[Tensor, "*S"],
+    kl: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     coefficient: float,
 ) -> Penalised:
     r"""Take the KL off each token's reward, and hand the raw KL back beside it.
@@ -68,9 +69,7 @@ def in_reward(
     return Penalised(selected(token_reward, mask=mask).detach() - coefficient * raw, raw)
 
 
-def as_loss(
-    kl: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], coefficient: float, aggregation: Aggregation
-) -> Float[Tensor, ""]:
+def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregation: Aggregation) -> Float[Tensor, ""]:
     r"""The KL as a term of the loss, aggregated as the policy loss beside it.
 
     .. math:: L = \beta \operatorname{agg}(k)

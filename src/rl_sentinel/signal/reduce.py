@@ -1,43 +1,89 @@
 """Sums and means over trained tokens, each with its denominator given; nothing is hidden by a product."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.segments import Mask, Segments, trained
 
 Mode = Literal["token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum", "token-sum"]
 
 
-def selected(values: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def selected(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The values on trained tokens and exactly 0 elsewhere, whatever stood there.
 
     Example:
         >>> selected(torch.tensor([[1.0, torch.nan]]), mask=torch.tensor([[True, False]]))
         tensor([[1., 0.]])
     """
-    return torch.where(mask, values, torch.zeros_like(values))
+    return torch.where(trained(mask), values, torch.zeros_like(values))
 
 
-def row_sums(values: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
+def row_sums(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:
     """The sum over each row's trained tokens; 0 for a row without any.
 
     Example:
         >>> row_sums(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
         tensor([3., 0.])
+        >>> row_sums(torch.tensor([1.0, 2.0, 5.0]), mask=Segments(torch.ones(3).bool(), torch.tensor([2, 1])))
+        tensor([3., 5.])
     """
-    return selected(values, mask=mask).sum(dim=1)
+    kept = selected(values, mask=mask)
+    if not isinstance(mask, Segments):
+        return kept.sum(dim=1)
+    empty = torch.zeros(len(mask.length), dtype=kept.dtype, device=kept.device)
+    return empty.index_add(0, mask.row, kept)
 
 
-def row_means(values: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
+def row_counts(*, mask: Mask) -> Int[Tensor, " B"]:
+    """The number of trained tokens of each row.
+
+    Example:
+        >>> row_counts(mask=torch.tensor([[True, True], [False, False]]))
+        tensor([2, 0])
+    """
+    if not isinstance(mask, Segments):
+        return mask.sum(dim=1)
+    return torch.zeros_like(mask.length).index_add(0, mask.row, mask.mask.to(mask.length.dtype))
+
+
+def live_rows(mask: Mask) -> Bool[Tensor, " B"]:
+    """Which rows have a trained token.
+
+    Example:
+        >>> live_rows(torch.tensor([[True, True], [False, False]]))
+        tensor([ True, False])
+    """
+    return row_counts(mask=mask) > 0 if isinstance(mask, Segments) else mask.any(dim=1)
+
+
+def row_means(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:
     """The mean over each row's trained tokens; 0 for a row without any.
 
     Example:
         >>> row_means(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
         tensor([1.5000, 0.0000])
     """
-    return row_sums(values, mask=mask) / mask.sum(dim=1).clamp(min=1)
+    return row_sums(values, mask=mask) / row_counts(mask=mask).clamp(min=1)
+
+
+def row_maxima(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:
+    """The largest of each row's trained tokens; minus infinity for a row without any.
+
+    Example:
+        >>> row_maxima(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
+        tensor([2., -inf])
+    """
+    kept = torch.where(trained(mask), values, torch.full_like(values, -torch.inf))
+    if not isinstance(mask, Segments):
+        return kept.amax(dim=1)
+    lowest = torch.full((len(mask.length),), -torch.inf, dtype=kept.dtype, device=kept.device)
+    return lowest.scatter_reduce(0, mask.row, kept, "amax")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +100,16 @@ class Aggregation:
 
     def __post_init__(self) -> None:
         """Refuse a denominator that no count can be."""
-        if not self.denominator > 0:
-            message = (
+        if self.mode not in get_args(Mode):
+            raise InputError(f"mode is {self.mode!r}, expected one of {', '.join(get_args(Mode))}")
+        if not 0 < self.denominator < torch.inf:
+            raise InputError(
                 f"denominator is {self.denominator}, expected a positive number: "
                 "count trained tokens or live rows of the whole mini-batch"
             )
-            raise ValueError(message)
 
 
-def aggregate(
-    values: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], aggregation: Aggregation
-) -> Float[Tensor, ""]:
+def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregation) -> Float[Tensor, ""]:
     """One number from values per token; the parts of a mini-batch add up to the whole.
 
     Args:
@@ -75,6 +120,9 @@ def aggregate(
     Returns:
         The sum over rows, or of each row's mean, by the denominator.
 
+    Raises:
+        InputError: if a shape or kind is wrong.
+
     Example:
         >>> values = torch.tensor([[1.0, 3.0], [8.0, 0.0]])
         >>> mask = torch.tensor([[True, True], [True, False]])
@@ -83,5 +131,6 @@ def aggregate(
         >>> aggregate(values, mask=mask, aggregation=Aggregation("sequence-mean-token-mean", 2.0))
         tensor(5.)
     """
+    checked("B T", values=values, mask=mask)
     by_row = row_means if aggregation.mode == "sequence-mean-token-mean" else row_sums
     return by_row(values, mask=mask).sum() / aggregation.denominator

@@ -1,8 +1,11 @@
 """Sums that run from the end of a response to its start, over trained tokens, in blocks."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+
+from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.segments import Mask, Segments, turns
 
 #: Positions that one matrix product covers; smaller blocks carry more often, larger ones multiply more.
 BLOCK = 32
@@ -40,14 +43,58 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     return sums.view(rows, blocks * BLOCK)[:, :width]
 
 
-def trained_first(*, mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"] | None:
-    """Positions of each row with its trained tokens first, in order; None where they stand so already.
+def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
+    """Places of each row's trained tokens, in order and first; None where padded rows have them so already.
+
+    Of padded rows ``K`` is the width, and the tokens that do not train follow. Of packed ones it is the most
+    trained tokens of a row, and the place after the last token fills up the others.
 
     Example:
         >>> trained_first(mask=torch.tensor([[False, True, True]]))
         tensor([[1, 2, 0]])
         >>> trained_first(mask=torch.tensor([[True, True, False]])) is None
         True
+        >>> trained_first(mask=Segments(torch.tensor([False, True, True, True]), torch.tensor([3, 1])))
+        tensor([[1, 2],
+                [3, 4]])
     """
-    gap = mask[:, 1:] & ~mask[:, :-1]
-    return torch.argsort(~mask, dim=1, stable=True) if bool(gap.any()) else None
+    if not isinstance(mask, Segments):
+        gap = mask[:, 1:] & ~mask[:, :-1]
+        return torch.argsort(~mask, dim=1, stable=True) if bool(gap.any()) else None
+    place, turn = torch.nonzero(mask.mask).squeeze(1), turns(mask)[mask.mask]
+    most = int(turn.max()) + 1 if len(turn) else 0
+    order = torch.full((len(mask.length), most), len(mask.mask), device=place.device)
+    order[mask.row[mask.mask], turn] = place
+    return order
+
+
+def lined_up(values: Shaped[Tensor, "*S"], *, mask: Mask, order: Int[Tensor, "B K"] | None) -> Shaped[Tensor, "B K"]:
+    """Columns with trained tokens first, by the order that :func:`trained_first` gave.
+
+    Example:
+        >>> mask = Segments(torch.tensor([False, True, True]), torch.tensor([2, 1]))
+        >>> lined_up(torch.tensor([5.0, 6.0, 7.0]), mask=mask, order=trained_first(mask=mask))
+        tensor([[6.],
+                [7.]])
+    """
+    if order is None:
+        return values
+    if not isinstance(mask, Segments):
+        return values.gather(1, order)
+    return torch.cat([values, torch.zeros_like(values[:1]) if len(values) else values.new_zeros(1)])[order]
+
+
+def put_back(values: Float[Tensor, "B K"], *, mask: Mask, order: Int[Tensor, "B K"] | None) -> Float[Tensor, "*S"]:
+    """What :func:`lined_up` has moved, at its own tokens again; exactly 0 where nothing is trained.
+
+    Example:
+        >>> mask = torch.tensor([[False, True]])
+        >>> put_back(torch.tensor([[6.0, 5.0]]), mask=mask, order=trained_first(mask=mask))
+        tensor([[0., 6.]])
+    """
+    if order is None:
+        return selected(values, mask=mask)
+    if not isinstance(mask, Segments):
+        return selected(torch.zeros_like(values).scatter(1, order, values), mask=mask)
+    empty = torch.zeros(len(mask.mask) + 1, dtype=values.dtype, device=values.device)
+    return selected(empty.scatter(0, order.flatten(), values.flatten())[:-1], mask=mask)

@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked
+
 
 def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> Int[Tensor, " K"]:
     """The row of each trajectory's last step, trajectories in the order of their ids.
@@ -18,21 +21,21 @@ def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> In
         One row number per trajectory.
 
     Raises:
-        ValueError: if a trajectory has no last step, or more than one.
+        InputError: if a shape or kind is wrong, or a trajectory has no last step, or more than one.
 
     Example:
         >>> last_steps(trajectory=torch.tensor([4, 4, 2]), last=torch.tensor([False, True, True]))
         tensor([2, 1])
     """
+    checked("B", trajectory=trajectory, last=last)
     ids, place = torch.unique(trajectory, return_inverse=True)
     count = torch.zeros_like(ids).index_add(0, place, last.to(ids.dtype))
     if bool((count != 1).any()):
         wrong = int(torch.nonzero(count != 1)[0])
-        message = (
+        raise InputError(
             f"trajectory {int(ids[wrong])} has {int(count[wrong])} last steps, expected 1: "
             "without the flag its outcome is lost, and its tail would be dropped"
         )
-        raise ValueError(message)
     rows = torch.arange(len(place), device=place.device)
     return torch.zeros_like(ids).scatter_add(0, place, torch.where(last, rows, 0))
 
@@ -65,7 +68,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
         tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any step is.
 
     Raises:
-        ValueError: if a trajectory has not one last step, or more than one prompt.
+        InputError: if a shape or kind is wrong, or a trajectory has not one last step, or more than one prompt.
 
     Source:
         The outcome of a trajectory as the reward of each of its actions, as in REINFORCE (Williams, 1992)
@@ -82,6 +85,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
         ... )
         tensor([ 0.5000,  0.5000, -0.5000])
     """
+    checked("B", reward=reward, group=group, live=live, trajectory=trajectory, last=last)
     rows = last_steps(trajectory=trajectory, last=last)
     place = torch.unique(trajectory, return_inverse=True)[1]
     _require_one_prompt(group, rows[place], trajectory)
@@ -94,8 +98,7 @@ def _require_one_prompt(group: Tensor, final: Tensor, trajectory: Tensor) -> Non
     wrong = group != group[final]
     if bool(wrong.any()):
         row = int(torch.nonzero(wrong)[0])
-        message = (
+        raise InputError(
             f"group[{row}] is {int(group[row])}, expected {int(group[final[row]])}, that of the last step of "
             f"trajectory {int(trajectory[row])}: a trajectory answers one prompt"
         )
-        raise ValueError(message)

@@ -1,11 +1,12 @@
 """Losses of a critic."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import within
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -19,11 +20,11 @@ CLAIMS = {
 
 
 def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the aggregation
-    value: Float[Tensor, "B T"],
-    old_value: Float[Tensor, "B T"],
-    returns: Float[Tensor, "B T"],
+    value: Float[Tensor, "*S"],
+    old_value: Float[Tensor, "*S"],
+    returns: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     value_clip: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
@@ -44,7 +45,8 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
         The loss; 0 where no token is trained.
 
     Raises:
-        ValueError: if ``value_clip`` is not above 0.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``value_clip`` is not above 0.
 
     Source:
         Implementation Matters in Deep Policy Gradients, arXiv 2005.12729, where PPO's code was found to do so.
@@ -55,8 +57,10 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
         >>> value_loss(value, old, torch.ones(1, 1), mask=torch.tensor([[True]]), value_clip=0.5, aggregation=one)
         tensor(0.1250)
     """
+    checked("B T", value=value, old_value=old_value, returns=returns, mask=mask)
     within("value_clip", value_clip, least=0.0, open_below=True)
     moved = selected(value - old_value, mask=mask)
     plain = selected(value - returns, mask=mask).square()
     near = selected(old_value + moved.clamp(-value_clip, value_clip) - returns, mask=mask).square()
-    return aggregate(torch.maximum(plain, near) / 2, mask=mask, aggregation=aggregation)
+    found = aggregate(torch.maximum(plain, near) / 2, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, value=value, old_value=old_value, returns=returns)

@@ -44,5 +44,5 @@ def test_long_responses_do_not_drift() -> None:
 def test_factors_lie_between_0_and_1(name: str) -> None:
     """One line: what, got, expected."""
     zeros, numbers = torch.zeros(1, 2), {"discount": 1.0, "decay": 1.0} | {name: 1.5}
-    with pytest.raises(ValueError, match=rf"^{name} is 1\.5, expected a factor from 0 to 1$"):
+    with pytest.raises(ValueError, match=rf"^{name} is 1\.5, expected a number of 0 or more and at most 1$"):
         advantages(zeros, zeros, mask=torch.ones(1, 2).bool(), **numbers)

@@ -36,5 +36,5 @@ def test_dead_rows_and_constant_parts() -> None:
 
 def test_weights_of_wrong_number_are_named() -> None:
     """One weight for each part."""
-    with pytest.raises(ValueError, match=r"weight has the shape \(3,\), expected \(2,\)"):
+    with pytest.raises(ValueError, match=r"^weight has shape \[3\], expected \[2\], one number for each part$"):
         advantages(PARTS, group=GROUP, live=LIVE, weight=torch.ones(3), epsilon=0.0)

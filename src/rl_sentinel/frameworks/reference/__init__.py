@@ -12,7 +12,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.reference import corrections, kls, layouts, rewards, tokens
+from rl_sentinel.frameworks.reference import corrections, kls, layouts, paths, rewards, storage, tokens
 from rl_sentinel.frameworks.reference.arguments import (
     CHOICES,
     SIGNAL,
@@ -53,6 +53,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from tokens.boundaries(target)
     yield from layouts.boundaries(target)
     yield from rewards.boundaries(target)
+    yield from paths.boundaries(target)
+    yield from storage.boundaries(target)
     yield from aggregations(target)
     yield from alignments(target)
     yield from of_parts(target)

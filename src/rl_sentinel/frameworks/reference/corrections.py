@@ -104,7 +104,7 @@ def _boundary(target: Target, path: str, function: Callable[..., Any], settings:
 def _output(function: Callable[..., Any]) -> tuple[Output, str]:
     """What a function hands back, by its annotation: facts are decisions, numbers weights or log-ratios."""
     found = inspect.signature(function).return_annotation
-    axes = " ".join(found.dim_str.split())
+    axes = " ".join(found.dim_str.split()).replace("*S", "B T")  # as stored, which is padded here
     scope = "sequence" if axes == "B" else "token"
     if "bool" in found.dtypes:
         return Output(axes, "", "keep", scope), "keep"  # type: ignore[arg-type] # one of two words

@@ -35,7 +35,7 @@ def _merged(target: Target) -> Boundary:
     """Rows as turns of one conversation, of which every third forgets what was said; then each turn cut out again."""
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        told = _turns(target, batch, int(settings["forgets"] or 0))
+        told = turns(target, batch, int(settings["forgets"] or 0))
         merged = target.call(MERGE, told)
         found = {n: torch.zeros_like(getattr(batch, n)) for n in ("logprob", "token_reward")}
         rest = iter(merged)
@@ -63,7 +63,7 @@ def _merged(target: Target) -> Boundary:
     )
 
 
-def _turns(target: Target, batch: Batch, forgets: int) -> list[Any]:
+def turns(target: Target, batch: Batch, forgets: int) -> list[Any]:
     """Each row as a turn, with a word of the other side before it; a conversation begins with its number."""
     found: list[Any] = []
     history: list[int] = [0]

@@ -1,11 +1,13 @@
 """GAE: temporal differences of a critic's values, discounted over the trained tokens that follow."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import selected
-from rl_sentinel.signal.scan import discounted_suffix_sums, trained_first
+from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
+from rl_sentinel.signal.segments import Mask
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -20,13 +22,13 @@ CLAIMS = {
 
 
 def advantages(
-    token_reward: Float[Tensor, "B T"],
-    value: Float[Tensor, "B T"],
+    token_reward: Float[Tensor, "*S"],
+    value: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     discount: float,
     decay: float,
-) -> Float[Tensor, "B T"]:
+) -> Float[Tensor, "*S"]:
     r"""Advantages of trained tokens; a token that does not train is no step of the scan.
 
     .. math:: A_t = \delta_t + \gamma \lambda A_{t'}, \quad \delta_t = r_t + \gamma V_{t'} - V_t
@@ -45,7 +47,8 @@ def advantages(
         Advantage per token, in reward units, not whitened; exactly 0 off the mask.
 
     Raises:
-        ValueError: if ``discount`` or ``decay`` is not from 0 to 1.
+        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``discount`` or
+            ``decay`` is not from 0 to 1.
 
     Source:
         High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438.
@@ -56,16 +59,12 @@ def advantages(
         >>> advantages(reward, value, mask=torch.tensor([[True, False, True]]), discount=1.0, decay=0.5)
         tensor([[0.2500, 0.0000, 0.5000]])
     """
-    for name, number in (("discount", discount), ("decay", decay)):
-        if not 0 <= number <= 1:
-            message = f"{name} is {number}, expected a factor from 0 to 1"
-            raise ValueError(message)
+    checked("B T", token_reward=token_reward, value=value, mask=mask)
+    within("discount", discount, least=0.0, most=1.0)
+    within("decay", decay, least=0.0, most=1.0)
     order = trained_first(mask=mask)
-    own, reward = selected(value, mask=mask), selected(token_reward, mask=mask)
-    if order is not None:
-        own, reward = own.gather(1, order), reward.gather(1, order)
+    own, reward = (lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (value, token_reward))
     later = torch.nn.functional.pad(own[:, 1:], (0, 1))
     found = discounted_suffix_sums(reward + discount * later - own, discount=discount * decay)
-    if order is not None:
-        found = torch.zeros_like(found).scatter(1, order, found)
-    return selected(found, mask=mask)
+    found = put_back(found, mask=mask, order=order)
+    return answered(found, mask=mask, token_reward=token_reward, value=value)

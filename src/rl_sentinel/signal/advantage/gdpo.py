@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked, within
 from rl_sentinel.signal.groups import centred, deviations
 
 #: What the estimator says of itself; the last step is over the batch.
@@ -45,7 +47,8 @@ def advantages(
         where every part is constant in every group.
 
     Raises:
-        ValueError: if a part is not finite on a live row, or ``weight`` has not one number per part.
+        InputError: if a shape or kind is wrong, ``epsilon`` is negative, a part is not finite on a
+            live row, or ``weight`` has not one number per part.
 
     Source:
         GDPO: Group reward-Decoupled Normalization Policy Optimization, arXiv 2601.05242. Only live rows are
@@ -57,11 +60,14 @@ def advantages(
         >>> advantages(parts, group=group, live=live, weight=torch.ones(2), epsilon=0.0)
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
     """
+    checked("B K", reward_parts=reward_parts)
     if weight.shape != reward_parts.shape[1:]:
-        message = (
-            f"weight has the shape {tuple(weight.shape)}, expected ({reward_parts.shape[1]},), one number for each part"
+        raise InputError(
+            f"weight has shape {list(weight.shape)}, expected [{reward_parts.shape[1]}], one number for each part"
         )
-        raise ValueError(message)
+    checked("K", weight=weight)
+    checked("B", reward_part=reward_parts[:, 0], group=group, live=live)
+    within("epsilon", epsilon, least=0.0)
     everyone = torch.zeros_like(group)
     parts = [
         w * _standardised(part, group, live, epsilon) for w, part in zip(weight, reward_parts.unbind(1), strict=True)

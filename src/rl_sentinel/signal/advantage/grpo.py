@@ -3,6 +3,7 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.signal.checks import checked, within
 from rl_sentinel.signal.groups import centred, deviations
 
 #: What the estimator says of itself.
@@ -45,7 +46,7 @@ def advantages(
         is False, and for a lone response.
 
     Raises:
-        ValueError: if ``reward`` is not finite on a live row.
+        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or ``epsilon`` is negative.
 
     Source:
         DeepSeekMath, arXiv 2402.03300. Only live rows are counted, and a constant group gives
@@ -58,6 +59,8 @@ def advantages(
         >>> advantages(reward, group=group, live=live, standardise=False, epsilon=0.0)
         tensor([ 0.5000, -0.5000,  0.0000])
     """
+    checked("B", reward=reward, group=group, live=live)
+    within("epsilon", epsilon, least=0.0)
     relative = centred(reward, group=group, live=live)
     if not standardise:
         return relative

@@ -3,6 +3,7 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import centred, group_counts, group_sums
 
@@ -35,7 +36,7 @@ def advantages(
         no live response of the group has a reward above 0.
 
     Raises:
-        ValueError: if ``reward`` is not finite, or below 0, on a live row.
+        InputError: if a shape or kind is wrong, or ``reward`` is not finite, or below 0, on a live row.
 
     Source:
         Maximum Likelihood Reinforcement Learning, arXiv 2602.02710. Only live rows are counted, and
@@ -52,8 +53,8 @@ def advantages(
     below = live & (reward < 0)
     if bool(below.any()):
         row = int(below.nonzero()[0])
-        message = f"reward[{row}] is {reward[row].item()}, expected at least 0: it is taken for a chance of success"
-        raise ValueError(message)
+        told = f"reward[{row}] is {reward[row].item()}"
+        raise InputError(f"{told}, expected at least 0: it is taken for a chance of success")
     count = group_counts(group=group, live=live).clamp(min=1)
     mean = group_sums(reward.to(relative.dtype), group=group, live=live) / count
     return relative / mean.masked_fill(mean == 0, 1.0)

@@ -1,8 +1,11 @@
 """OPO: each response against the length-weighted mean of its prompt's responses."""
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import centred
 
 #: What the estimator says of itself.
@@ -40,15 +43,19 @@ def advantages(
         Advantage per response, in reward units; exactly 0 where ``live`` is False.
 
     Raises:
-        ValueError: if ``reward`` is not finite on a live row.
+        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or a
+            length is negative, or 0 on a live row.
 
     Source:
         On-Policy RL with Optimal Reward Baseline, arXiv 2505.23585. Only live rows are counted.
 
     Example:
-        >>> import torch
         >>> reward, group, live = torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), torch.tensor([True, True])
         >>> advantages(reward, group=group, live=live, length=torch.tensor([3, 1]))
         tensor([ 0.2500, -0.7500])
     """
+    checked("B", reward=reward, group=group, live=live, length=length)
+    if bool((length < live.to(length.dtype)).any()):
+        row = int(torch.nonzero(length < live.to(length.dtype))[0])
+        raise InputError(f"length[{row}] is {int(length[row])}, expected 1 token or more on a live row, 0 on another")
     return centred(reward, group=group, live=live, weight=length.to(reward.dtype))

@@ -1,13 +1,14 @@
 """Optimal token baseline: rewards to go against their mean at the same token, weighted by gradients so far."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.groups import places
-from rl_sentinel.signal.reduce import selected
-from rl_sentinel.signal.scan import discounted_suffix_sums
+from rl_sentinel.signal.reduce import live_rows, selected
+from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
+from rl_sentinel.signal.segments import Mask, trained
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -20,13 +21,13 @@ CLAIMS = {
 
 
 def advantages(
-    token_reward: Float[Tensor, "B T"],
-    logprob: Float[Tensor, "B T"],
-    pi_squared: Float[Tensor, "B T"],
+    token_reward: Float[Tensor, "*S"],
+    logprob: Float[Tensor, "*S"],
+    pi_squared: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     group: Int[Tensor, " B"],
-) -> Float[Tensor, "B T"]:
+) -> Float[Tensor, "*S"]:
     r"""Reward to go, less the group's weighted mean at the same trained token.
 
     .. math:: A_{b,t} = G_{b,t} - \frac{\sum_{j \in g(b)} W_{j,t} G_{j,t}}{\sum_{j \in g(b)} W_{j,t}}, \quad
@@ -46,6 +47,9 @@ def advantages(
     Returns:
         Advantage per token, in reward units; exactly 0 off the mask.
 
+    Raises:
+        InputError: if a number on the mask is not finite, or a shape or kind is wrong.
+
     Source:
         The Optimal Token Baseline, arXiv 2602.07078. Rows without trained tokens are no part of a group; the tail
         of the longest response is told from the tokens, not by a choice.
@@ -58,10 +62,22 @@ def advantages(
                 [-0.5000, -0.5000]])
     """
     checked("B T", token_reward=token_reward, logprob=logprob, pi_squared=pi_squared, mask=mask)
-    gain = discounted_suffix_sums(selected(token_reward, mask=mask), discount=1.0)
-    step = 1 - 2 * selected(logprob, mask=mask).exp() + selected(pi_squared, mask=mask)
+    checked("B", group=group, live=live_rows(mask))
+    order = trained_first(mask=mask)
+    reward, chance, squared = (
+        lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (token_reward, logprob, pi_squared)
+    )
+    where = lined_up(trained(mask), mask=mask, order=order)
+    found = _against_the_mean(reward, 1 - 2 * chance.exp() + squared, mask=where, group=group)
+    found = put_back(found, mask=mask, order=order)
+    return answered(found, mask=mask, token_reward=token_reward, logprob=logprob, pi_squared=pi_squared)
+
+
+def _against_the_mean(reward: Tensor, step: Tensor, *, mask: Tensor, group: Tensor) -> Tensor:
+    """With trained tokens first, so that those of one number stand in one column."""
+    gain = discounted_suffix_sums(reward, discount=1.0)
     weight = selected(step.clamp(min=0), mask=mask).cumsum(dim=1)
-    turn = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    turn = torch.arange(mask.shape[1], device=mask.device)
     slot = (places(group).unsqueeze(1) * mask.shape[1] + turn).flatten()
 
     def summed(values: Tensor) -> Tensor:

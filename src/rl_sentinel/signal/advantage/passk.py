@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import group_counts, group_maxima, require_finite
 
 #: What the estimator says of itself.
@@ -38,7 +39,7 @@ def advantages(
         is shared, and for a lone response.
 
     Raises:
-        ValueError: if ``reward`` is not finite on a live row.
+        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
 
     Source:
         The order-statistic estimator of the best of k responses; its form is the one in common use.
@@ -49,6 +50,7 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.tensor([True, True, True]))
         tensor([3., 0., 0.])
     """
+    checked("B", reward=reward, group=group, live=live)
     require_finite(reward, live=live)
     wide = reward.to(torch.promote_types(reward.dtype, torch.float32))
     best = live & (wide == group_maxima(wide, group=group, live=live))

@@ -1,12 +1,14 @@
 """REINFORCE++: discounted rewards to go, normalised over all trained tokens of the batch."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.groups import centred, deviations
 from rl_sentinel.signal.reduce import selected
-from rl_sentinel.signal.scan import discounted_suffix_sums, trained_first
+from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
+from rl_sentinel.signal.segments import Mask, trained
 
 #: What the estimator says of itself; the deviation is that of the batch's trained tokens.
 CLAIMS = {
@@ -22,8 +24,8 @@ CLAIMS = {
 
 
 def advantages(
-    token_reward: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], discount: float, epsilon: float
-) -> Float[Tensor, "B T"]:
+    token_reward: Float[Tensor, "*S"], *, mask: Mask, discount: float, epsilon: float
+) -> Float[Tensor, "*S"]:
     r"""Rewards to go over trained tokens, about their mean and by their deviation over the batch.
 
     .. math:: A_t = \frac{G_t - \bar G}{s_G + \epsilon}, \quad G_t = r_t + \gamma G_{t'}
@@ -42,7 +44,8 @@ def advantages(
         trained token has the same reward to go.
 
     Raises:
-        ValueError: if ``discount`` is not from 0 to 1.
+        InputError: if a number on the mask is not finite, a shape or kind is wrong, ``discount`` is not from 0
+            to 1, or ``epsilon`` is negative.
 
     Source:
         REINFORCE++, arXiv 2501.03262. Tokens that do not train are no step and no sample.
@@ -53,17 +56,15 @@ def advantages(
         tensor([[ 0.5774,  0.5774],
                 [-1.1547,  0.0000]])
     """
-    if not 0 <= discount <= 1:
-        message = f"discount is {discount}, expected a factor from 0 to 1"
-        raise ValueError(message)
-    order, reward = trained_first(mask=mask), selected(token_reward, mask=mask)
-    if order is not None:
-        reward = reward.gather(1, order)
+    checked("B T", token_reward=token_reward, mask=mask)
+    within("discount", discount, least=0.0, most=1.0)
+    within("epsilon", epsilon, least=0.0)
+    order = trained_first(mask=mask)
+    reward = lined_up(selected(token_reward, mask=mask), mask=mask, order=order)
     found = discounted_suffix_sums(reward, discount=discount)
-    if order is not None:
-        found = torch.zeros_like(found).scatter(1, order, found)
-    tokens, trained = found.flatten(), mask.flatten()
-    everyone = torch.zeros_like(trained, dtype=torch.long)
-    scale = deviations(tokens, group=everyone, live=trained) + epsilon
-    relative = centred(tokens, group=everyone, live=trained) / scale.masked_fill(scale == 0, 1.0)
-    return relative.view(mask.shape)
+    found = answered(put_back(found, mask=mask, order=order), mask=mask, token_reward=token_reward)
+    tokens, where = found.flatten(), trained(mask).flatten()
+    everyone = torch.zeros_like(where, dtype=torch.long)
+    scale = deviations(tokens, group=everyone, live=where) + epsilon
+    relative = centred(tokens, group=everyone, live=where) / scale.masked_fill(scale == 0, 1.0)
+    return relative.view(found.shape)

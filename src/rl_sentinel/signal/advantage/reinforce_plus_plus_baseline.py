@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.signal.checks import checked, within
 from rl_sentinel.signal.groups import centred, deviations
 
 #: What the estimator says of itself; the deviation is that of the batch.
@@ -40,7 +41,7 @@ def advantages(
         where every group is constant.
 
     Raises:
-        ValueError: if ``reward`` is not finite on a live row.
+        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or ``epsilon`` is negative.
 
     Source:
         REINFORCE++, arXiv 2501.03262. Every live row counts once, whatever its length.
@@ -51,6 +52,8 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.ones(4).bool(), epsilon=0.0)
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
     """
+    checked("B", reward=reward, group=group, live=live)
+    within("epsilon", epsilon, least=0.0)
     everyone = torch.zeros_like(group)
     relative = centred(reward, group=group, live=live)
     scale = deviations(relative, group=everyone, live=live) + epsilon

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import require_finite
 
 #: What the estimator says of itself.
@@ -33,7 +34,7 @@ def advantages(
         Advantage per response, in reward units; exactly 0 where ``live`` is False.
 
     Raises:
-        ValueError: if the difference is not finite on a live row.
+        InputError: if the difference is not finite on a live row, or a shape or kind is wrong.
 
     Source:
         ReMax, arXiv 2310.10505.
@@ -43,6 +44,7 @@ def advantages(
         >>> advantages(reward, torch.tensor([0.5, 0.5]), live=live)
         tensor([ 0.5000, -0.5000])
     """
+    checked("B", reward=reward, reward_baseline=reward_baseline, live=live)
     relative = reward - reward_baseline
     require_finite(relative, live=live)
     return torch.where(live, relative, torch.zeros_like(relative))

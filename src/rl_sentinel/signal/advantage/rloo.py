@@ -3,6 +3,7 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import centred, group_counts
 
 #: What the estimator says of itself.
@@ -36,7 +37,7 @@ def advantages(
         response, which has no baseline.
 
     Raises:
-        ValueError: if ``reward`` is not finite on a live row.
+        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
 
     Source:
         Back to Basics, arXiv 2402.14740. Only live rows are counted.
@@ -47,6 +48,7 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.tensor([True, True, True]))
         tensor([ 3.0000, -1.5000, -1.5000])
     """
+    checked("B", reward=reward, group=group, live=live)
     count = group_counts(group=group, live=live)
     relative = centred(reward, group=group, live=live)
     return relative * count / (count - 1).clamp(min=1)

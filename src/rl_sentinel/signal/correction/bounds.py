@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.segments import Mask, trained
 
 #: What the functions say of themselves.
 CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
@@ -18,7 +19,7 @@ CLAIMS_OF = {
 }
 
 
-def truncated(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], high: float) -> Float[Tensor, "*S"]:
+def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[Tensor, "*S"]:
     r"""Weights up to a bound, and the bound above it.
 
     .. math:: w' = \min(w, C)
@@ -42,10 +43,10 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], high: fl
         tensor([0.1000, 2.0000])
     """
     within("high", high, least=0.0, open_below=True)
-    return _where(mask, _checked(weight, mask=mask).clamp(max=high))
+    return _where(trained(mask), _checked(weight, mask=mask).clamp(max=high))
 
 
-def clipped(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], low: float, high: float) -> Float[Tensor, "*S"]:
+def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
     r"""Weights between two bounds, and the nearer bound beyond them.
 
     .. math:: w' = \min(\max(w, l), u)
@@ -67,10 +68,10 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], low: float
         tensor([0.5000, 2.0000, 0.0000])
     """
     _ordered(low, high)
-    return _where(mask, _checked(weight, mask=mask).clamp(low, high))
+    return _where(trained(mask), _checked(weight, mask=mask).clamp(low, high))
 
 
-def masked(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], low: float, high: float) -> Float[Tensor, "*S"]:
+def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
     r"""Weights between two bounds, and 0 beyond them: what is too far from the sampler is not trained.
 
     .. math:: w' = w \text{ if } l \le w \le u \text{, else } 0
@@ -98,10 +99,10 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"], low: float,
     """
     _ordered(low, high)
     found = _checked(weight, mask=mask)
-    return _where(mask & (found >= low) & (found <= high), found)
+    return _where(trained(mask) & (found >= low) & (found <= high), found)
 
 
-def self_normalised(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     r"""Weights by their mean, so that they are 1 on average.
 
     .. math:: w' = \frac{w}{\frac{1}{n} \sum w}
@@ -122,16 +123,16 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"]) ->
         >>> self_normalised(torch.tensor([1.0, 3.0, 9.0]), mask=torch.tensor([True, True, False]))
         tensor([0.5000, 1.5000, 0.0000])
     """
-    found = _where(mask, _checked(weight, mask=mask))
-    mean = found.sum() / mask.sum().clamp(min=1)
+    found = _where(trained(mask), _checked(weight, mask=mask))
+    mean = found.sum() / trained(mask).sum().clamp(min=1)
     if not bool(mean.isfinite()):
         raise InputError("weight has a mean that is not finite, expected bounded weights: truncate or mask them first")
     return found / torch.where(mean > 0, mean, torch.ones_like(mean))
 
 
-def _checked(weight: Float[Tensor, "*S"], *, mask: Bool[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+def _checked(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     checked("B T" if weight.dim() == 2 else "B", weight=weight, mask=mask)
-    wrong = mask & ((weight < 0) | weight.isnan())
+    wrong = trained(mask) & ((weight < 0) | weight.isnan())
     if bool(wrong.any()):
         place = torch.nonzero(wrong)[0].tolist()
         told = f"weight[{', '.join(map(str, place))}] is {weight[tuple(place)].item()}"

@@ -11,7 +11,8 @@ from torch import Tensor
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import within
 from rl_sentinel.signal.correction.weights import log_ratios
-from rl_sentinel.signal.reduce import row_means, row_sums
+from rl_sentinel.signal.reduce import live_rows, row_maxima, row_means, row_sums
+from rl_sentinel.signal.segments import Mask, trained
 
 Estimator = Literal["k1", "k2", "k3"]
 Over = Literal["sum", "mean", "max"]
@@ -31,14 +32,14 @@ _ESTIMATES: Mapping[Estimator, Callable[[Tensor], Tensor]] = {
 
 
 def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and its two bounds
-    logprob: Float[Tensor, "B T"],
-    rollout_logprob: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    rollout_logprob: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     estimator: Estimator,
     low: float,
     high: float,
-) -> Bool[Tensor, "B T"]:
+) -> Bool[Tensor, "*S"]:
     r"""The trained tokens whose own estimate lies within two bounds.
 
     .. math:: l \le k_t \le u
@@ -67,14 +68,14 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
         tensor([[ True, False]])
     """
     _check(estimator, low, high)
-    return mask & _within(_ESTIMATES[estimator](log_ratios(logprob, rollout_logprob, mask=mask)), low, high)
+    return trained(mask) & _within(_ESTIMATES[estimator](log_ratios(logprob, rollout_logprob, mask=mask)), low, high)
 
 
 def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of it, and its two bounds
-    logprob: Float[Tensor, "B T"],
-    rollout_logprob: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    rollout_logprob: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     estimator: Estimator,
     over: Over,
     low: float,
@@ -111,14 +112,14 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         raise InputError(f"over is {over!r}, expected one of {', '.join(get_args(Over))}")
     estimate = _ESTIMATES[estimator](log_ratios(logprob, rollout_logprob, mask=mask))
     if over == "max":
-        row = estimate.masked_fill(~mask, -torch.inf).amax(dim=1)
+        row = row_maxima(estimate, mask=mask)
     else:
         row = (row_sums if over == "sum" else row_means)(estimate, mask=mask)
-    return mask.any(dim=1) & _within(row, low, high)
+    return live_rows(mask) & _within(row, low, high)
 
 
 def vetoed(
-    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], floor: float
+    logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask, floor: float
 ) -> Bool[Tensor, " B"]:
     r"""The responses that survive a veto: one token that the policy holds all but impossible ends a response.
 
@@ -143,8 +144,8 @@ def vetoed(
         tensor([False,  True])
     """
     within("floor", floor, least=0.0, most=1.0, open_below=True)
-    worst = log_ratios(logprob, rollout_logprob, mask=mask).amin(dim=1)
-    return mask.any(dim=1) & (worst >= log(floor))
+    worst = -row_maxima(-log_ratios(logprob, rollout_logprob, mask=mask), mask=mask)
+    return live_rows(mask) & (worst >= log(floor))
 
 
 def _within(estimate: Float[Tensor, "*S"], low: float, high: float) -> Bool[Tensor, "*S"]:

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from rl_sentinel.signal.checks import checked, finite, within
 from rl_sentinel.signal.correction.weights import log_ratios
-from rl_sentinel.signal.reduce import row_means
+from rl_sentinel.signal.reduce import live_rows, row_means
+from rl_sentinel.signal.segments import Mask, trained
 
 #: What the functions say of themselves.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
@@ -19,11 +20,11 @@ CLAIMS_OF = {
 
 
 def off_policy_sequences_kept(
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"] | Float[Tensor, " B"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"] | Float[Tensor, " B"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     threshold: float,
 ) -> Bool[Tensor, " B"]:
     r"""Off-policy sequence masking: a response is dropped where it did badly and the policy has left it.
@@ -36,7 +37,8 @@ def off_policy_sequences_kept(
     Args:
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
-        advantage: advantage per response or per token, in reward units or deviations.
+        advantage: advantage per response or per token, in reward units or deviations; one for each is taken as
+            per token where there are as many packed tokens as responses.
         mask: True on trained tokens; anything may stand elsewhere.
         threshold: how far the policy may have moved away, in nats per token; 0 or more.
 
@@ -58,8 +60,8 @@ def off_policy_sequences_kept(
     """
     within("threshold", threshold, least=0.0)
     away = row_means(-log_ratios(logprob, old_logprob, mask=mask), mask=mask)
-    live, why = mask.any(dim=1), "a trained token needs one (mask the token to leave it out)"
-    if advantage.dim() == 1:
+    live, why = live_rows(mask), "a trained token needs one (mask the token to leave it out)"
+    if advantage.shape == live.shape and advantage.shape != trained(mask).shape:
         checked("B", live=live, advantage=advantage)
         finite("advantage", advantage, where=live, why=why)
         mean = advantage
@@ -71,8 +73,8 @@ def off_policy_sequences_kept(
 
 
 def second_moment_kept(
-    logprob: Float[Tensor, "B T"], old_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"], threshold: float
-) -> Bool[Tensor, "B T"]:
+    logprob: Float[Tensor, "*S"], old_logprob: Float[Tensor, "*S"], *, mask: Mask, threshold: float
+) -> Bool[Tensor, "*S"]:
     r"""The largest set of tokens, those that moved least first, whose mean squared log-ratio is within a bound.
 
     .. math:: \frac{1}{|K|} \sum_{t \in K} (\log \pi_t - \log \pi^{old}_t)^2 \le \tau
@@ -102,13 +104,13 @@ def second_moment_kept(
     """
     within("threshold", threshold, least=0.0)
     moved = log_ratios(logprob, old_logprob, mask=mask).abs()
-    ordered = moved[mask].sort().values
+    ordered = moved[trained(mask)].sort().values
     count = torch.arange(1, len(ordered) + 1, device=ordered.device)
     fits = ordered.double().square().cumsum(0) <= threshold * count
     last = torch.ones_like(fits)
     last[:-1] = ordered[1:] != ordered[:-1]
     bound = torch.where(fits & last, ordered, torch.full_like(ordered, -1.0)).amax() if len(ordered) else -1.0
-    return mask & (moved <= bound)
+    return trained(mask) & (moved <= bound)
 
 
 def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], denominator: float) -> Float[Tensor, ""]:

@@ -1,11 +1,12 @@
 """Importance weights of samples that another policy, or another engine, has drawn."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.checks import checked, finite
-from rl_sentinel.signal.reduce import row_means, row_sums, selected
+from rl_sentinel.signal.reduce import live_rows, row_means, row_sums, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the functions say of themselves: the weights are constants of the loss.
 CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
@@ -14,8 +15,8 @@ _WHY = "a trained token has a log-prob of either policy (mask the token to leave
 
 
 def log_ratios(
-    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+    logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
+) -> Float[Tensor, "*S"]:
     r"""How much likelier the trained policy holds each token than the one that sampled it.
 
     .. math:: d_t = \log \pi_t - \log \mu_t
@@ -45,8 +46,8 @@ def log_ratios(
 
 
 def token_weights(
-    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+    logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
+) -> Float[Tensor, "*S"]:
     r"""Each token's own ratio; biased, of low variance.
 
     .. math:: w_t = \exp d_t
@@ -72,7 +73,7 @@ def token_weights(
 
 
 def sequence_weights(
-    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+    logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, " B"]:
     r"""The ratio of the whole response, the product over its trained tokens; unbiased, of high variance.
 
@@ -99,7 +100,7 @@ def sequence_weights(
 
 
 def geometric_weights(
-    logprob: Float[Tensor, "B T"], rollout_logprob: Float[Tensor, "B T"], *, mask: Bool[Tensor, "B T"]
+    logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, " B"]:
     r"""The geometric mean of the response's ratios, which does not grow with its length.
 
@@ -124,5 +125,5 @@ def geometric_weights(
     return _of_rows(row_means(log_ratios(logprob, rollout_logprob, mask=mask), mask=mask), mask)
 
 
-def _of_rows(log_weight: Float[Tensor, " B"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    return torch.where(mask.any(dim=1), log_weight.exp(), torch.zeros_like(log_weight))
+def _of_rows(log_weight: Float[Tensor, " B"], mask: Mask) -> Float[Tensor, " B"]:
+    return torch.where(live_rows(mask), log_weight.exp(), torch.zeros_like(log_weight))

@@ -1,9 +1,11 @@
 """CISPO: a clipped ratio as a constant weight, so that no token loses its gradient."""
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -19,11 +21,11 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     clip_low: float,
     clip_high: float,
     aggregation: Aggregation,
@@ -44,6 +46,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     Returns:
         The loss; 0 where no token is trained. Its value is no distance to anything: only its gradient counts.
 
+    Raises:
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+
     Source:
         MiniMax-M1, arXiv 2506.13585.
 
@@ -54,7 +59,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 1), mask=mask, clip_low=1.0, clip_high=0.5, aggregation=one)
         tensor(1.5000)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     current = selected(logprob, mask=mask)
     ratio = (current - old_logprob).exp().detach()
     weight = ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
-    return -aggregate(weight * current, mask=mask, aggregation=aggregation)
+    found = -aggregate(weight * current, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

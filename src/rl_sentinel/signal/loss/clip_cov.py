@@ -4,7 +4,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -20,12 +22,12 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clips and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
-    chosen: Bool[Tensor, "B T"],
+    mask: Mask,
+    chosen: Bool[Tensor, "*S"],
     clip_low: float,
     clip_high: float,
     aggregation: Aggregation,
@@ -48,6 +50,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
     Returns:
         The loss; 0 where no token is trained.
 
+    Raises:
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+
     Source:
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice
         is made before and passed, so that a micro-batch does not change it.
@@ -59,7 +64,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         >>> loss(new, new, torch.ones(1, 2), mask=mask, chosen=first, clip_low=0.2, clip_high=0.2, aggregation=one)
         tensor(-0.5000)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
     ratio = selected(logprob - old_logprob, mask=mask).exp()
     plain, held = ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
     gain = torch.where(chosen & (plain <= held), torch.zeros_like(plain), torch.minimum(plain, held))
-    return -aggregate(gain, mask=mask, aggregation=aggregation)
+    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

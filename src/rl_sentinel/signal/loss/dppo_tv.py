@@ -1,11 +1,12 @@
 """DPPO, total variation: tokens whose probability has moved too far, and would move on, are dropped."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import within
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -20,11 +21,11 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     clip_low: float,
     clip_high: float,
     ceiling: float,
@@ -53,7 +54,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         The loss; 0 where no token is trained.
 
     Raises:
-        ValueError: if ``ceiling`` is not above 1.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``ceiling`` is not above 1.
 
     Source:
         Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879, the binary approximation: the
@@ -67,6 +69,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         >>> loss(new, old, torch.ones(1, 2), mask=mask, **bounds, aggregation=two)
         tensor(0.3065)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     within("ceiling", ceiling, least=1.0, open_below=True)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
     log_ratio = current.detach() - before
@@ -75,4 +78,5 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     away = torch.where(advantage > 0, log_ratio > 0, log_ratio < 0)
     gain = advantage * log_ratio.exp().clamp(max=ceiling) * current
     kept = torch.where(far & away, torch.zeros_like(gain), gain)
-    return -aggregate(kept, mask=mask, aggregation=aggregation)
+    found = -aggregate(kept, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -1,9 +1,11 @@
 """DRO: the log-prob by the advantage, with a quadratic penalty on the log-ratio; no importance weight."""
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -16,11 +18,11 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     penalty: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
@@ -39,6 +41,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
     Returns:
         The loss, which is no bound on anything: its gradient is what counts; 0 where no token is trained.
 
+    Raises:
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+
     Source:
         Offline Regularised Reinforcement Learning for Large Language Models Alignment, arXiv 2405.19107, whose
         value function is here the baseline inside the advantage; per token instead of per response.
@@ -51,6 +56,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
         >>> loss(new, old, torch.ones(1, 2), mask=mask, penalty=0.5, aggregation=one)
         tensor(2.)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     current = selected(logprob, mask=mask)
     apart = selected(logprob - old_logprob, mask=mask).square()
-    return aggregate(penalty / 2 * apart - current * advantage, mask=mask, aggregation=aggregation)
+    found = aggregate(penalty / 2 * apart - current * advantage, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -1,10 +1,13 @@
 """PPO's clipped loss with a second bound, for tokens whose advantage is negative."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -20,11 +23,11 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     clip_low: float,
     clip_high: float,
     ceiling: float,
@@ -51,7 +54,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         The loss; 0 where no token is trained.
 
     Raises:
-        ValueError: if ``ceiling`` is not above 1.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``ceiling`` is not above 1.
 
     Source:
         Mastering Complex Control in MOBA Games, arXiv 1912.09729.
@@ -63,10 +67,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         >>> loss(new, old, -torch.ones(1, 1), mask=mask, clip_low=0.2, clip_high=0.2, ceiling=3.0, aggregation=one)
         tensor(3.)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     if not ceiling > 1:
-        message = f"ceiling is {ceiling}, expected a ratio above 1: at or below it no token with a loss would train"
-        raise ValueError(message)
+        raise InputError(f"ceiling is {ceiling}, expected a ratio above 1: at or below it no token trains")
     ratio = selected(logprob - old_logprob, mask=mask).exp()
     gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
     gain = torch.where(advantage < 0, torch.maximum(gain, ceiling * advantage), gain)
-    return -aggregate(gain, mask=mask, aggregation=aggregation)
+    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

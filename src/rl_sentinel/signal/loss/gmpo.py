@@ -1,10 +1,13 @@
 """GMPO: the geometric mean of a response's clipped ratios."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.align import spread
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -20,11 +23,11 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     clip_low: float,
     clip_high: float,
     aggregation: Aggregation,
@@ -49,6 +52,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     Returns:
         The loss; 0 where no token is trained.
 
+    Raises:
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+
     Source:
         Geometric-Mean Policy Optimization, arXiv 2507.20673.
 
@@ -58,7 +64,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.4, clip_high=0.4, aggregation=one)
         tensor(-1.2214)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     log_ratio = selected(logprob - old_logprob, mask=mask)
     cut = torch.where(advantage > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
     gain = row_means(cut, mask=mask).exp() * row_means(advantage, mask=mask)
-    return -aggregate(gain.unsqueeze(1).expand(mask.shape), mask=mask, aggregation=aggregation)
+    found = -aggregate(spread(gain, mask=mask), mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

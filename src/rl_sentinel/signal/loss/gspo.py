@@ -1,11 +1,13 @@
 """GSPO: one ratio for the whole response."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -21,11 +23,11 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     clip_low: float,
     clip_high: float,
     aggregation: Aggregation,
@@ -51,6 +53,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     Returns:
         The loss; 0 where no token is trained.
 
+    Raises:
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+
     Source:
         Group Sequence Policy Optimization, arXiv 2507.18071, the token-level variant; no bound is
         put on the exponent.
@@ -61,8 +66,10 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.2, clip_high=9.0, aggregation=one)
         tensor(-2.7183)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     current = selected(logprob, mask=mask)
     together = row_means(current - old_logprob, mask=mask).detach()
     ratio = (spread(together, mask=mask) + current - current.detach()).exp()
     gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
-    return -aggregate(gain, mask=mask, aggregation=aggregation)
+    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -1,9 +1,11 @@
 """The ratio times the advantage, with no clip."""
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -16,11 +18,11 @@ CLAIMS = {
 
 
 def loss(
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
     r"""Minus the weighted advantage.
@@ -37,6 +39,9 @@ def loss(
     Returns:
         The loss; 0 where no token is trained.
 
+    Raises:
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+
     Source:
         Proximal Policy Optimization, arXiv 1707.06347, equation 6: the objective before it is clipped.
 
@@ -47,5 +52,7 @@ def loss(
         >>> loss(new, old, torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
         tensor(-2.7183)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     ratio = selected(logprob - old_logprob, mask=mask).exp()
-    return -aggregate(ratio * advantage, mask=mask, aggregation=aggregation)
+    found = -aggregate(ratio * advantage, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -3,7 +3,9 @@
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -16,12 +18,12 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
-    chosen: Bool[Tensor, "B T"],
+    mask: Mask,
+    chosen: Bool[Tensor, "*S"],
     penalty: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
@@ -42,6 +44,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
     Returns:
         The loss; 0 where no token is trained.
 
+    Raises:
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+
     Source:
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice
         is made before and passed, so that a micro-batch does not change it.
@@ -54,6 +59,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
         >>> loss(new, old, torch.ones(1, 2), mask=one, chosen=one, penalty=2.0, aggregation=whole)
         tensor(-0.7183)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
     log_ratio = selected(logprob - old_logprob, mask=mask)
     held = selected(log_ratio.abs(), mask=chosen)
-    return aggregate(penalty * held - log_ratio.exp() * advantage, mask=mask, aggregation=aggregation)
+    found = aggregate(penalty * held - log_ratio.exp() * advantage, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -1,19 +1,21 @@
 """REINFORCE: the log-prob times the advantage."""
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {"algorithm": "reinforce", "denominator": "given", "mean": "yes", "masked-slots": "any"}
 
 
 def loss(
-    logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
     r"""Minus the log-prob times the advantage.
@@ -29,6 +31,9 @@ def loss(
     Returns:
         The loss; 0 where no token is trained. Its value is no distance to anything: only its gradient counts.
 
+    Raises:
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+
     Source:
         Williams, Simple Statistical Gradient-Following Algorithms, Machine Learning 8 (1992). GPG's
         loss, arXiv 2504.02546, is this one with the advantages of ``signal.advantage.gpg``.
@@ -39,5 +44,7 @@ def loss(
         >>> loss(torch.tensor([[-2.0]]), torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
         tensor(2.)
     """
+    checked("B T", logprob=logprob, advantage=advantage, mask=mask)
     gain = selected(logprob, mask=mask) * advantage
-    return -aggregate(gain, mask=mask, aggregation=aggregation)
+    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, advantage=advantage)

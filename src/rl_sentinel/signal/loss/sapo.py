@@ -1,10 +1,13 @@
 """SAPO: a soft gate on the ratio in place of a clip."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -19,11 +22,11 @@ CLAIMS = {
 
 
 def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and the aggregation
-    logprob: Float[Tensor, "B T"],
-    old_logprob: Float[Tensor, "B T"],
-    advantage: Float[Tensor, "B T"],
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
     *,
-    mask: Bool[Tensor, "B T"],
+    mask: Mask,
     temperature: float,
     negative_temperature: float,
     aggregation: Aggregation,
@@ -48,7 +51,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         The loss; 0 where no token is trained.
 
     Raises:
-        ValueError: if a temperature is not positive.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if a temperature is not positive.
 
     Source:
         Soft Adaptive Policy Optimization, arXiv 2511.20347.
@@ -58,11 +62,12 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         >>> loss(new, new, torch.ones(1, 1), mask=mask, temperature=1.0, negative_temperature=1.05, aggregation=one)
         tensor(-2.)
     """
+    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     for name, number in (("temperature", temperature), ("negative_temperature", negative_temperature)):
         if not number > 0:
-            message = f"{name} is {number}, expected a positive number: the gate's steepness, 1 by default in the paper"
-            raise ValueError(message)
+            raise InputError(f"{name} is {number}, expected a positive number: the gate's steepness, 1 in the paper")
     ratio = selected(logprob - old_logprob, mask=mask).exp()
     steep = torch.where(advantage > 0, temperature, negative_temperature)
     gain = torch.sigmoid(steep * (ratio - 1)) * 4 / steep * advantage
-    return -aggregate(gain, mask=mask, aggregation=aggregation)
+    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

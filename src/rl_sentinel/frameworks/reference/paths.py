@@ -1,0 +1,176 @@
+"""Boundaries of the composed path: what it hands on by sets of choices, its mini-batches, its last decision."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Settings
+from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims
+from rl_sentinel.frameworks.reference.layouts import turns
+from rl_sentinel.frameworks.target import Target
+
+READY = f"{SIGNAL}.path.loss_ready"
+APART = f"{SIGNAL}.ready.prompts_apart"
+TRUSTED = f"{SIGNAL}.ready.trusted"
+LAID = f"{SIGNAL}.rollout.laid_out"
+
+#: Bound of a row's mean k1 against the sampler, in nats per token.
+_NEAR = 0.4
+
+
+def boundaries(target: Target) -> Iterator[Boundary]:
+    """Outcomes of trajectories, suppressed and normalised ones, with rejection; tokens with a KL; then what follows."""
+    grpo = partial(target.find(f"{SIGNAL}.advantage.grpo.advantages"), standardise=False, epsilon=0.0)
+    rloo = target.find(f"{SIGNAL}.advantage.rloo.advantages")
+    said = {"scope": "group", "grouping": "id", "credit": "outcome", "masked": "yes"}
+    steps = ("trajectory", "last_step")
+    yield _outcome(target, "grpo of trajectories", {"estimator": grpo}, steps, **said, baseline="relative")
+    by = target.call(
+        f"{SIGNAL}.normalisation.Normalisation",
+        mean="group",
+        deviation="none",
+        leave_one_out=False,
+        biased=False,
+        epsilon=0.0,
+    )
+    void = {"suppresses": "unscored"}
+    yield _outcome(target, "suppressed", {"estimator": rloo, "normalisation": by}, ("scored",), **said, **void)
+    kept = partial(
+        target.find(f"{SIGNAL}.correction.rejection.rows_kept"), estimator="k1", over="mean", low=-_NEAR, high=_NEAR
+    )
+    yield _outcome(
+        target,
+        "rejected",
+        {"estimator": grpo, "rejections": (kept,)},
+        ("old_logprob", "rollout_logprob"),
+        **said,
+        baseline="relative",
+    )
+    yield _temporal(target)
+    yield _apart(target, grpo)
+    yield _trusted(target)
+    yield _laid(target)
+
+
+def ready(target: Target, batch: Batch, columns: tuple[str, ...], choices: Mapping[str, object]) -> Any:  # noqa: ANN401 - the copy's own class
+    """What the path hands on, of a batch of which these columns are known besides."""
+    named = {n: getattr(batch, n) for n in columns}
+    if "last_step" in named:
+        named["last"] = named.pop("last_step")
+    plain = {"reward": batch.reward, "group": batch.group, "mask": batch.mask}
+    rollout = target.call(f"{SIGNAL}.rollout.Rollout", **plain, **named)
+    return target.call(READY, rollout, by=target.call(f"{SIGNAL}.path.Choices", **choices))
+
+
+def _outcome(
+    target: Target, name: str, choices: Mapping[str, object], columns: tuple[str, ...], **said: str
+) -> Boundary:
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        return {"advantage": ready(target, batch, columns, choices).advantage}
+
+    return Boundary(
+        path=READY,
+        stage="advantage",
+        call=call,
+        reads=frozenset({"reward", "group", "mask", *columns}),
+        outputs={"advantage": Output("B", "reward", "advantage")},
+        settings={name: {"choices": name}},
+        claims=claims(target.find(READY), masked_slots="any", **said),
+    )
+
+
+def _temporal(target: Target) -> Boundary:
+    """GAE of a reward that pays for its KL, which is logged as it is."""
+    columns = ("old_logprob", "ref_logprob", "value", "token_reward")
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        numbers = {n: settings[n] for n in ("discount", "decay")}
+        estimator = partial(target.find(f"{SIGNAL}.advantage.gae.advantages"), **numbers)
+        price = {"kl": target.find(f"{SIGNAL}.kl.k1"), "kl_coefficient": settings["coefficient"]}
+        found = ready(target, batch, columns, {"estimator": estimator, **price})
+        return {"advantage": found.advantage, "kl": found.kl}
+
+    said = {"scope": "sequence", "credit": "temporal", "masked": "yes", "masked_slots": "any"}
+    return Boundary(
+        path=READY,
+        stage="advantage",
+        call=call,
+        reads=frozenset({"reward", "mask", *columns}),
+        outputs={
+            "advantage": Output("B T", "reward", "advantage"),
+            "kl": Output("B T", "nats", "kl.k1"),
+        },
+        settings={"gae with a kl": {n: NUMBERS[n] for n in ("discount", "decay", "coefficient")}},
+        claims=claims(target.find(READY), **said),
+    )
+
+
+def _apart(target: Target, estimator: object) -> Boundary:
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        whole = ready(target, batch, (), {"estimator": estimator})
+        found = torch.zeros_like(batch.reward)
+        for part in target.call(APART, whole, prompts=settings["prompts"], generator=None):
+            found[torch.isin(batch.group, part.group)] = part.reward
+        return {"reward": found}
+
+    return Boundary(
+        path=f"{READY} -> {APART}",
+        stage="batch",
+        call=call,
+        reads=frozenset({"reward", "group", "mask"}),
+        outputs={"reward": Output("B", "reward", "reward")},
+        settings={"one prompt": {"prompts": 1}, "two prompts": {"prompts": 2}},
+        claims=claims(target.find(APART)),
+    )
+
+
+def _trusted(target: Target) -> Boundary:
+    """Off-policy sequence masking of what the path handed on, with advantages of tokens."""
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        whole = ready(target, batch, (), {"estimator": lambda mask: torch.where(mask, batch.advantage, 0.0)})
+        count = float(batch.live.sum().clamp(min=1))
+        found = target.call(TRUSTED, whole, batch.logprob, batch.old_logprob, **settings, denominator=count)
+        return {"keep": found.mask.float(), "rejected": found.dropped_fraction}
+
+    return Boundary(
+        path=f"{READY} -> {TRUSTED}",
+        stage="correct",
+        call=call,
+        reads=frozenset({"logprob", "old_logprob", "advantage", "mask"}),
+        outputs={
+            "keep": Output("B T", "", "keep", "sequence"),
+            "rejected": Output("", "", "rejected_fraction", over="live"),
+        },
+        settings={"default": {"threshold": NUMBERS["threshold"]}},
+        claims=claims(target.find(TRUSTED), masked="yes", masked_slots="any", **{"knob:threshold": "0.01|0.5"}),
+    )
+
+
+def _laid(target: Target) -> Boundary:
+    """Rows as turns of one conversation, each laid out as a row."""
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        known = {"reward": {"one": 0.0}, "group": {"one": 0}, "scored": {"one": True}}
+        told = turns(target, batch, 0)
+        laid = target.call(LAID, told, **known, merged=settings["merged"], padding=-1).rollout
+        found = {}
+        for name, column in (("logprob", laid.rollout_logprob), ("token_reward", laid.token_reward)):
+            found[name] = torch.zeros_like(getattr(batch, name))
+            found[name][:, : column.shape[1]] = column
+        return found
+
+    return Boundary(
+        path=LAID,
+        stage="batch",
+        call=call,
+        reads=frozenset({"logprob", "token_reward", "mask", "length", "token"}),
+        outputs={n: Output("B T", unit, n) for n, unit in (("logprob", "nats"), ("token_reward", "reward"))},
+        settings={"apart": {"merged": False}},
+        claims=claims(target.find(LAID), conserves="yes", padding="zero"),
+    )

@@ -1,0 +1,80 @@
+"""Boundaries of packed rows: an estimator and a loss of tokens that stand one after another without padding."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Settings
+from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers
+from rl_sentinel.frameworks.reference.parts import DENOMINATORS, loss_output, settings_of
+from rl_sentinel.frameworks.target import Target
+
+PACKED = f"{SIGNAL}.segments.packed"
+PADDED = f"{SIGNAL}.segments.padded"
+SEGMENTS = f"{SIGNAL}.segments.Segments"
+
+ESTIMATORS = tuple(f"{SIGNAL}.advantage.{n}.advantages" for n in ("gae", "optimal_token_baseline"))
+LOSS = f"{SIGNAL}.loss.gspo.loss"
+
+
+def boundaries(target: Target) -> Iterator[Boundary]:
+    """Estimators that line trained tokens up, and a loss that takes means of rows."""
+    for path in ESTIMATORS:
+        yield _estimator(target, path)
+    for mode in ("token-mean", "sequence-mean-token-mean"):
+        yield _loss(target, mode)
+
+
+def _stored(target: Target, path: str, batch: Batch) -> dict[str, Any]:
+    """The columns of a function, packed, but those of rows."""
+    found: dict[str, Any] = dict(given(target.find(path), batch))
+    length = batch.length
+    for name, column in found.items():
+        if column.dim() == 2:
+            found[name] = target.call(PACKED, column, length=length)
+    found["mask"] = target.call(SEGMENTS, found["mask"], length)
+    return found
+
+
+def _estimator(target: Target, path: str) -> Boundary:
+    function = target.find(path)
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        knobs = {n: v for n, v in settings.items() if n != "stored"}
+        found = target.call(path, **_stored(target, path, batch), **knobs)
+        wide = target.call(PADDED, found, length=batch.length, width=batch.width, fill=0.0)
+        return {"advantage": wide}
+
+    return Boundary(
+        path=f"{PACKED} -> {path} -> {PADDED}",
+        stage="advantage",
+        call=call,
+        reads=columns(function) | {"length"},
+        outputs={"advantage": Output("B T", "reward", "advantage")},
+        settings={"packed": {**numbers(function), "stored": "packed"}},
+        claims=claims(function),
+    )
+
+
+def _loss(target: Target, mode: str) -> Boundary:
+    function = target.find(LOSS)
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        count = float(DENOMINATORS[mode](batch).clamp(min=1))
+        whole = target.call(f"{SIGNAL}.reduce.Aggregation", mode, count)
+        knobs = {n: settings[n] for n in numbers(function)}
+        return {"loss": target.call(LOSS, **_stored(target, LOSS, batch), **knobs, aggregation=whole)}
+
+    said = {k: v for k, v in claims(function, aggregation=mode).items() if k != "denominator"}
+    return Boundary(
+        path=f"{PACKED} -> {LOSS}",
+        stage="policy-loss",
+        call=call,
+        reads=columns(function) | {"length"},
+        outputs={"loss": loss_output(mode)},
+        settings={mode: {**numbers(function), **settings_of(mode)}},
+        claims=said,
+    )

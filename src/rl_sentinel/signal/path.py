@@ -1,0 +1,233 @@
+"""The whole path in its one right order: from raw rewards to what a loss and a critic are given."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal import align, penalty
+from rl_sentinel.signal.checks import within
+from rl_sentinel.signal.groups import group_sums
+from rl_sentinel.signal.normalisation import Normalisation, normalised
+from rl_sentinel.signal.ready import Ready
+from rl_sentinel.signal.reduce import live_rows, row_counts, row_sums, selected
+from rl_sentinel.signal.reward import clipped, rescaled, suppressed
+from rl_sentinel.signal.rollout import Rollout
+from rl_sentinel.signal.segments import Mask, narrowed, trained
+from rl_sentinel.signal.steps import last_steps, over_trajectories
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What is done at each stage, in the order in which it is done; each default does nothing.
+
+    A function comes with its numbers filled in, as ``partial(grpo.advantages, standardise=False, epsilon=0.0)``.
+
+    ``rejections`` are called as ``rejection.rows_kept`` and ``rejection.tokens_kept`` are, and all must keep a
+    token; ``weight`` is called as ``weights.token_weights``, then each of ``bounds`` as ``bounds.truncated``.
+    ``bias``, ``scale``, ``least`` and ``most`` are those of ``reward.rescaled`` and ``reward.clipped``, in
+    reward units and a ratio. ``kl`` is an estimator of ``signal.kl``; it is logged if given, and taken off the
+    reward at ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or of your
+    own with parameters of these names: an outcome estimator reads ``reward``, ``group``, ``live``,
+    ``length``, ``reward_baseline``, a temporal one ``mask`` and columns of tokens.
+    """
+
+    estimator: Callable[..., Tensor]
+    rejections: tuple[Callable[..., Tensor], ...] = ()
+    weight: Callable[..., Tensor] | None = None
+    bounds: tuple[Callable[..., Tensor], ...] = ()
+    bias: float = 0.0
+    scale: float = 1.0
+    least: float = -torch.inf
+    most: float = torch.inf
+    normalisation: Normalisation | None = None
+    kl: Callable[..., Tensor] | None = None
+    kl_coefficient: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        within("kl_coefficient", self.kl_coefficient, least=0.0)
+        if self.kl_coefficient and self.kl is None:
+            raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where no kl is chosen to be priced")
+        if self.bounds and self.weight is None:
+            raise InputError("bounds are given without a weight, expected weight: it is what they hold")
+
+
+def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
+    r"""Carry raw rewards to advantages, every stage in the one order in which none corrupts another.
+
+    1. Rejection: what is not kept leaves the mask, before any statistic is taken.
+    2. Weights of the tokens that stay, against the policy that sampled them.
+    3. The raw KL, which nothing after changes; what is priced is a tensor of its own.
+    4. Rewards of trajectories: shifted, scaled, clipped; void where not scored; then normalised over those that
+       are scored.
+    5. Advantages: of trajectories by an outcome estimator, each step's own tokens carrying its trajectory's;
+       or of tokens, where every trajectory is one row.
+
+    Args:
+        rollout: what was sampled.
+        by: what is done at each stage.
+
+    Returns:
+        What a loss is given; new tensors, without a gradient. ``align.at_last`` and the estimators have put
+        everything on trained tokens.
+
+    Raises:
+        InputError: if a choice needs a column that is not known, a temporal estimator is given trajectories of
+            several steps, or a stage refuses its input.
+
+    Source:
+        Each stage has its own; the order is the one in which a row that does not train moves no other.
+
+    Example:
+        >>> from functools import partial
+        >>> from rl_sentinel.signal.advantage import grpo
+        >>> rollout = Rollout(
+        ...     reward=torch.tensor([1.0, 0.0, 100.0]), group=torch.tensor([7, 7, 7]),
+        ...     mask=torch.tensor([[True, True], [True, False], [False, False]]),
+        ... )
+        >>> ready = loss_ready(rollout, by=Choices(estimator=partial(grpo.advantages, standardise=False, epsilon=0.0)))
+        >>> ready.advantage, ready.token_advantage()
+        (tensor([ 0.5000, -0.5000,  0.0000]), tensor([[ 0.5000,  0.5000],
+                [-0.5000,  0.0000],
+                [ 0.0000,  0.0000]]))
+    """
+    mask = _after_rejection(rollout, by)
+    weight = _weights(rollout, by, mask)
+    raw_kl = None if by.kl is None else by.kl(*_known(rollout, "old_logprob", "ref_logprob"), mask=mask).detach()
+    paid = _per_token(rollout, by, mask, raw_kl)
+    if outcome := is_outcome(by.estimator):
+        reward, advantage = _over_trajectories(rollout, by, mask, row_sums(paid, mask=mask))
+    else:
+        reward, advantage = _over_tokens(rollout, by, mask, paid)
+    value = None if outcome else rollout.value
+    return Ready(
+        mask=mask,
+        live=live_rows(rollout.mask),
+        kept=live_rows(mask),
+        group=rollout.group,
+        reward=reward,
+        advantage=advantage,
+        outcome=outcome,
+        kl=raw_kl,
+        weight=weight,
+        returns=None if value is None else selected(advantage + value, mask=mask),
+    )
+
+
+def is_outcome(estimator: Callable[..., Tensor]) -> bool:
+    """Whether an estimator judges whole responses, so that trajectories of several steps can be given to it.
+
+    A temporal one reads tokens, and so wants a mask.
+
+    Example:
+        >>> from rl_sentinel.signal.advantage import gae, grpo
+        >>> is_outcome(grpo.advantages), is_outcome(gae.advantages)
+        (True, False)
+    """
+    return "mask" not in inspect.signature(estimator).parameters
+
+
+def _after_rejection(rollout: Rollout, by: Choices) -> Mask:
+    mask = rollout.mask
+    for reject in by.rejections:
+        keep = reject(*_known(rollout, "old_logprob", "rollout_logprob"), mask=rollout.mask)
+        mask = narrowed(mask, keep)
+    return mask
+
+
+def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
+    if by.weight is None:
+        return None
+    weight = by.weight(*_known(rollout, "old_logprob", "rollout_logprob"), mask=mask)
+    of_rows = weight.shape != trained(mask).shape
+    for bound in by.bounds:
+        weight = bound(weight, mask=live_rows(mask) if of_rows else mask)
+    return align.spread(weight, mask=mask) if of_rows else weight
+
+
+def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None) -> Tensor:
+    """Rewards per token, less the price of the KL; the KL itself is another tensor."""
+    nothing = torch.zeros_like(trained(mask), dtype=rollout.reward.dtype)
+    gained = nothing if rollout.token_reward is None else rollout.token_reward
+    priced = nothing if raw_kl is None else raw_kl
+    return penalty.in_reward(gained, priced, mask=mask, coefficient=by.kl_coefficient).token_reward
+
+
+def _outcomes(reward: Tensor, *, group: Tensor, live: Tensor, scored: Tensor, by: Choices) -> Tensor:
+    """Outcomes as they will be compared; what never ended is void before anything is compared with it."""
+    counts = live & scored
+    told = suppressed(reward, live=live, scored=scored)
+    told = rescaled(told, live=counts, bias=by.bias, scale=by.scale)
+    told = clipped(told, live=counts, least=by.least, most=by.most)
+    return told if by.normalisation is None else normalised(told, group=group, live=counts, by=by.normalisation)
+
+
+def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
+    """Outcomes at each row's last trained token, and advantages of tokens."""
+    if rollout.last is not None and not bool(rollout.last.all()):
+        row = int(torch.nonzero(~rollout.last)[0])
+        raise InputError(
+            f"last[{row}] is False, expected True on every row for {_named(by.estimator)}: it carries credit along one "
+            "row, and none would reach the steps before; merge the steps, or take an outcome estimator"
+        )
+    reward = _outcomes(rollout.reward, group=rollout.group, live=live_rows(mask), scored=_scored(rollout), by=by)
+    known = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
+    more = {"logprob": rollout.old_logprob, "value": rollout.value}
+    known |= {name: column for name, column in more.items() if column is not None}
+    return reward, _called(by.estimator, known)
+
+
+def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
+    """Outcomes and advantages of trajectories, at each of their live rows."""
+    every = torch.arange(len(rollout.reward), device=rollout.reward.device)
+    trajectory = every if rollout.trajectory is None else rollout.trajectory
+    last = torch.ones_like(every, dtype=torch.bool) if rollout.last is None else rollout.last
+    rows, live = last_steps(trajectory=trajectory, last=last), live_rows(mask)
+    gained = group_sums(paid, group=trajectory, live=live)[rows]
+    length = group_sums(row_counts(mask=mask).double(), group=trajectory, live=live)[rows].long()
+
+    def outcome(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
+        found = _outcomes(reward, group=group, live=live, scored=_scored(rollout)[rows], by=by)
+        return found + torch.where(live, gained, torch.zeros_like(gained))
+
+    def judged(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
+        known = {"reward": outcome(reward, group=group, live=live), "group": group, "live": live, "length": length}
+        if rollout.reward_baseline is not None:
+            known["reward_baseline"] = rollout.reward_baseline[rows]
+        return _called(by.estimator, known)
+
+    told = {"group": rollout.group, "live": live, "trajectory": trajectory, "last": last}
+    return over_trajectories(outcome, rollout.reward, **told), over_trajectories(judged, rollout.reward, **told)
+
+
+def _scored(rollout: Rollout) -> Tensor:
+    return torch.ones_like(rollout.reward, dtype=torch.bool) if rollout.scored is None else rollout.scored
+
+
+def _called(estimator: Callable[..., Tensor], known: Mapping[str, Tensor | Mask]) -> Tensor:
+    """By the names of its parameters; all but what was filled in must be known."""
+    wanted = [n for n, p in inspect.signature(estimator).parameters.items() if p.default is inspect.Parameter.empty]
+    lacking = [name for name in wanted if name not in known]
+    if lacking:
+        raise InputError(
+            f"{_named(estimator)} wants {lacking[0]}, expected one of {', '.join(known)}: give the column with the "
+            "rollout, or fill the number in with functools.partial"
+        )
+    return estimator(**{name: known[name] for name in wanted}).detach()
+
+
+def _known(rollout: Rollout, *names: str) -> list[Tensor]:
+    found = {name: getattr(rollout, name) for name in names}
+    for name, column in found.items():
+        if column is None:
+            raise InputError(f"{name} is None, expected log-probs: a choice of the path compares two policies")
+    return list(found.values())
+
+
+def _named(function: Callable[..., Tensor]) -> str:
+    plain = getattr(function, "func", function)
+    return f"{plain.__module__.rpartition('.')[2]}.{plain.__qualname__}"

@@ -1,0 +1,131 @@
+"""What the path hands on: mini-batches of it, and what the policy may still learn from at the time of an update."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal import align
+from rl_sentinel.signal.correction.trust import off_policy_sequences_kept, rejected_fraction
+from rl_sentinel.signal.minibatches import prompt_minibatches
+from rl_sentinel.signal.reduce import live_rows, selected
+from rl_sentinel.signal.segments import Mask, narrowed, rows_taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ready:
+    """What a loss, a critic, a log and a controller are given.
+
+    ``mask`` marks the tokens that train, after rejection, padded or packed; ``kept`` the rows that have one, of
+    those ``live`` before. ``advantage`` is one number per row if ``outcome``, else one per token; ``reward`` is the
+    outcome as it was compared, in reward units or deviations. ``kl`` is the raw KL, in nats per token, ``weight``
+    what each token's advantage is multiplied by, ``returns`` what a critic is fitted to, in reward units; None
+    where not asked for.
+    """
+
+    mask: Mask
+    live: Bool[Tensor, " B"]
+    kept: Bool[Tensor, " B"]
+    group: Int[Tensor, " B"]
+    reward: Float[Tensor, " B"]
+    advantage: Float[Tensor, " B"] | Float[Tensor, "*S"]
+    outcome: bool
+    kl: Float[Tensor, "*S"] | None = None
+    weight: Float[Tensor, "*S"] | None = None
+    returns: Float[Tensor, "*S"] | None = None
+
+    def token_advantage(self) -> Float[Tensor, "*S"]:
+        """What a loss takes: each token's advantage by its weight; exactly 0 where nothing trains.
+
+        A weight may stand inside, since the loss of a ratio is proportional to the size of its advantage.
+        """
+        wide = align.spread(self.advantage, mask=self.mask) if self.outcome else self.advantage
+        return wide if self.weight is None else selected(wide * self.weight, mask=self.mask)
+
+
+def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | None) -> list[Ready]:
+    """Cut what is ready into mini-batches, one optimizer step each, counted in prompts.
+
+    Args:
+        ready: what ``path.loss_ready`` gave.
+        prompts: prompts per mini-batch, at least 1; all rows of a prompt, and of its trajectories, go together.
+        generator: shuffles the prompts; None leaves them in order.
+
+    Returns:
+        Mini-batches; together every row once. ``minibatches.aggregation`` counts their denominators.
+
+    Raises:
+        InputError: if ``prompts`` is below 1.
+
+    Example:
+        >>> live = torch.ones(3, 1).bool()
+        >>> one = Ready(mask=live, live=live[:, 0], kept=live[:, 0], group=torch.tensor([4, 2, 4]),
+        ...             reward=torch.zeros(3), advantage=torch.tensor([1.0, 0.0, -1.0]), outcome=True)
+        >>> [part.advantage.tolist() for part in prompts_apart(one, prompts=1, generator=None)]
+        [[1.0, -1.0], [0.0]]
+    """
+    return [_rows(ready, rows) for rows in prompt_minibatches(ready.group, prompts=prompts, generator=generator)]
+
+
+class Trusted(NamedTuple):
+    """The mask of what the policy may still learn from, and the share of responses that it lost."""
+
+    mask: Mask
+    dropped_fraction: Float[Tensor, ""]
+
+
+def trusted(
+    ready: Ready,
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    *,
+    threshold: float,
+    denominator: float,
+) -> Trusted:
+    """Off-policy sequence masking at the time of an update: whole responses, each counted once.
+
+    Args:
+        ready: the mini-batch, or a micro-batch of it.
+        logprob: log-probs of the policy as it is now, in nats.
+        old_logprob: log-probs of the policy before the update, in nats.
+        threshold: how far the policy may have moved away, in nats per token.
+        denominator: live rows of the whole mini-batch over all ranks, a count.
+
+    Returns:
+        The mask for the loss, whose denominators stay those of ``ready.mask``; and this part's share.
+
+    Raises:
+        InputError: as ``trust.off_policy_sequences_kept`` and ``trust.rejected_fraction``.
+
+    Source:
+        Off-Policy Sequence Masking, DeepSeek-V3.2, arXiv 2512.02556.
+
+    Example:
+        >>> mask = torch.ones(1, 3).bool()
+        >>> one = Ready(mask=mask, live=mask[:, 0], kept=mask[:, 0], group=torch.tensor([0]), reward=torch.zeros(1),
+        ...             advantage=torch.tensor([[-0.5, 0.25, -0.25]]), outcome=False)
+        >>> trusted(one, torch.zeros(1, 3), torch.ones(1, 3), threshold=0.1, denominator=1.0)
+        Trusted(mask=tensor([[False, False, False]]), dropped_fraction=tensor(1.))
+    """
+    wide = align.spread(ready.advantage, mask=ready.mask) if ready.outcome else ready.advantage
+    keep = off_policy_sequences_kept(logprob, old_logprob, wide, mask=ready.mask, threshold=threshold)
+    lost = rejected_fraction(keep, live=live_rows(ready.mask), denominator=denominator)
+    return Trusted(narrowed(ready.mask, keep), lost)
+
+
+def _rows(ready: Ready, rows: Tensor) -> Ready:
+    mask, places = rows_taken(ready.mask, rows)
+    return replace(
+        ready,
+        mask=mask,
+        advantage=ready.advantage[rows if ready.outcome else places],
+        live=ready.live[rows],
+        kept=ready.kept[rows],
+        group=ready.group[rows],
+        reward=ready.reward[rows],
+        kl=None if ready.kl is None else ready.kl[places],
+        weight=None if ready.weight is None else ready.weight[places],
+        returns=None if ready.returns is None else ready.returns[places],
+    )

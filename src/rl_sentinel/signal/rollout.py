@@ -1,0 +1,139 @@
+"""What a trainer has of its sampled responses before the signal is computed: one frozen record."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.merging import Step, merge
+from rl_sentinel.signal.reduce import live_rows
+from rl_sentinel.signal.segments import Mask
+
+#: Columns with one entry per row, and with one per token; the others of the class are these two's.
+OF_ROWS = ("reward", "group", "scored", "trajectory", "last", "reward_baseline")
+OF_TOKENS = ("mask", "token_reward", "old_logprob", "rollout_logprob", "ref_logprob", "value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rollout:
+    """Sampled responses, a row each, or a row for each step of a trajectory.
+
+    ``reward`` is the outcome, in reward units; that of a trajectory's last step is the trajectory's.
+    ``mask`` marks trained tokens, padded or packed. ``scored`` is False where the outcome says nothing, since
+    the response never ended; ``trajectory`` and ``last`` tell which rows are steps of one. Log-probs, in nats, are
+    those of the policy before the update (``old``), of the one that sampled, as the sampler told them
+    (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` what is added per token, both in
+    reward units. ``reward_baseline`` is the outcome of a greedy response. What is None is not known; it is
+    asked for only by choices that need it.
+    """
+
+    reward: Float[Tensor, " B"]
+    group: Int[Tensor, " B"]
+    mask: Mask
+    scored: Bool[Tensor, " B"] | None = None
+    trajectory: Int[Tensor, " B"] | None = None
+    last: Bool[Tensor, " B"] | None = None
+    token_reward: Float[Tensor, "*S"] | None = None
+    old_logprob: Float[Tensor, "*S"] | None = None
+    rollout_logprob: Float[Tensor, "*S"] | None = None
+    ref_logprob: Float[Tensor, "*S"] | None = None
+    value: Float[Tensor, "*S"] | None = None
+    reward_baseline: Float[Tensor, " B"] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse columns of other kinds or shapes than their names say, and half a trajectory."""
+        known = {f.name: column for f in fields(self) if (column := getattr(self, f.name)) is not None}
+        checked("B", **{n: known[n] for n in OF_ROWS if n in known})
+        checked("B T", **{n: known[n] for n in OF_TOKENS if n in known})
+        rows = len(live_rows(self.mask))
+        if len(self.reward) != rows:
+            raise InputError(f"mask has {rows} rows, expected {len(self.reward)}, one for each reward")
+        if (self.trajectory is None) != (self.last is None):
+            given = "trajectory" if self.last is None else "last"
+            raise InputError(f"{given} is given alone, expected trajectory and last together: whose step a row is")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Laid:
+    """Steps as tensors: whole sequences for the model, and response-aligned columns for the signal.
+
+    ``token`` ``[B, S]`` holds prompt, response and padding; response t of row b is at ``prompt_length[b] + t``,
+    where ``align.response_aligned`` finds what belongs to it.
+    """
+
+    token: Int[Tensor, "B S"]
+    prompt_length: Int[Tensor, " B"]
+    length: Int[Tensor, " B"]
+    rollout: Rollout
+
+
+def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and two choices
+    steps: Sequence[Step],
+    *,
+    reward: Mapping[str, float],
+    group: Mapping[str, int],
+    scored: Mapping[str, bool],
+    merged: bool,
+    padding: int,
+) -> Laid:
+    """Steps of trajectories as padded tensors, joined first where they share a prefix.
+
+    Args:
+        steps: those of one trajectory together and in order, as ``merging.merge`` wants them.
+        reward: outcome of each trajectory, in reward units; it stands on all of the trajectory's rows.
+        group: prompt id of each trajectory.
+        scored: whether each trajectory ended, so that its outcome says something.
+        merged: whether steps that share a prefix become one row, so that each token is trained once.
+        padding: the token that stands where there is none.
+
+    Returns:
+        One row per (merged) step, in order; trajectories are numbered from 0 in the order of their first.
+
+    Raises:
+        InputError: if there is no step, or a trajectory without a reward, a group or a word on whether it ended;
+            and as ``merging.merge``, whether joined or not.
+
+    Example:
+        >>> first = Step("a", (1,), (2, 3), (True, True), (0.0, 0.5), (-1.0, -1.0), last=False)
+        >>> second = Step("a", (1, 2, 3, 9), (4,), (True,), (0.0,), (-2.0,), last=True)
+        >>> known = {"reward": {"a": 1.0}, "group": {"a": 7}, "scored": {"a": True}}
+        >>> laid = laid_out([first, second], **known, merged=True, padding=0)
+        >>> laid.token, laid.rollout.mask
+        (tensor([[1, 2, 3, 9, 4]]), tensor([[ True,  True, False,  True]]))
+    """
+    if not steps:
+        raise InputError("steps is empty, expected at least one step: there is nothing to lay out")
+    joined = merge(steps)
+    rows = joined if merged else list(steps)
+    names = [name for name, _ in groupby(rows, key=lambda step: step.trajectory)]
+    for known, told in (("reward", reward), ("group", group), ("scored", scored)):
+        lacking = [name for name in names if name not in told]
+        if lacking:
+            raise InputError(f"{known} has no entry for trajectory {lacking[0]}, expected one for each trajectory")
+    each = [step.trajectory for step in rows]
+    rollout = Rollout(
+        reward=torch.tensor([float(reward[n]) for n in each]),
+        group=torch.tensor([group[n] for n in each]),
+        mask=_padded([step.trained for step in rows], fill=False),
+        scored=torch.tensor([scored[n] for n in each]),
+        trajectory=torch.tensor([names.index(n) for n in each]),
+        last=torch.tensor([step.last for step in rows]),
+        token_reward=_padded([step.token_reward for step in rows], fill=0.0),
+        rollout_logprob=_padded([step.logprob for step in rows], fill=0.0),
+    )
+    return Laid(
+        token=_padded([step.prompt + step.response for step in rows], fill=padding),
+        prompt_length=torch.tensor([len(step.prompt) for step in rows]),
+        length=torch.tensor([len(step.response) for step in rows]),
+        rollout=rollout,
+    )
+
+
+def _padded(rows: Sequence[Sequence[float]], *, fill: float) -> Tensor:
+    width = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])

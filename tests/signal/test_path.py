@@ -1,0 +1,233 @@
+"""The composed path: its order on the numbers of known faults, steps of trajectories, and what it refuses."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal import kl
+from rl_sentinel.signal.advantage import gae, grpo, maxrl, opo, optimal_token_baseline, passk, remax, rloo
+from rl_sentinel.signal.advantage import gpg as gpg_module
+from rl_sentinel.signal.advantage import reinforce_plus_plus_baseline as baseline
+from rl_sentinel.signal.controller import Adaptive
+from rl_sentinel.signal.correction import rejection, weights
+from rl_sentinel.signal.loss import ppo
+from rl_sentinel.signal.minibatches import aggregation
+from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.ready import prompts_apart, trusted
+from rl_sentinel.signal.reduce import row_means
+from rl_sentinel.signal.rollout import Rollout
+from rl_sentinel.signal.segments import Segments, packed, trained
+
+CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
+GAE = partial(gae.advantages, discount=1.0, decay=1.0)
+BATCH = Normalisation(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
+
+OUTCOMES: dict[str, Callable[..., Tensor]] = {
+    "grpo": partial(grpo.advantages, standardise=True, epsilon=1e-6),
+    "grpo, centred": CENTRED,
+    "rloo": rloo.advantages,
+    "opo": opo.advantages,
+    "passk": passk.advantages,
+    "gpg": gpg_module.advantages,
+    "maxrl": maxrl.advantages,
+    "remax": remax.advantages,
+    "reinforce++ baseline": partial(baseline.advantages, epsilon=1e-6),
+}
+
+
+def _no_eos(second: float, normalisation: Normalisation) -> Tensor:
+    rollout = Rollout(
+        reward=torch.tensor([1.0, second]),
+        group=torch.tensor([0, 0]),
+        mask=torch.tensor([[False, True, False], [False, True, True]]),
+        scored=torch.tensor([True, False]),
+        value=torch.zeros(2, 3),
+    )
+    return loss_ready(rollout, by=Choices(estimator=GAE, normalisation=normalisation)).token_advantage()
+
+
+@pytest.mark.parametrize("mean", ["batch", "group"])
+@pytest.mark.parametrize("deviation", ["batch", "group", "none"])
+@pytest.mark.parametrize("leave_one_out", [False, True])
+def test_a_suppressed_reward_moves_nothing(mean: str, deviation: str, leave_one_out: bool) -> None:  # noqa: FBT001 - a parameter
+    """Where 1 beside 100 would be -49.5, the difference to 1 beside 1 is exactly 0: suppression comes first."""
+    by = Normalisation(
+        mean=mean,  # type: ignore[arg-type]  # words of the class
+        deviation=deviation,  # type: ignore[arg-type]  # words of the class
+        leave_one_out=leave_one_out,
+        biased=False,
+        epsilon=1e-5,
+    )
+    assert torch.equal(_no_eos(1.0, by), _no_eos(100.0, by))
+    assert _no_eos(torch.nan, BATCH).tolist() == [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_a_rejected_reward_moves_no_sibling(name: str) -> None:
+    """A row that the sampler's mismatch rejects, at reward 0 and 100, equals one that is left out."""
+    far = torch.zeros(6, 2)
+    far[3] = 4.0
+
+    def judged(reward: float) -> Tensor:
+        rollout = Rollout(
+            reward=torch.tensor([1.0, 0.0, 0.5, reward, 1.0, 0.0]),
+            group=torch.tensor([0, 0, 0, 0, 1, 1]),
+            mask=torch.tensor([[True, True]] * 5 + [[True, False]]),
+            old_logprob=-1 - far,
+            rollout_logprob=torch.full((6, 2), -1.0),
+            reward_baseline=torch.full((6,), 0.5),
+        )
+        reject = partial(rejection.rows_kept, estimator="k1", over="sum", low=-0.7, high=0.7)
+        ready = loss_ready(rollout, by=Choices(estimator=OUTCOMES[name], rejections=(reject,)))
+        assert ready.kept.tolist() == [True, True, True, False, True, True]
+        assert ready.live.all()
+        assert not trained(ready.mask)[3].any()
+        return ready.advantage
+
+    left = [0, 1, 2, 4, 5]
+    alone = Rollout(
+        reward=torch.tensor([1.0, 0.0, 0.5, 1.0, 0.0]),
+        group=torch.tensor([0, 0, 0, 1, 1]),
+        mask=torch.tensor([[True, True]] * 4 + [[True, False]]),
+        reward_baseline=torch.full((5,), 0.5),
+    )
+    expected = loss_ready(alone, by=Choices(estimator=OUTCOMES[name])).advantage
+    assert torch.equal(judged(0.0), judged(100.0))
+    assert torch.equal(judged(100.0)[left], expected)
+    assert judged(100.0)[3] == 0
+
+
+def test_the_logged_kl_is_a_kl() -> None:
+    """Log-ratios 0.5, -1, 0.5 are logged as these, whatever the coefficient and the reward, which pays for them."""
+    new = torch.tensor([[-1.0, -2.0, -1.0]])
+    rollout = Rollout(
+        reward=torch.tensor([2.0]),
+        group=torch.tensor([0]),
+        mask=torch.ones(1, 3).bool(),
+        old_logprob=new,
+        ref_logprob=new - torch.tensor([[0.5, -1.0, 0.5]]),
+        value=torch.zeros(1, 3),
+    )
+    free, priced = (loss_ready(rollout, by=Choices(estimator=GAE, kl=kl.k1, kl_coefficient=c)) for c in (0.0, 0.05))
+    assert free.kl is not None
+    assert priced.kl is not None
+    assert torch.equal(free.kl, priced.kl)
+    assert priced.kl.tolist() == [[0.5, -1.0, 0.5]]
+    torch.testing.assert_close(priced.advantage, torch.tensor([[2.0, 2.025, 1.975]]))
+    seen = [row_means(raw, mask=rollout.mask).item() for raw in (free.kl, priced.kl)]
+    first, other = (Adaptive(0.05, target=6.0, horizon=100.0).after(one, samples=1) for one in seen)
+    assert first == other
+
+
+def test_every_step_carries_its_outcome() -> None:
+    """Trajectories of steps of 5, 3, 1 and of 4, 2 tokens: none of 15 trained tokens has advantage 0."""
+    length = torch.tensor([5, 3, 1, 4, 2])
+    rollout = Rollout(
+        reward=torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0]),
+        group=torch.zeros(5, dtype=torch.long),
+        mask=torch.arange(5) >= 5 - length.unsqueeze(1),
+        trajectory=torch.tensor([0, 0, 0, 1, 1]),
+        last=torch.tensor([False, False, True, False, True]),
+    )
+    by = Choices(estimator=partial(grpo.advantages, standardise=True, epsilon=0.0))
+    found = loss_ready(rollout, by=by).token_advantage()
+    half = 0.5**0.5
+    expected = torch.tensor([half, half, half, -half, -half])
+    assert int((found[rollout.mask] == 0).sum()) == 0  # type: ignore[index]  # a tensor here
+    torch.testing.assert_close(found, torch.where(rollout.mask, expected.unsqueeze(1), 0.0))  # type: ignore[arg-type]  # a tensor here
+    with pytest.raises(InputError) as refused:
+        loss_ready(rollout, by=Choices(estimator=GAE))
+    assert str(refused.value) == (
+        "last[0] is False, expected True on every row for gae.advantages: it carries credit along one row, and none "
+        "would reach the steps before; merge the steps, or take an outcome estimator"
+    )
+
+
+def test_a_rejected_last_step_keeps_its_outcome_for_the_others() -> None:
+    """The trajectory is judged by the reward of its last step, though that step itself does not train."""
+    rollout = Rollout(
+        reward=torch.tensor([torch.nan, 1.0, 0.0]),
+        group=torch.tensor([4, 4, 4]),
+        mask=torch.tensor([[True], [False], [True]]),
+        trajectory=torch.tensor([8, 8, 9]),
+        last=torch.tensor([False, True, True]),
+    )
+    assert loss_ready(rollout, by=Choices(estimator=CENTRED)).advantage.tolist() == [0.5, 0.0, -0.5]
+
+
+def test_one_decision_for_a_sequence() -> None:
+    """Log-probs 0 where they were 1, advantages of both signs: mask [0, 0, 0], and a loss of exactly 0."""
+    rollout = Rollout(reward=torch.zeros(1), group=torch.zeros(1, dtype=torch.long), mask=torch.ones(1, 3).bool())
+    advantage = torch.tensor([[-0.5, 0.25, -0.25]])
+
+    def given(mask: Tensor) -> Tensor:
+        return torch.where(mask, advantage, 0.0)
+
+    ready = loss_ready(rollout, by=Choices(estimator=given))
+    now, old = torch.zeros(1, 3, requires_grad=True), torch.ones(1, 3)
+    found = trusted(ready, now, old, threshold=0.1, denominator=1.0)
+    assert found.mask.tolist() == [[False, False, False]]  # type: ignore[union-attr]  # a tensor here
+    assert found.dropped_fraction.item() == 1.0
+    whole = aggregation("token-mean", mask=ready.mask)
+    loss = ppo.loss(now, old, ready.token_advantage(), mask=found.mask, clip_low=0.2, clip_high=0.2, aggregation=whole)
+    assert loss.item() == 0.0
+    (slope,) = torch.autograd.grad(loss, now)
+    assert not slope.any()
+
+
+def test_packed_rows_walk_the_same_path() -> None:
+    """Every column packed; advantages and mini-batches are those of padded rows."""
+    chance = torch.Generator().manual_seed(0)
+    mask = torch.rand(6, 5, generator=chance) < 0.6
+    wide = {n: torch.randn(6, 5, generator=chance) for n in ("old_logprob", "rollout_logprob", "ref_logprob", "value")}
+    rows = {"reward": torch.randn(6, generator=chance), "group": torch.tensor([0, 1, 0, 1, 2, 2])}
+    length = torch.full((6,), 5)
+    flat = {n: packed(x, length=length) for n, x in wide.items()}
+    one, other = Rollout(**rows, mask=mask, **wide), Rollout(**rows, mask=Segments(mask.flatten(), length), **flat)
+    reject = partial(rejection.rows_kept, estimator="k1", over="mean", low=-1.0, high=1.0)
+    for estimator in (rloo.advantages, GAE):
+        by = Choices(
+            estimator=estimator, rejections=(reject,), weight=weights.token_weights, kl=kl.k3, kl_coefficient=0.1
+        )
+        mine, theirs = loss_ready(one, by=by), loss_ready(other, by=by)
+        torch.testing.assert_close(mine.token_advantage().flatten(), theirs.token_advantage())
+        for a, b in zip(*(prompts_apart(r, prompts=2, generator=None) for r in (mine, theirs)), strict=True):
+            torch.testing.assert_close(a.token_advantage().flatten(), b.token_advantage())
+            torch.testing.assert_close(a.reward, b.reward)
+
+
+REFUSED = {
+    "an unknown column": (
+        {"estimator": partial(optimal_token_baseline.advantages)},
+        "optimal_token_baseline.advantages wants logprob, expected one of mask, token_reward, group: give the column",
+    ),
+    "no sampler": (
+        {"estimator": CENTRED, "weight": weights.token_weights},
+        "old_logprob is None, expected log-probs: a choice of the path compares two policies",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_known_is_asked_for(name: str) -> None:
+    """In one line, when the path needs it."""
+    choices, told = REFUSED[name]
+    rollout = Rollout(reward=torch.zeros(1), group=torch.zeros(1, dtype=torch.long), mask=torch.ones(1, 3).bool())
+    with pytest.raises(InputError) as refused:
+        loss_ready(rollout, by=Choices(**choices))  # type: ignore[arg-type]  # of the table above
+    assert str(refused.value).startswith(told)
+
+
+def test_choices_that_exclude_each_other() -> None:
+    """A price without a KL, bounds without a weight, a negative price."""
+    with pytest.raises(InputError, match=r"^kl_coefficient is 0\.1, expected 0 where no kl is chosen to be priced$"):
+        Choices(estimator=CENTRED, kl_coefficient=0.1)
+    with pytest.raises(InputError, match=r"^bounds are given without a weight, expected weight: it is what they hold$"):
+        Choices(estimator=CENTRED, bounds=(CENTRED,))
+    with pytest.raises(InputError, match=r"^kl_coefficient is -0\.1, expected a number of 0 or more$"):
+        Choices(estimator=CENTRED, kl=kl.k1, kl_coefficient=-0.1)
