@@ -55,7 +55,7 @@ def baseline(target: Target, ordered: Sequence[Law]) -> Baseline:
 def tried(chosen: list[Mutant], store: Store, jobs: int) -> list[tuple[Mutant, Result]]:
     """What became of each mutant; those that the store does not have are audited."""
     target = loading.load(FRAMEWORK, PACKAGE.parent, rl_sentinel.__version__)
-    ordered = sorted(laws().values(), key=lambda law: (law.code in page.RECOMPUTED, law.code))
+    ordered = sorted(laws().values(), key=lambda law: law.code)
     missing = {m.name: m for m in chosen if store.get(m) is None}
     whole = baseline(target, ordered)
 

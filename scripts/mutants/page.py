@@ -9,9 +9,7 @@ import rl_sentinel
 from mutants.operators import OPERATORS
 from mutants.results import Result
 from mutants.sites import Mutant
-
-#: Laws that recompute a quantity from its definition; all others are relations between calls.
-RECOMPUTED = ("MET001", "PLC004", "REF001")
+from mutants.trial import RECOMPUTED
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 

@@ -36,7 +36,7 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
     """Every change that the operators make to the code of a module, each source once.
 
     Left alone: docstrings, annotations, decorators, what a module claims of itself (names in capitals),
-    and the wording of errors (what stands in a branch that ends by raising).
+    and the wording of errors (what stands in a branch that ends by raising, and sentences with values in them).
     """
     tree = ast.parse(source)
     seen, told = {ast.unparse(tree)}, Counter[tuple[str, str, str]]()
@@ -76,6 +76,8 @@ def _sites(node: ast.AST, steps: tuple[Step, ...], function: str) -> Iterator[tu
 def _left_alone(parent: ast.AST, name: str, child: ast.AST, at: int | None) -> bool:
     if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
         return True
+    if _is_wording(child):
+        return True
     if isinstance(child, ast.Raise | ast.arguments | ast.Import | ast.ImportFrom):
         return not isinstance(child, ast.arguments)
     if isinstance(parent, ast.Module) and isinstance(child, ast.Assign | ast.AnnAssign | ast.Expr):
@@ -83,6 +85,13 @@ def _left_alone(parent: ast.AST, name: str, child: ast.AST, at: int | None) -> b
     if isinstance(parent, ast.ClassDef) and isinstance(child, ast.AnnAssign):
         return True
     return isinstance(parent, ast.If) and name == "body" and at is not None and isinstance(parent.body[-1], ast.Raise)
+
+
+def _is_wording(node: ast.AST) -> bool:
+    """A sentence with values in it, or the choice of one of two."""
+    if isinstance(node, ast.IfExp):
+        return _is_wording(node.body) and _is_wording(node.orelse)
+    return isinstance(node, ast.JoinedStr)
 
 
 def _replaced(tree: ast.Module, steps: tuple[Step, ...], fresh: ast.AST) -> ast.Module:

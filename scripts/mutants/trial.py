@@ -1,16 +1,12 @@
 """One mutant audited: the module replaced in a forked child, its boundaries judged by the laws."""
 
-import ast
-import importlib.abc
-import importlib.util
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType
 from typing import Any, Self
 
+from mutants.planted import plant
 from mutants.sites import Mutant
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.job import CANARY, Event
@@ -18,6 +14,7 @@ from rl_sentinel.audit.worker.judging import FIXED_SEED, canary, search
 from rl_sentinel.audit.worker.tracing import entered
 from rl_sentinel.cases.random import random_cases
 from rl_sentinel.cases.small import small_cases
+from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.law import Law
@@ -29,30 +26,11 @@ from rl_sentinel.frameworks.target import Target
 #: As ``rl-sentinel audit`` searches by default.
 SEED, BUDGET = 0, 16
 
+#: Laws that recompute a quantity from its definition; all others are relations between calls.
+RECOMPUTED = ("MET001", "PLC004", "REF001")
+
 Pair = tuple[str, str]
 Send = Callable[[Event], None]
-
-
-class _Replaced(importlib.abc.MetaPathFinder):
-    """Imports one module from a tree instead of from its file."""
-
-    def __init__(self, name: str, tree: ast.Module) -> None:
-        self.name, self.tree = name, tree
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ANN401, ARG002
-        if fullname != self.name:
-            return None
-        place = Path(sys.modules["rl_sentinel"].__file__ or "").parents[1].joinpath(*fullname.split("."))
-        loader = _Loader(fullname, str(place.with_suffix(".py")))
-        loader.tree = self.tree
-        return importlib.util.spec_from_file_location(fullname, loader.path, loader=loader)
-
-
-class _Loader(SourceFileLoader):
-    tree: ast.Module
-
-    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the loader's signature
-        return compile(self.tree, self.path, "exec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +44,10 @@ class Baseline:
         """The boundaries and settings under which the mutated function runs."""
         place = f"{mutant.module}:{mutant.function}"
         return frozenset(pair for pair, names in self.entered.items() if place in names)
+
+    def narrow(self, pair: Pair) -> tuple[int, Pair]:
+        """How much of the library runs under a boundary: at the least a fault is seen most plainly."""
+        return len(self.entered[pair]), pair
 
 
 @dataclass(slots=True)
@@ -104,8 +86,7 @@ class Trial:
         if self.mutant is None or self.baseline is None:
             self._measured(send)
             return
-        name = f"{SIGNAL}.{self.mutant.module.removesuffix('.py').replace('/', '.')}"
-        sys.meta_path.insert(0, _Replaced(name, self.mutant.tree))
+        plant(self.mutant)
         send({"event": "result", **self._judged(send, self.baseline, self.baseline.reach(self.mutant))})
 
     def _boundaries(self) -> Iterator[tuple[Boundary, str]]:
@@ -116,34 +97,38 @@ class Trial:
                 yield found, setting
 
     def _judged(self, send: Send, baseline: Baseline, reach: frozenset[Pair]) -> dict[str, Any]:
-        loud = ""
+        """Relations between calls first, and of each kind of law the boundaries that run the least besides."""
         try:
-            every = list(self._boundaries())
+            every = {(b.path, setting): b for b, setting in self._boundaries()}
         except Exception as error:  # noqa: BLE001 - whatever a mutant does at import is loud
             return {"outcome": "loud", "law": "", "detail": f"{type(error).__name__}: {error}"}
-        others = {b.path: b for b, _ in every}
-        sound = []
-        for boundary, setting in every:
-            if (boundary.path, setting) in reach:
-                ask = Asker(boundary, others)
-                why = _fails(ask, setting, baseline.refused[boundary.path, setting])
-                loud = loud or why
-                sound += [] if why else [(ask, setting)]
-        for law in self.laws:
-            for ask, setting in sound:
-                if ask.boundary.stage not in law.stages or law.applies(ask.boundary):
-                    continue
-                send({"event": "start", "law": CANARY})
-                try:
-                    with while_running():
-                        judgement = search(law, ask, setting, seed=SEED, budget=BUDGET)
-                except Exception as error:  # noqa: BLE001 - a pair that errs is no verdict of a law
-                    loud = loud or f"{law.code}: {type(error).__name__}: {error}"
-                    continue
-                if judgement.found is not None:
-                    where = f"{ask.boundary.path.removeprefix(f'{SIGNAL}.')} [{setting}]"
-                    return {"outcome": "killed", "law": law.code, "detail": where}
+        others = {b.path: b for b in every.values()}
+        asked = {pair: Asker(every[pair], others) for pair in sorted(reach & set(every), key=baseline.narrow)}
+        why = dict[Pair, str]()
+        loud = ""
+        for laws in self._kinds():
+            for (path, setting), ask in asked.items():
+                wanted = [law for law in laws if ask.boundary.stage in law.stages and not law.applies(ask.boundary)]
+                if wanted and (path, setting) not in why:
+                    why[path, setting] = _fails(ask, setting, baseline.refused[path, setting])
+                    loud = loud or why[path, setting]
+                for law in wanted if not why.get((path, setting)) else ():
+                    send({"event": "start", "law": CANARY})
+                    try:
+                        with while_running():
+                            judgement = search(law, ask, setting, seed=SEED, budget=BUDGET)
+                    except Exception as error:  # noqa: BLE001 - a pair that errs is no verdict of a law
+                        loud = loud or f"{law.code}: {type(error).__name__}: {error}"
+                        continue
+                    if judgement.found is not None:
+                        where = f"{path.removeprefix(f'{SIGNAL}.')} [{setting}]"
+                        return {"outcome": "killed", "law": law.code, "detail": where}
         return {"outcome": "loud" if loud else "survived", "law": "", "detail": loud}
+
+    def _kinds(self) -> tuple[list[Law], list[Law]]:
+        """The laws that relate calls, and those that recompute, in the order given."""
+        last = [law for law in self.laws if law.code in RECOMPUTED]
+        return [law for law in self.laws if law.code not in RECOMPUTED], last
 
     def _measured(self, send: Send) -> None:
         for boundary, setting in self._boundaries():
@@ -152,6 +137,7 @@ class Trial:
             with entered(self.target.root) as names, while_running():
                 canary(ask, setting)
                 refused = _refused(ask, setting)
+                _differentiated(ask, setting)
             inside = {f"{n.split(':')[0].removeprefix('rl_sentinel/signal/')}:{_outer(n)}" for n in names}
             send({"event": "measured", "pair": [boundary.path, setting], "names": sorted(inside), "refused": refused})
 
@@ -168,6 +154,14 @@ def _refused(ask: Asker, setting: str) -> int:
         except (Refused, NotApplicable):
             count += 1
     return count
+
+
+def _differentiated(ask: Asker, setting: str) -> None:
+    """Ask for gradients, whose functions run only then."""
+    columns = sorted(n for n in ask.boundary.reads if COLUMNS[n]["role"] == "signal")
+    for case in small_cases(setting):
+        with suppress(Exception):  # whatever has no gradient is no matter here
+            ask(case, gradients=columns)
 
 
 def _fails(ask: Asker, setting: str, before: int) -> str:

@@ -33,7 +33,7 @@ EXPECTED: list[tuple[str, Settings, list[float]]] = [
     ("rows kept", {"estimator": "k1", "over": "mean", "low": -1, "high": 0.5}, [1, 0]),
     ("rows kept", {"estimator": "k1", "over": "sum", "low": -1, "high": 0.5}, [0, 0]),
     ("rows kept", {"estimator": "k2", "over": "max", "low": -1, "high": 0.25}, [0, 0]),
-    ("rows kept", {"estimator": "k3", "over": "max", "low": -1, "high": W + 1e-9}, [1, 0]),
+    ("rows kept", {"estimator": "k3", "over": "max", "low": -1, "high": W + 1e-4}, [1, 0]),
     ("vetoed", {"floor": 0.36}, [1, 0]),
     ("vetoed", {"floor": 0.37}, [0, 0]),
     ("off policy sequences kept", {"threshold": 0.4}, [0, 0]),

@@ -91,3 +91,12 @@ def test_a_reward_less_the_kl_of_the_old_policy() -> None:
     assert references(boundary, "weight", TWO, {"kl_coef": 2.0})["as it was"].item() == 2.0
     assert counted(boundary, "token_reward", TWO).tolist() == [[True, True]]
     assert known_output(boundary, "weight")
+
+
+def test_counted_where_it_is_claimed_to_be_nothing() -> None:
+    """A formula with one reading counts off the mask too where 0 is claimed there; otherwise at trained tokens."""
+    outputs = {"weight": Output("B T", "ratio", "weight")}
+    for claims, expected in (({"masked": "yes"}, [True, True]), ({}, [True, False])):
+        said = {"algorithm": "token weights", **claims}
+        boundary = specimen(lambda b: b.mask, reads="mask", stage="correct", outputs=outputs, claims=said)
+        assert counted(boundary, "weight", TWO).flatten().tolist() == expected

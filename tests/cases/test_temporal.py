@@ -31,3 +31,20 @@ def test_returns_by_hand() -> None:
     batch = batch_of(mask, reward=torch.tensor([5.0]), value=value)
     assert next(iter(RETURNS["gae"](batch, {"gamma": 0.5, "lam": 0.5}).values()))[0][::2] == [1.75, 5.0]
     assert next(iter(RETURNS["reinforce++"](batch, {"gamma": 0.5}).values())) == [[2.5, 0.0, 5.0]]
+
+
+def test_optimal_token_baseline_by_hand() -> None:
+    """Weights 1/4 and 3/4 of gains 4 and 0 at the first trained token, wherever it stands; alone at the second."""
+    share = torch.tensor([[0.5, 0.5], [0.5, 0.5]])
+    batch = batch_of(
+        torch.tensor([[True, False], [True, True]]),
+        reward=torch.tensor([4.0, 0.0]),
+        logprob=share.log(),
+        pi_squared=torch.tensor([[0.25, 0.5], [0.75, 0.5]]),
+    )
+    (found,) = TEMPORAL["optimal token baseline"](batch, {}).values()
+    assert found == [pytest.approx([3.0, 0.0]), pytest.approx([-1.0, 0.0])]
+    (even,) = TEMPORAL["optimal token baseline"](batch, {"certain": True}).values()
+    assert even == [[2.0, 0.0], [-2.0, 0.0]]
+    impossible = batch_of(batch.mask, logprob=torch.zeros(2, 2), pi_squared=batch.pi_squared)
+    assert TEMPORAL["optimal token baseline"](impossible, {}) == {}

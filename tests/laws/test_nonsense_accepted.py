@@ -48,3 +48,20 @@ def test_not_applicable() -> None:
     """Without a claim nothing is nonsense."""
     judgement = judged(LAW, specimen(_lax, reads="", stage="config", outputs=ACCEPTED, settings=SETTINGS))
     assert (judgement.tried, judgement.reason) == (0, "it claims no setting to be nonsense")
+
+
+def test_what_is_claimed_to_be_sound_is_accepted() -> None:
+    """A check that refuses everything is told, with the reason of the claim."""
+    claims = {**NONSENSE, "sound:default": "four rows are enough"}
+
+    def closed(_batch: Batch, size: int) -> Tensor:
+        message = f"size is {size}, expected another"
+        raise ValueError(message)
+
+    for compute, story in (
+        (_strict, ""),
+        (closed, "refused, and expected to be accepted: default (four rows are enough)"),
+    ):
+        boundary = specimen(compute, reads="", stage="config", outputs=ACCEPTED, claims=claims, settings=SETTINGS)
+        found = judged(LAW, boundary).found
+        assert (found.relation.story if found else "") == story

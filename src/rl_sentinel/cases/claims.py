@@ -67,6 +67,9 @@ CLAIMS: Mapping[str, About] = {
     "credit": About(
         ("outcome", "temporal"), ("advantage",), "the outcome credits the whole response, or each token what follows it"
     ),
+    "untrained": About(
+        ("skipped",), ("advantage",), "credit passes over tokens that do not train as if they were not there"
+    ),
     "order-statistic": About(_YES, ("advantage",), "only a few outcomes, such as the best ones, move it"),
     "grouping": About(("id",), (*_SIGNAL,), "rows of a prompt are found by their id, wherever they stand"),
     "ratio": About(_YES, ("policy-loss",), "weighs by the ratio of the current policy to the old one"),
@@ -74,11 +77,13 @@ CLAIMS: Mapping[str, About] = {
     "aggregation": About(tuple(MODES), _LOSSES, "how the numbers of tokens become one number"),
     "rows": About(("live", "all"), _LOSSES, "which rows a mean over sequences counts"),
     "factor": About(("half", "the square"), ("value-loss",), "whether half of a square is taken"),
-    "gradient": About(tuple(KL), ("kl",), "has the gradient of this estimator, whatever its values are"),
+    "gradient": About((*KL, "own"), ("kl",), "has the gradient of this estimator, whatever its values are, or its own"),
     "mean": About(_YES, _LOSSES, "the number is a mean, which twice the batch leaves as it is"),
     "masked": About(_YES, ("reward", "kl", "advantage"), "exactly 0 where nothing is trained"),
     "masked-slots": About(
-        ("any",), ("kl", "correct", "advantage", "policy-loss", "aggregate"), "NaN and infinity may stand where masked"
+        ("any",),
+        ("kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"),
+        "NaN and infinity may stand where masked",
     ),
     "normaliser": About(("width",), _SIGNAL, "divides by the width of the batch, padding and all"),
     "row-order": About(_YES, _SIGNAL, "the order of rows counts, since some are drawn at random"),
@@ -97,6 +102,7 @@ CLAIMS: Mapping[str, About] = {
     "pair:": About((), (), "whose log-probs a metric compares with whose"),
     "knob:": About((), (), "a setting that is documented to matter, with two values as JSON, `a|b`"),
     "nonsense:": About((), (), "a setting that must be refused, with the reason"),
+    "sound:": About((), (), "a setting at the edge of what is nonsense, which must be accepted, with the reason"),
 }
 
 

@@ -1,7 +1,7 @@
 """Rollout correction by its formulas, row by row and token by token in plain floats."""
 
 from collections.abc import Callable, Mapping
-from math import exp, log
+from math import exp, isnan, log, nan
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ _OVER: Mapping[str, Callable[[list[float]], float]] = {
     "mean": lambda x: sum(x) / len(x),
     "max": max,
 }
+
+
+#: Nearer than this to a bound, and not at it, a number is on either side by rounding.
+NEAR = 1e-5
 
 
 def _number(settings: Settings, name: str) -> float:
@@ -67,8 +71,13 @@ def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Sett
     return found
 
 
+def _open_at(x: float, *bounds: float) -> float:
+    """1, or NaN where a number is so near a bound that rounding decides; at the bound itself there is a word for it."""
+    return nan if any(0 < abs(x - b) < NEAR for b in bounds) else 1.0
+
+
 def _masked(w: float, settings: Settings) -> float:
-    return w if _number(settings, "low") <= w <= _number(settings, "high") else 0.0
+    return w * _inside(w, settings)
 
 
 def _self_normalised(batch: Batch, settings: Settings) -> Tensor:
@@ -77,8 +86,9 @@ def _self_normalised(batch: Batch, settings: Settings) -> Tensor:
     return weights / (float(weights.sum()) / count) if count else weights
 
 
-def _inside(estimate: float, settings: Settings) -> float:
-    return float(_number(settings, "low") <= estimate <= _number(settings, "high"))
+def _inside(x: float, settings: Settings) -> float:
+    low, high = _number(settings, "low"), _number(settings, "high")
+    return float(low <= x <= high) * _open_at(x, low, high)
 
 
 def _tokens_kept(batch: Batch, settings: Settings) -> Tensor:
@@ -93,7 +103,11 @@ def _rows_kept(batch: Batch, settings: Settings) -> Tensor:
 
 def _vetoed(batch: Batch, settings: Settings) -> Tensor:
     floor = log(_number(settings, "floor"))
-    return _of_rows(batch, "rollout_logprob", lambda row: float(all(d >= floor for d in row)))
+
+    def kept(row: list[float]) -> float:
+        return float(min(row) >= floor) * _open_at(min(row), floor)
+
+    return _of_rows(batch, "rollout_logprob", kept)
 
 
 def _off_policy_sequences_kept(batch: Batch, settings: Settings) -> Tensor:
@@ -103,7 +117,8 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings) -> Tensor:
         if row:
             own = [float(batch.advantage[b, t]) for t in row]
             bad = (float(batch.reward[b]) if settings.get("per_response") else sum(own)) < 0
-            found[b] = 0.0 if bad and -sum(row.values()) / len(row) > _number(settings, "threshold") else 1.0
+            away, most = -sum(row.values()) / len(row), _number(settings, "threshold")
+            found[b] = float(away <= most) * _open_at(away, most) if bad else 1.0
     return found
 
 
@@ -115,11 +130,13 @@ def _rejected(batch: Batch, settings: Settings) -> Tensor:
 def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
     """The largest distance of which all tokens up to it still have a small mean square."""
     every = sorted(abs(d) for row in _ratios(batch, "old_logprob") for d in row.values())
-    bound = -1.0
+    bound, most = -1.0, _number(settings, "threshold")
     for x in every:
         near = [y * y for y in every if y <= x]
-        if sum(near) / len(near) <= _number(settings, "threshold"):
+        if sum(near) / len(near) <= most:
             bound = x
+        if isnan(_open_at(sum(near) / len(near), most)):
+            return torch.full(batch.mask.shape, nan, dtype=torch.float64)
     return _of_tokens(batch, "old_logprob", lambda d: float(abs(d) <= bound))
 
 

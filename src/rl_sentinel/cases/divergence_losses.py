@@ -8,6 +8,9 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
+#: Nearer than the first to a bound, a covariance stands at it; nearer than the second, rounding decides.
+EXACT, NEAR = 1e-12, 1e-6
+
 
 def _number(settings: Settings, name: str) -> float:
     return float(settings[name] or 0)
@@ -71,7 +74,7 @@ def _kl_cov(batch: Batch, settings: Settings) -> Tensor | None:
 def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
     """PPO's loss, without as many tokens of a covariance between two bounds as are drawn; arXiv 2505.22617, Clip-Cov.
 
-    None where there is a choice to draw, or a covariance at a bound.
+    None where there is a choice to draw, or a covariance so near a bound that rounding decides.
     """
     if not bool(batch.mask.any()):
         return None
@@ -80,9 +83,9 @@ def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
     bound = (ratio > high) & (weight > 0) | (ratio < low) & (weight < 0)
     plain = -weight * torch.where((ratio > high) & (weight > 0), high, torch.where(bound, low, ratio))
     size, edges = _covariance(batch), (_number(settings, "cov_low"), _number(settings, "cov_high"))
-    among = batch.mask & ~bound & (size > edges[0]) & (size < edges[1])
-    near = torch.stack([(size - e).abs() for e in edges]).amin(0) < 1e-6
-    if bool((near & batch.mask & ~bound).any()) or int(among.sum()) > _count(batch, settings):
+    at, near = (torch.stack([(size - e).abs() < x for e in edges]).any(0) for x in (EXACT, NEAR))
+    among = batch.mask & ~bound & ~at & (size > edges[0]) & (size < edges[1])
+    if bool((near & ~at & batch.mask & ~bound).any()) or int(among.sum()) > _count(batch, settings):
         return None
     return torch.where(among, 0.0, plain)
 

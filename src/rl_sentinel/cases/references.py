@@ -12,6 +12,7 @@ from rl_sentinel.cases.divergence_losses import DIVERGENCES
 from rl_sentinel.cases.formulas import PLAIN
 from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.cases.kls import KL_LOSSES, STEERS
+from rl_sentinel.cases.layouts import COUNTS, LAID_OUT
 from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.token_values import REWARDED, VALUES
 from rl_sentinel.cases.value_losses import VALUE_LOSSES, entropy
@@ -22,7 +23,7 @@ from rl_sentinel.core.case import Settings
 Named = dict[str, Tensor]
 
 #: Algorithm with settings -> one number for the batch, of which there is one reading.
-NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS}
+NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS, **COUNTS}
 
 #: Algorithm with settings -> values of which there is one reading.
 _ALONE: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}
@@ -50,8 +51,14 @@ def known_output(boundary: Boundary, name: str) -> bool:
 
 
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
-    """Where an output is held to its formula: at live rows and trained tokens, a token's reward in all the response."""
-    whole = claimed(boundary, name) in SHAPED or claimed(boundary, name) in REWARDED
+    """Where an output is held to its formula: at live rows and trained tokens, a token's reward in all the response.
+
+    What is laid out anew counts everywhere, as does what has one reading and is claimed to be 0 elsewhere.
+    """
+    algorithm = claimed(boundary, name)
+    if algorithm in LAID_OUT or (algorithm in PLAIN and boundary.claim("masked") == "yes"):
+        return torch.ones_like(batch.mask if boundary.outputs[name].axes == "B T" else batch.live)
+    whole = algorithm in SHAPED or algorithm in REWARDED
     return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)
 
 

@@ -51,6 +51,41 @@ def _to_go(batch: Batch, settings: Settings) -> list[list[float]]:
     return found
 
 
+def _optimal_token_baseline(batch: Batch, settings: Settings) -> Tokens:
+    """Rewards to go, less their mean over the group at the same token, weighted by squared gradients so far.
+
+    arXiv 2602.07078. The gradient of a token's log-prob by the logits has the squared length
+    1 - 2 p + the sum of squared probabilities, of which p squared is one; a batch of no such numbers says nothing.
+    All weigh the same where no gradient is: a policy may be ``certain``. What one response alone reaches has no
+    baseline.
+    """
+    trained = [[t for t in range(batch.width) if batch.mask[b, t]] for b in range(batch.rows)]
+    share, squares = batch.logprob.double().exp().tolist(), batch.pi_squared.tolist()
+    if any(share[b][t] ** 2 > squares[b][t] for b in range(batch.rows) for t in trained[b]):
+        return {}
+    gain = _to_go(batch, {"discount": 1.0})
+    weight = [[0.0] * batch.width for _ in range(batch.rows)]
+    for b, places in enumerate(trained):
+        for t in places:
+            steps = [1 - 2 * share[b][s] + squares[b][s] for s in places if s <= t]
+            weight[b][t] = 1.0 if settings.get("certain") else sum(steps)
+    turns = [list(enumerate(ts)) for ts in trained]
+    return {"compared at the same of its trained tokens": _compared(batch, gain, weight, turns)}
+
+
+def _compared(
+    batch: Batch, gain: list[list[float]], weight: list[list[float]], at: list[list[tuple[int, int]]]
+) -> list[list[float]]:
+    group, found = batch.group.tolist(), [[0.0] * batch.width for _ in range(batch.rows)]
+    for b, places in enumerate(at):
+        for turn, t in places:
+            same = [(j, s) for j, others in enumerate(at) for n, s in others if group[j] == group[b] and n == turn]
+            total = sum(weight[j][s] for j, s in same)
+            mean = sum(weight[j][s] * gain[j][s] for j, s in same) / total if total and len(same) > 1 else 0.0
+            found[b][t] = gain[b][t] - mean
+    return found
+
+
 def _whitened(found: list[list[float]], batch: Batch, epsilon: float = 0.0) -> Tokens:
     """About the mean of all trained tokens, by their deviation."""
     mask = batch.mask.tolist()
@@ -65,7 +100,11 @@ def _whitened(found: list[list[float]], batch: Batch, epsilon: float = 0.0) -> T
 
 
 #: Algorithm -> advantages per token, by reading; the outcome stands on the last trained token.
-TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {"gae": _gae, "reinforce++": _rewards_to_go}
+TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
+    "gae": _gae,
+    "reinforce++": _rewards_to_go,
+    "optimal token baseline": _optimal_token_baseline,
+}
 
 #: Algorithm -> returns per token: what a value is trained towards, in reward units and never whitened.
 RETURNS: Mapping[str, Callable[[Batch, Settings], Tokens]] = {

@@ -3,8 +3,8 @@
 What it says:
     A boundary that claims an algorithm by name computes what that algorithm's paper says, recomputed
     from the raw batch in float64: rewards, advantages, a KL, what it does to a reward, its controller,
-    weights and decisions, or a loss with its gradient. Where the paper leaves a choice, one reading
-    fits over all cases. It holds at each value of a claimed knob.
+    weights and decisions, log-probs and entropies, or a loss, with its gradient. Where the paper leaves
+    a choice, one reading fits over all cases. It holds at each value of a claimed knob.
 
 Why it matters:
     A name is a promise. Who compares two runs of "RLOO", or reads a paper's numbers beside their
@@ -21,7 +21,8 @@ A boundary that breaks it:
 Where it does not apply:
     Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
     suppressed, alone in its group, masked at its last token, or a step, and groups of equal rewards:
-    there other laws speak. Credit that runs over time, where some token between does not train.
+    there other laws speak. Credit that runs over time, where some token between does not train, and it is
+    not claimed to pass over it.
     Losses whose aggregation is not claimed.
 
 Seen in:
@@ -29,7 +30,7 @@ Seen in:
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -37,11 +38,12 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.cases.agreement import fitting
-from rl_sentinel.cases.comparison import advantages, cells, finite_only, magnitude, places
+from rl_sentinel.cases.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
 from rl_sentinel.cases.formulas import advantages_of, has_returns, known_advantages, returns_of
 from rl_sentinel.cases.on_policy_step import row_constant
 from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
 from rl_sentinel.cases.references import claimed, counted, known_output, references
+from rl_sentinel.cases.temporal import TEMPORAL
 from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.cases.value_losses import at_bound
 from rl_sentinel.core.batch import Batch, with_columns
@@ -56,9 +58,14 @@ NEAR = 1e-5
 
 
 def _applies(boundary: Boundary) -> str:
-    own = boundary.stage == "advantage" and known_advantages(boundary)
+    own = _is_estimator(boundary)
     known = own or any(known_output(boundary, name) for name in boundary.outputs)
     return "" if known else "it claims no algorithm whose formula is known"
+
+
+def _is_estimator(boundary: Boundary) -> bool:
+    """Whether the claimed algorithm is one whose formula speaks of even batches only."""
+    return boundary.stage == "advantage" and known_advantages(boundary)
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -83,7 +90,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         at = replace(case, override={**case.override, **change})
         told = "".join(f", at {n} {v}" for n, v in change.items())
         try:
-            yield from (_advantages if ask.boundary.stage == "advantage" else _numbers)(ask, at, told)
+            yield from (_advantages if _is_estimator(ask.boundary) else _numbers)(ask, at, told)
         except Refused:
             if not change:
                 raise
@@ -96,7 +103,8 @@ def _settings(boundary: Boundary, case: Case) -> Settings:
 def _comparable(boundary: Boundary, batch: Batch) -> bool:
     even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
     gap = bool((batch.mask != batch.valid)[batch.live].any())
-    even = even and not (gap and boundary.claim("credit") == "temporal")
+    over_time = boundary.claim("credit") == "temporal" or boundary.claim("algorithm") in TEMPORAL
+    even = even and not (gap and over_time and boundary.claim("untrained") != "skipped")
     return even and groups_stand_as_read(boundary, batch)
 
 
@@ -133,29 +141,34 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
     if boundary.claim("scope") == "sequence" and "advantage" in boundary.reads:
         case = with_batch(case, row_constant(case.batch))
     batch = case.batch
-    settings, columns = _settings(boundary, case), _sloped(boundary)
+    settings, sloping = _settings(boundary, case), _sloping(boundary)
+    columns = _sloped(boundary) if sloping else ()
     seen = ask(case, gradients=columns)
+    scale = magnitude(batch, boundary.reads) + (_weight(batch) if "advantage" in boundary.reads else 0.0)
+    leaves = {c: getattr(batch, c).double().requires_grad_() for c in columns}
+    read, total = dict[str, str](), list[Tensor]()
+    story = ""
     for name in boundary.outputs:
         if not known_output(boundary, name):
             continue
-        leaves = {c: getattr(batch, c).double().requires_grad_() for c in columns if name in ("loss", "kl")}
-        named = references(boundary, name, with_columns(batch, **leaves), settings)
+        given = with_columns(batch, **leaves) if name in sloping else batch
+        named = references(boundary, name, given, settings)
         alone = next(iter(named)) if len(named) == 1 else ""
         reading = alone or fitting(ask, case, name, partial(_named, boundary, name))
         if reading not in named:
             continue
         what = claimed(boundary, name) or boundary.claim("aggregation")
         story = f"{what}, recomputed from its formula{f' ({reading})' if len(named) > 1 else ''}{told}"
-        scale = magnitude(batch, boundary.reads) + (_weight(batch) if "advantage" in boundary.reads else 0.0)
-        value = named[reading]
-        where = counted(boundary, name, batch)
+        value, where = named[reading], counted(boundary, name, batch)
         yield finite_only(Relation(name, value.detach(), seen.values[name], where, scale, story=story))
-        for column, leaf in leaves.items() if bool(seen.values[name].isfinite().all()) else ():
-            pick = partial(_read, boundary, name, reading)
-            steady = cells(batch.mask, leaf) & _smooth(pick, batch, column, settings)
-            steady = steady & ~at_bound(batch, settings) if column == "value" else steady
-            expected, key = _slope(value, leaf), f"gradient of {column}"
-            yield finite_only(Relation(key, expected, seen.gradients[column], steady, scale, story=story))
+        if name in sloping and bool(seen.values[name].isfinite().all()):
+            read[name] = reading
+            total.append(torch.where(where, value, 0.0).sum())
+    for column, leaf in leaves.items() if set(read) == set(sloping) else ():
+        steady = cells(batch.mask, leaf) & _smooth(partial(_read, boundary, read), batch, column, settings)
+        steady = steady & ~at_bound(batch, settings) if column == "value" else steady
+        expected, key = _slope(torch.stack(total).sum(), leaf), f"gradient of {column}"
+        yield finite_only(Relation(key, expected, seen.gradients[column], steady, scale, story=story))
 
 
 def _named(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
@@ -164,19 +177,23 @@ def _named(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor]
     return {n: x.detach() for n, x in found.items()}, counted(boundary, name, batch)
 
 
-def _read(boundary: Boundary, name: str, reading: str, batch: Batch, settings: Settings) -> Tensor:
-    return references(boundary, name, batch, settings)[reading]
+def _read(boundary: Boundary, readings: Mapping[str, str], batch: Batch, settings: Settings) -> Tensor:
+    found = {n: references(boundary, n, batch, settings)[reading] for n, reading in readings.items()}
+    return torch.stack([torch.where(counted(boundary, n, batch), x, 0.0).sum() for n, x in found.items()]).sum()
+
+
+def _sloping(boundary: Boundary) -> tuple[str, ...]:
+    """The outputs whose gradient is compared: a loss, or all where a gradient is claimed and each is known."""
+    if "loss" in boundary.outputs:
+        return ("loss",) if known_output(boundary, "loss") else ()
+    known = all(known_output(boundary, n) for n in boundary.outputs)
+    return tuple(boundary.outputs) if known and boundary.claim("gradient") else ()
 
 
 def _sloped(boundary: Boundary) -> tuple[str, ...]:
-    """The column to which a gradient is compared: that of a loss, or of a KL that claims one."""
-    name = "loss" if "loss" in boundary.outputs else "kl"
-    if name not in boundary.outputs or not known_output(boundary, name):
-        return ()
-    if name == "kl" and not boundary.claim("gradient"):
-        return ()
-    wanted = {"value-loss": ("value",), "aggregate": ("advantage", "logits")}.get(boundary.stage, ("logprob",))
-    return tuple(c for c in wanted if c in boundary.reads)
+    """The columns to which a gradient is compared."""
+    by_stage = {"value-loss": ("value",), "aggregate": ("advantage", "logits"), "batch": ("logits",)}
+    return tuple(c for c in by_stage.get(boundary.stage, ("logprob",)) if c in boundary.reads)
 
 
 def _slope(loss: Tensor, leaf: Tensor) -> Tensor:
@@ -203,7 +220,7 @@ def _weight(batch: Batch) -> float:
 LAW = Law(
     code="REF001",
     name="differs-from-reference",
-    stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    stages=SIGNAL_STAGES - {"metric"} | {"batch"},
     applies=_applies,
     vary=_vary,
     relate=_relate,

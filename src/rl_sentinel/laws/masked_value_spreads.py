@@ -103,7 +103,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
 LAW = Law(
     code="MSK004",
     name="masked-value-spreads",
-    stages=frozenset({"kl", "correct", "advantage", "policy-loss", "aggregate"}),
+    stages=frozenset({"kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
     applies=_applies,
     vary=_vary,
     relate=_relate,

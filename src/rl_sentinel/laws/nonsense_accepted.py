@@ -2,6 +2,7 @@
 
 What it says:
     Impossible values, and pairs of settings that exclude each other, are refused before training.
+    What is claimed to be sound at their edge is accepted: a check that refuses everything checks nothing.
 
 Why it matters:
     A run that starts is taken for a run that does what its configuration says. What could have
@@ -25,6 +26,7 @@ from dataclasses import replace
 
 import torch
 
+from rl_sentinel.cases.companions import drawn
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.errors import Refused
@@ -44,8 +46,11 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _accepted(ask: Ask, case: Case, setting: str) -> float:
+    at = replace(case, setting=setting)
+    if not ask.boundary.reads:
+        at = replace(at, batch=drawn()[0].batch, seed=0)  # the answer is the same on every batch: asked once
     try:
-        return float(ask(replace(case, setting=setting)).values["accepted"])
+        return float(ask(at).values["accepted"])
     except Refused:
         return 0.0
 
@@ -57,6 +62,12 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     told = [f"{n} ({ask.boundary.claim(f'nonsense:{n}')})" for n, a in zip(names, answers, strict=True) if a]
     story = f"accepted, and expected to be refused: {'; '.join(told)}"
     yield Relation("accepted", torch.zeros_like(answers), answers, tolerance=0.5, story=story)
+    sound = [name for name in ask.boundary.settings if ask.boundary.claim(f"sound:{name}")]
+    if sound:
+        answers = torch.tensor([_accepted(ask, case, name) for name in sound])
+        told = [f"{n} ({ask.boundary.claim(f'sound:{n}')})" for n, a in zip(sound, answers, strict=True) if not a]
+        story = f"refused, and expected to be accepted: {'; '.join(told)}"
+        yield Relation("refused", torch.ones_like(answers), answers, tolerance=0.5, story=story)
 
 
 LAW = Law(

@@ -12,10 +12,20 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.reference import corrections, kls, layouts, paths, rewards, storage, tokens
+from rl_sentinel.frameworks.reference import (
+    corrections,
+    kls,
+    layouts,
+    nonsense,
+    paths,
+    rewards,
+    storage,
+    tokens,
+)
 from rl_sentinel.frameworks.reference.arguments import (
     CHOICES,
     SIGNAL,
+    certain,
     choices,
     claims,
     columns,
@@ -24,18 +34,18 @@ from rl_sentinel.frameworks.reference.arguments import (
     numbers,
     unknown,
 )
-from rl_sentinel.frameworks.reference.chosen import CHOOSERS, RANKED, chosen
+from rl_sentinel.frameworks.reference.chosen import CHOOSERS, RANKED, chosen, knobs_of
 from rl_sentinel.frameworks.reference.chosen import settings_of as choosing
 from rl_sentinel.frameworks.reference.copies import import_from
 from rl_sentinel.frameworks.reference.parts import (
-    MODES,
+    MODE,
     aggregations,
     alignments,
     in_parts,
     loss_output,
     settings_of,
 )
-from rl_sentinel.frameworks.reference.refusals import of_numbers, of_parts, refusals
+from rl_sentinel.frameworks.reference.refusals import SAYS_KINDS, of_numbers, of_parts, of_tensors, refusals
 from rl_sentinel.frameworks.target import Target
 
 
@@ -58,6 +68,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from aggregations(target)
     yield from alignments(target)
     yield from of_parts(target)
+    yield from nonsense.boundaries(target)
 
 
 def _guarded(
@@ -78,11 +89,15 @@ def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Itera
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         if "mask" in inspect.signature(function).parameters and target.has(f"{SIGNAL}.scan"):
             setattr(target.module(f"{SIGNAL}.scan"), "BLOCK", 2)  # noqa: B010 - cases are short: several blocks each
-        return {"advantage": target.call(path, **given(function, batch), **settings)}
+        rest = {n: v for n, v in settings.items() if n != "certain"}
+        seen = certain(batch) if settings.get("certain") else batch
+        return {"advantage": target.call(path, **given(function, seen), **rest)}
 
+    if "pi_squared" in inspect.signature(function).parameters:
+        variants.append({"certain": True})
     for variant in variants:
         name = ", ".join(f"{k}={v}" for k, v in variant.items()) or "default"
-        more = {CHOICES[k]: "yes" if v else "no" for k, v in variant.items()}
+        more = {CHOICES[k]: "yes" if v else "no" for k, v in variant.items() if k in CHOICES}
         yield Boundary(
             path=path,
             stage="advantage",
@@ -94,6 +109,8 @@ def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Itera
         )
     yield from refusals(target, path, function)
     yield from of_numbers(target, path, function)
+    if SAYS_KINDS in (inspect.getdoc(function) or ""):
+        yield from of_tensors(target, path, function)
 
 
 def _axes(function: Callable[..., Any]) -> str:
@@ -104,7 +121,7 @@ def _axes(function: Callable[..., Any]) -> str:
 def _loss(
     target: Target, path: str, function: Callable[..., Any], *, stage: Stage = "policy-loss"
 ) -> Iterator[Boundary]:
-    """One boundary for each of two modes, which sum up rows differently: the aggregation is a claim too."""
+    """One boundary: the aggregation, which is a claim too, is audited at each mode by itself."""
     wanted, name = numbers(function), path.split(".")[-2]
 
     def one(batch: Batch, **more: object) -> Tensor:
@@ -115,16 +132,15 @@ def _loss(
         apart = chosen(target, name, batch, settings)
         return in_parts(target, batch, settings, one, **{n: settings[n] for n in wanted}, **apart)
 
-    for mode in MODES:
-        yield Boundary(
-            path=path,
-            stage=stage,
-            call=call,
-            reads=columns(function),
-            outputs={"loss": Output("", "", "loss") if name in RANKED else loss_output(mode)},
-            settings={mode: {**wanted, **choosing(name), **settings_of(mode)}},
-            claims=claims(function, aggregation=mode),
-        )
+    yield Boundary(
+        path=path,
+        stage=stage,
+        call=call,
+        reads=columns(function),
+        outputs={"loss": Output("", "", "loss") if name in RANKED else loss_output(MODE)},
+        settings={MODE: {**wanted, **choosing(name), **settings_of(MODE)}},
+        claims=claims(function, aggregation=MODE) | knobs_of(name),
+    )
     yield from of_numbers(target, path, function)
 
 

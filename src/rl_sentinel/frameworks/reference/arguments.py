@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.case import Scalar, Settings
 
@@ -36,6 +36,7 @@ COLUMN_OF: Mapping[str, str] = {
     "old_value": "old_value",
     "returns": "returns",
     "logits": "logits",
+    "token": "token",
 }
 
 #: Parameter that is a number -> what it is set to; in the unit of its docstring.
@@ -75,8 +76,12 @@ CHOICES: Mapping[str, str] = {"standardise": "standardised"}
 #: Parameter that is a tensor with no column of its own -> what it is.
 MADE: Mapping[str, Callable[[Batch], Tensor]] = {
     "weight": lambda batch: torch.arange(1.0, 1.0 + batch.reward_parts.shape[1]),
-    "token": lambda batch: (torch.arange(batch.width) % batch.logits.shape[2]).expand_as(batch.mask),
 }
+
+
+def certain(batch: Batch) -> Batch:
+    """The batch as a policy would have made it that gives each token all its probability."""
+    return with_columns(batch, logprob=torch.zeros_like(batch.logprob), pi_squared=torch.ones_like(batch.pi_squared))
 
 
 def unknown(function: Callable[..., Any]) -> str:

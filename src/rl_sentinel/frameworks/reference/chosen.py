@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL
 from rl_sentinel.frameworks.target import Target
@@ -16,7 +17,10 @@ CHOOSERS: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, object]]] = {
 }
 
 #: Setting -> what it is set to: a share of all that may be drawn leaves no chance.
-NUMBERS: Mapping[str, float] = {"share": 0.4, "cov_low": 0.05, "cov_high": 3.0}
+NUMBERS: Mapping[str, float] = {"share": 0.4, "cov_low": -0.1953125, "cov_high": 3.0}
+
+#: Setting that is documented to matter -> two values; covariances of small batches stand at these bounds exactly.
+_KNOBS: Mapping[str, str] = {"share": "0.2|0.8", "cov_low": "-0.1953125|0.05", "cov_high": "-0.0703125|3.0"}
 
 
 #: Losses whose choice is a rounded share of the tokens, so that a batch twice as large may choose others.
@@ -27,6 +31,12 @@ def settings_of(name: str) -> Settings:
     """The settings that choosing for a loss takes."""
     wanted = CHOOSERS[name][1] if name in CHOOSERS else {}
     return {n: 1.0 if name == "clip_cov" and n == "share" else NUMBERS[n] for n in wanted}
+
+
+def knobs_of(name: str) -> dict[str, Claim]:
+    """Those of these settings that matter; a share of all that may be drawn is no choice."""
+    cite = f"{SIGNAL}.covariance: docstrings"
+    return {f"knob:{n}": Claim(_KNOBS[n], cite) for n, v in settings_of(name).items() if v != 1.0}
 
 
 def chosen(target: Target, name: str, batch: Batch, settings: Settings) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -22,12 +23,12 @@ PACKAGE = f"{SIGNAL}.correction"
 KEPT = f"{PACKAGE}.trust.off_policy_sequences_kept"
 FRACTION = f"{PACKAGE}.trust.rejected_fraction"
 
-#: Parameter that is a word -> what it may be; every combination is audited.
+#: Parameter that is a word -> what it may be; each word is audited once with one of the other parameter's.
 _WORDS: Mapping[str, tuple[str, ...]] = {"estimator": ("k1", "k2", "k3"), "over": ("sum", "mean", "max")}
 
-#: Bounds on an estimate, in nats, and values of them that matter.
+#: Bounds on an estimate, in nats, and values of them that matter; estimates stand at these exactly.
 _BOUNDS: Settings = {"low": -0.337, "high": 0.337}
-_KNOBS = {"knob:high": "0.0713|2.137"}
+_KNOBS = {"knob:high": "0.25|1.0", "knob:low": "-0.25|0.03125"}
 
 #: Level of a weight that is bounded -> the function that makes it.
 _LEVELS = {"token": f"{PACKAGE}.weights.token_weights", "sequence": f"{PACKAGE}.weights.sequence_weights"}
@@ -54,7 +55,7 @@ def _words(function: Callable[..., Any]) -> list[dict[str, Scalar]]:
     found: list[dict[str, Scalar]] = [{}]
     for name, words in _WORDS.items():
         if name in inspect.signature(function).parameters:
-            found = [{**one, name: word} for one in found for word in words]
+            found = [{**one, name: word} for one, word in zip(cycle(found), words, strict=False)]
     return found
 
 
@@ -120,9 +121,11 @@ def _of_weights(target: Target, path: str, function: Callable[..., Any]) -> Iter
     yield from of_tensors(target, path, function, weight=sound["weight"])
     wrong = {"sound": 1.0, "weight nan": torch.nan, "weight negative": -1.0}
     wrong |= {"weight infinite": torch.inf} if not numbers(function) else {}
+    first = torch.tensor([[True, False], [False, False]])
 
     def call(setting: str) -> object:
-        return target.call(path, **sound | {"weight": wrong[setting] * sound["weight"]}, **numbers(function))
+        changed = sound["weight"].masked_fill(first, wrong[setting])
+        return target.call(path, **sound | {"weight": changed}, **numbers(function))
 
     yield from of_words(path, call, wrong)
 

@@ -10,7 +10,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims, columns, given, unknown
-from rl_sentinel.frameworks.reference.parts import MODES, in_parts, loss_output, settings_of
+from rl_sentinel.frameworks.reference.parts import MODE, in_parts, loss_output, settings_of
 from rl_sentinel.frameworks.reference.refusals import of_numbers, of_tensors, of_words
 from rl_sentinel.frameworks.reference.rewards import functions
 from rl_sentinel.frameworks.target import Target
@@ -58,8 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield _loss(target, path, "token-mean")
     yield _weighted(target)
     yield from of_tensors(target, WEIGHTED, target.find(WEIGHTED), estimate=zero)
-    for mode in MODES:
-        yield _loss(target, WEIGHTED, mode)
+    yield _loss(target, WEIGHTED, MODE)
     for path, more in ((AS_LOSS, {"kl": zero}), (IN_REWARD, {"kl": zero})):
         extra = {"aggregation": one} if path == AS_LOSS else {}
         yield from of_numbers(target, path, target.find(path), **more)

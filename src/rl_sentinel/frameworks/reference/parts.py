@@ -22,8 +22,8 @@ DENOMINATORS: Mapping[str, Callable[[Batch], Tensor]] = {
     "token-sum": lambda b: torch.tensor(LENGTH * b.rows),
 }
 
-#: Modes at which each loss is audited: all else of a mode is the aggregation's, which is audited at every one.
-MODES = ("token-mean", "sequence-mean-token-mean")
+#: Mode at which each loss is audited: all else of a mode is the aggregation's, which is audited at every one.
+MODE = "sequence-mean-token-mean"
 
 
 def settings_of(mode: str) -> Settings:

@@ -1,7 +1,7 @@
 """What the library says that it refuses: one boundary for each function, and a setting for each refusal."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,6 +16,9 @@ from rl_sentinel.frameworks.reference.arguments import SIGNAL, choices, given, n
 from rl_sentinel.frameworks.target import Target
 
 _SOUND = "sound"
+
+#: What a docstring says of a function that holds its tensors to kinds and shapes.
+SAYS_KINDS = "a shape or kind is wrong"
 
 #: Setting -> reward of a live row that no statistic can be taken of.
 _REWARDS = {"reward nan": torch.nan, "reward infinite": torch.inf, "reward minus infinite": -torch.inf}
@@ -36,6 +39,26 @@ _OUTSIDE: Mapping[str, tuple[float, ...]] = {
     "high": (-0.5, torch.nan),
     "floor": (0.0, 1.5),
     "threshold": (-0.5,),
+    "value_clip": (-0.5, 0.0),
+}
+
+#: Parameter -> values at the edge of its range, which are sound.
+_INSIDE: Mapping[str, tuple[float, ...]] = {
+    "ceiling": (1.01,),
+    "temperature": (0.01,),
+    "negative_temperature": (0.01,),
+    "discount": (0.0, 1.0),
+    "decay": (0.0, 1.0),
+    "scale": (0.01,),
+    "most": (-1.0,),
+    "buffer": (1, 5),
+    "factor": (0.0,),
+    "coefficient": (0.0,),
+    "low": (0.0, 1.6),
+    "high": (0.6,),
+    "floor": (0.01, 1.0),
+    "threshold": (0.0,),
+    "value_clip": (0.01,),
 }
 
 #: Setting -> denominator that no count can be.
@@ -71,18 +94,22 @@ def of_numbers(target: Target, path: str, function: Callable[..., Any], **more: 
     ``more`` are arguments that no column of a batch is.
     """
     wanted = numbers(function) | dict.fromkeys(choices(function), True)
-    outside = {f"{n} {v:g}": (n, v) for n, values in _OUTSIDE.items() if n in wanted for v in values}
+    outside, inside = (
+        {f"{n} {v:g}": (n, v) for n, values in table.items() if n in wanted for v in values}
+        for table in (_OUTSIDE, _INSIDE)
+    )
     if not outside:
         return
+    tried = outside | inside
     extra = {"aggregation": ("token-mean", 1.0)} if "aggregation" in inspect.signature(function).parameters else {}
 
     def call(setting: str) -> object:
-        changed = dict([outside[setting]]) if setting in outside else {}
+        changed = dict([tried[setting]]) if setting in tried else {}
         made = {n: target.call(f"{SIGNAL}.reduce.Aggregation", *about) for n, about in extra.items()}
         every: dict[str, Any] = {**given(function, batch_of(torch.ones(2, 2).bool())), **wanted, **more, **changed}
         return target.call(path, **every | made)
 
-    yield _boundary(path, call, [_SOUND, *outside], "the number lies outside its range")
+    yield _boundary(path, call, [_SOUND, *inside, *outside], "the number lies outside its range", sound=inside)
 
 
 def of_tensors(
@@ -148,12 +175,19 @@ def _placed(target: Target, path: str, setting: str) -> object:
     return target.call(path, torch.zeros(2, 4), **lengths, width=width, predicts_next=next_token)
 
 
-def of_words(path: str, call: Callable[[str], object], settings: Mapping[str, object]) -> Iterator[Boundary]:
-    """A boundary for a choice of words and numbers; ``settings`` begin with the one that is sound."""
-    yield _boundary(path, call, settings, "the choice is none, or excludes another")
+def of_words(
+    path: str, call: Callable[[str], object], settings: Mapping[str, object], *, sound: Collection[str] = ()
+) -> Iterator[Boundary]:
+    """A boundary for a choice of words and numbers; ``settings`` begin with one that is sound, as are ``sound``."""
+    yield _boundary(path, call, settings, "the choice is none, or excludes another", sound=sound)
 
 
-def _boundary(path: str, call: Callable[[str], object], names: Any, why: str) -> Boundary:  # noqa: ANN401 - names in order
+def _boundary(
+    path: str, call: Callable[[str], object], names: Iterable[str], why: str, *, sound: Collection[str] = ()
+) -> Boundary:
+    """``names`` in order, the first of them sound, and those in ``sound`` too; all others are nonsense."""
+    well = {_SOUND, *sound}
+
     def accepted(_batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         try:
             call(str(settings["nonsense"]))
@@ -169,5 +203,6 @@ def _boundary(path: str, call: Callable[[str], object], names: Any, why: str) ->
         reads=frozenset(),
         outputs={"accepted": Output("", "", "accepted")},
         settings={name: {"nonsense": name} for name in names},
-        claims={f"nonsense:{name}": Claim(why, cite) for name in names if name != _SOUND},
+        claims={f"nonsense:{name}": Claim(why, cite) for name in names if name not in well}
+        | {f"sound:{name}": Claim("it is within bounds", cite) for name in names if name in well},
     )

@@ -65,7 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for mean, deviation, left, biased in WAYS:
         chosen: Settings = {"mean": mean, "deviation": deviation, "leave_one_out": left, "biased": biased}
         yield _normalised(target, {**chosen, "epsilon": 1e-6})
-    for mean, deviation in (("batch", "none"), ("group", "none"), ("batch", "batch"), ("group", "batch")):
+    for mean, deviation in (("group", "none"), ("batch", "batch")):
         yield _after_suppression(target, {**_SOUND, "mean": mean, "deviation": deviation, "suppress": True})
     by = target.call(NORMALISATION, **_SOUND)
     yield from refusals(target, NORMALISED, target.find(NORMALISED), by=by)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.boundary import Boundary, Claim, Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers
 from rl_sentinel.frameworks.reference.refusals import of_numbers
@@ -19,6 +19,9 @@ ESTIMATOR = f"{SIGNAL}.advantage.grpo.advantages"
 
 #: Function -> quantities of its outputs, in order.
 _MADE: Mapping[str, tuple[str, ...]] = {"logprobs": ("logprob",), "logprobs_and_entropy": ("logprob", "entropy")}
+
+#: Quantity -> what it is by its formula.
+_SAID = {"logprob": "log-prob of the token", "entropy": "entropy of the logits"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
@@ -43,7 +46,8 @@ def _from_logits(target: Target, path: str, function: Callable[..., Any], quanti
         reads=columns(function),
         outputs={n: Output("B T", "nats", n) for n in quantities},
         settings={"default": numbers(function)},
-        claims=claims(function, masked="yes", masked_slots="any"),
+        claims=claims(function, gradient="own", **{f"algorithm:{n}": _SAID[n] for n in quantities})
+        | {"knob:temperature": Claim("0.7|1.6", f"{path}: docstring")},
     )
 
 
@@ -61,6 +65,12 @@ def _over_trajectories(target: Target) -> Boundary:
         outputs={"advantage": Output("B", "reward", "advantage")},
         settings={"grpo": {"standardise": False, "epsilon": 0.0}},
         claims=claims(
-            target.find(OVER), scope="group", grouping="id", credit="outcome", masked="yes", baseline="relative"
+            target.find(OVER),
+            algorithm="outcomes of trajectories, centred",
+            scope="group",
+            grouping="id",
+            credit="outcome",
+            masked="yes",
+            baseline="relative",
         ),
     )

@@ -14,6 +14,7 @@ CLAIMS = {
     "algorithm": "gae",
     "scope": "sequence",
     "credit": "temporal",
+    "untrained": "skipped",
     "masked": "yes",
     "masked-slots": "any",
     "knob:discount": "0.5|1.0",

@@ -15,6 +15,7 @@ CLAIMS = {
     "algorithm": "optimal token baseline",
     "scope": "group",
     "grouping": "id",
+    "untrained": "skipped",
     "masked": "yes",
     "masked-slots": "any",
 }

@@ -15,6 +15,7 @@ CLAIMS = {
     "algorithm": "reinforce++",
     "scope": "batch",
     "credit": "temporal",
+    "untrained": "skipped",
     "standardised": "yes",
     "masked": "yes",
     "masked-slots": "any",

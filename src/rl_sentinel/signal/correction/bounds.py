@@ -13,9 +13,9 @@ CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
 
 #: What one of them says besides.
 CLAIMS_OF = {
-    "truncated": {"knob:high": "1.25|2.5"},
-    "clipped": {"knob:low": "0.5|0.8", "knob:high": "1.25|2.5"},
-    "masked": {"knob:low": "0.5|0.8", "knob:high": "1.25|2.5"},
+    "truncated": {"knob:high": "1.0|2.5"},
+    "clipped": {"knob:low": "0.5|1.0", "knob:high": "1.0|2.5"},
+    "masked": {"knob:low": "0.5|1.0", "knob:high": "1.0|2.5"},
 }
 
 

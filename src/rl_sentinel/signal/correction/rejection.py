@@ -21,7 +21,7 @@ Over = Literal["sum", "mean", "max"]
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
 #: What one of them says besides.
-CLAIMS_OF = {"vetoed": {"knob:floor": "0.1|0.75"}}
+CLAIMS_OF = {"vetoed": {"knob:floor": "0.1|1.0"}}
 
 #: The estimates of KL(sampler || trained policy) at a sampled token, of the log-ratio of trained to sampler.
 _ESTIMATES: Mapping[Estimator, Callable[[Tensor], Tensor]] = {

@@ -14,8 +14,8 @@ CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
 #: What one of them says besides.
 CLAIMS_OF = {
-    "off_policy_sequences_kept": {"knob:threshold": "0.01|0.5"},
-    "second_moment_kept": {"knob:threshold": "0.01|0.5"},
+    "off_policy_sequences_kept": {"knob:threshold": "0.0|0.5"},
+    "second_moment_kept": {"knob:threshold": "0.0|1.0"},
 }
 
 

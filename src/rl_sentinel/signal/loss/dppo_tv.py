@@ -15,8 +15,8 @@ CLAIMS = {
     "denominator": "given",
     "mean": "yes",
     "masked-slots": "any",
-    "knob:clip_low": "0.05|0.3",
-    "knob:clip_high": "0.05|0.3",
+    "knob:clip_low": "0.002|0.3",
+    "knob:clip_high": "0.002|0.3",
 }
 
 

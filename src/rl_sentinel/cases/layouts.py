@@ -1,0 +1,93 @@
+"""What rows and logits become when they are laid out anew, by plain loops over rows, tokens and words."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+
+def _shares(batch: Batch, settings: Settings) -> Tensor:
+    """Probabilities of the words at each token, at the temperature; a gradient flows to the logits."""
+    scaled = batch.logits.double() / float(settings.get("temperature") or 1)
+    weights = torch.exp(scaled - scaled.detach().amax(dim=2, keepdim=True))
+    return weights / weights.sum(dim=2, keepdim=True)
+
+
+def _logprob(batch: Batch, settings: Settings) -> Tensor:
+    found = _shares(batch, settings).log()
+    own = [[found[b, t, int(batch.token[b, t])] for t in range(batch.width)] for b in range(batch.rows)]
+    return torch.where(batch.mask, torch.stack([torch.stack(row) for row in own]), 0.0)
+
+
+def _entropy(batch: Batch, settings: Settings) -> Tensor:
+    share = _shares(batch, settings)
+    return torch.where(batch.mask, -(share * share.log()).sum(dim=2), 0.0)
+
+
+def _prompts(batch: Batch) -> list[int]:
+    """The prompts in the order of their first rows."""
+    return list(dict.fromkeys(batch.group.tolist()))
+
+
+def _turns(batch: Batch, settings: Settings) -> Tensor:
+    """Which mini-batch each row is in, where each takes the next so many prompts."""
+    order, size = _prompts(batch), int(settings["prompts"] or 1)
+    return torch.tensor([order.index(g) // size for g in batch.group.tolist()], dtype=torch.float64)
+
+
+def _largest(batch: Batch, settings: Settings) -> Tensor:
+    return torch.tensor(float(min(len(_prompts(batch)), int(settings["prompts"] or 1))))
+
+
+def _count(batch: Batch, settings: Settings) -> Tensor:
+    size = int(settings["prompts"] or 1)
+    return torch.tensor(float(sum(1 for n in range(len(_prompts(batch))) if n % size == 0)))
+
+
+def _outcomes(batch: Batch, _settings: Settings) -> Tensor:
+    """The outcome of each live trajectory against the mean of its prompt's, at each of its live steps.
+
+    A trajectory's outcome is that of its last step, and it counts once however many steps it has.
+    """
+    trajectory, group, live = (x.tolist() for x in (batch.trajectory, batch.group, batch.live))
+    outcome = {i: float(batch.reward[b]) for b, i in enumerate(trajectory) if bool(batch.last_step[b])}
+    alive = {i: g for i, g, a in zip(trajectory, group, live, strict=True) if a}
+    found = torch.zeros(batch.rows, dtype=torch.float64)
+    for b, i in enumerate(trajectory):
+        others = [outcome[j] for j, g in alive.items() if g == group[b]]
+        if live[b] and len(others) > 1:
+            found[b] = outcome[i] - sum(others) / len(others)
+    return found
+
+
+def _joined(batch: Batch, settings: Settings) -> Tensor:
+    """Each turn that reads what came before it belongs to the sequence before; every so many begin anew."""
+    every = int(settings["forgets"] or 0) or batch.rows
+    return torch.tensor(float(len(range(0, batch.rows, every))))
+
+
+def _gains(batch: Batch, _settings: Settings) -> Tensor:
+    rows = [sum(batch.token_reward[b, : int(batch.length[b])].tolist()) for b in range(batch.rows)]
+    return torch.tensor(sum(rows), dtype=torch.float64)
+
+
+#: Algorithm with settings -> values per row or token, of all of them; 0 where nothing is trained.
+LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "log-prob of the token": _logprob,
+    "entropy of the logits": _entropy,
+    "mini-batches of prompts in turn": _turns,
+    "outcomes of trajectories, centred": _outcomes,
+}
+
+#: Algorithm with settings -> one number for the batch.
+COUNTS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "prompts of the largest mini-batch": _largest,
+    "mini-batches": _count,
+    "sequences after merging": _joined,
+    "turns": lambda batch, _settings: torch.tensor(float(batch.rows)),
+    "trained tokens": lambda batch, _settings: batch.mask.sum().double(),
+    "token rewards of responses": _gains,
+}

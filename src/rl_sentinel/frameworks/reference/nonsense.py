@@ -1,0 +1,169 @@
+"""What functions refuse of columns that exclude each other: steps without an end, shapes that disagree, words."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.frameworks.reference.arguments import SIGNAL
+from rl_sentinel.frameworks.reference.refusals import of_words
+from rl_sentinel.frameworks.target import Target
+
+#: Way of calling -> what of a sound call is given instead.
+Calls = Mapping[str, Mapping[str, Any]]
+
+_SOUND: Mapping[str, Any] = {}
+
+#: A sound turn, of two tokens.
+_TURN: Mapping[str, Any] = {
+    "trajectory": "one",
+    "prompt": (1,),
+    "response": (2, 3),
+    "trained": (True, True),
+    "token_reward": (0.0, 1.0),
+    "logprob": (-1.0, -2.0),
+    "last": True,
+}
+
+_TURNS: Calls = {
+    "sound": _SOUND,
+    "a mask short of its response": {"trained": (True,)},
+    "a reward short of its response": {"token_reward": (1.0,)},
+    "log-probs short of their response": {"logprob": (-1.0,)},
+}
+
+#: Way of calling -> trajectory and end mark of each turn.
+_ORDERS: Mapping[str, list[tuple[str, bool]]] = {
+    "sound": [("one", False), ("one", True), ("two", True)],
+    "sound, of one turn": [("one", True)],
+    "no end": [("one", False), ("one", False)],
+    "no end before another": [("one", False), ("two", True)],
+    "an end before the last": [("one", True), ("one", True)],
+    "two pieces": [("one", True), ("two", True), ("one", True)],
+}
+
+_STEPS: Calls = {
+    "sound": _SOUND,
+    "no last step": {"last": torch.tensor([False, False, True])},
+    "two last steps": {"last": torch.tensor([True, True, True])},
+    "two last steps, and none elsewhere": {"last": torch.tensor([True, True, False])},
+    "two prompts": {"group": torch.tensor([0, 1, 1])},
+}
+
+_LENGTHS: Calls = {
+    "sound": _SOUND,
+    "sound, of one token": {"mode": "token-sum", "length": 1},
+    "no length": {"mode": "token-sum"},
+    "a length of none": {"length": 4},
+    "a length below 1": {"mode": "token-sum", "length": 0},
+}
+
+_LOGITS: Calls = {
+    "sound": _SOUND,
+    "sound, nothing wanted": {"token": torch.tensor([[0, 3]]), "mask": torch.tensor([[True, False]])},
+    "a token beyond the vocabulary": {"token": torch.tensor([[0, 3]])},
+    "a token before it": {"token": torch.tensor([[0, -1]])},
+    "a token too few": {"token": torch.tensor([[0]])},
+    "a mask too short": {"mask": torch.tensor([[True]])},
+    "a row of logits too few": {"logits": torch.zeros(1, 1, 3)},
+}
+
+_SHARES: Calls = {
+    "sound": _SOUND,
+    "sound, of all": {"share": 1.0},
+    "share 0": {"share": 0.0},
+    "share above 1": {"share": 1.5},
+}
+
+_BOUNDS: Calls = {**_SHARES, "bounds equal": {"low": 3.0}, "bounds exchanged": {"low": 4.0}}
+
+_PROMPTS: Calls = {"sound": _SOUND, "no prompts": {"prompts": 0}}
+
+_SIZES: Mapping[str, Any] = {"mask": torch.ones(1, 2).bool()}
+
+#: Function -> what it is called with, and how it may be called otherwise.
+_CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
+    "merging.Step": (_TURN, _TURNS),
+    "steps.last_steps": (
+        {"trajectory": torch.tensor([4, 4, 2]), "last": torch.tensor([False, True, True])},
+        {n: c for n, c in _STEPS.items() if "group" not in c},
+    ),
+    "minibatches.aggregation": ({"mode": "token-mean", "length": None, **_SIZES}, _LENGTHS),
+    "minibatches.prompt_minibatches": ({"group": torch.tensor([7, 3]), "prompts": 1, "generator": None}, _PROMPTS),
+    "covariance.largest": ({"covariance": torch.ones(1, 2), "share": 0.4, **_SIZES}, _SHARES),
+    "covariance.drawn_between": (
+        {"covariance": torch.ones(1, 2), "low": 0.0, "high": 3.0, "share": 0.4, "generator": None, **_SIZES},
+        _BOUNDS,
+    ),
+    **{
+        f"logprob.{name}": (
+            {"logits": torch.zeros(1, 2, 3), "token": torch.tensor([[0, 2]]), "temperature": 1.0, **_SIZES},
+            _LOGITS,
+        )
+        for name in ("logprobs", "logprobs_and_entropy")
+    },
+    "reward.overlong_penalty": (
+        {"length": torch.tensor([0, 9]), "limit": 5, "buffer": 3, "factor": 0.5},
+        {"sound": _SOUND, "a length below 0": {"length": torch.tensor([9, -1])}},
+    ),
+    "advantage.maxrl.advantages": (
+        {"reward": torch.tensor([0.0, 1.0]), "group": torch.zeros(2).long(), "live": torch.ones(2).bool()},
+        {
+            "sound": _SOUND,
+            "sound, below 0 where nothing trains": {
+                "reward": torch.tensor([-1.0, 1.0]),
+                "live": torch.tensor([False, True]),
+            },
+            "a reward below 0": {"reward": torch.tensor([-0.5, 1.0])},
+        },
+    ),
+    "advantage.gdpo.advantages": (
+        {
+            "reward_parts": torch.tensor([[0.0, 1.0], [1.0, 2.0]]),
+            "group": torch.zeros(2).long(),
+            "live": torch.ones(2).bool(),
+            "weight": torch.ones(2),
+            "epsilon": 0.0,
+        },
+        {
+            "sound": _SOUND,
+            "a weight too few": {"weight": torch.ones(1)},
+            "a weight too many": {"weight": torch.ones(3)},
+        },
+    ),
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary]:
+    """One for each function that holds its arguments to each other, and a setting for each call that it must judge."""
+    for name, (plain, calls) in _CALLS.items():
+        path = f"{SIGNAL}.{name}"
+        yield from _of(path, partial(_called, target, path, plain, calls), calls)
+    merge = f"{SIGNAL}.merging.merge"
+    yield from _of(merge, lambda setting: target.call(merge, _told(target, setting)), _ORDERS)
+    over = f"{SIGNAL}.steps.over_trajectories"
+    columns = {
+        "reward": torch.tensor([0.0, 1.0, 0.0]),
+        "group": torch.tensor([1, 1, 1]),
+        "live": torch.ones(3).bool(),
+        "trajectory": torch.tensor([4, 4, 2]),
+        "last": torch.tensor([False, True, True]),
+    }
+    estimator = target.find(f"{SIGNAL}.advantage.rloo.advantages")
+    yield from _of(over, partial(_called, target, over, {"estimator": estimator, **columns}, _STEPS), _STEPS)
+
+
+def _of(path: str, call: Callable[[str], object], calls: Mapping[str, object]) -> Iterator[Boundary]:
+    return of_words(path, call, calls, sound=[name for name in calls if name.startswith("sound")])
+
+
+def _called(target: Target, path: str, plain: Mapping[str, Any], calls: Calls, setting: str) -> object:
+    return target.call(path, **{**plain, **calls[setting]})
+
+
+def _told(target: Target, setting: str) -> list[object]:
+    step = f"{SIGNAL}.merging.Step"
+    turns = [{**_TURN, "trajectory": name, "last": last} for name, last in _ORDERS[setting]]
+    return [target.call(step, **turn) for turn in turns]
