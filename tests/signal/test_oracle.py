@@ -15,6 +15,7 @@ from oracle import corrections, rows, tokens
 from oracle.draws import Draw, cases, together
 from pairs import APART as MORE_APART
 from pairs import WHOLE as MORE_WHOLE
+from pairs_of_metrics import WHOLE as OF_METRICS
 from torch import Tensor
 
 import rl_sentinel.signal
@@ -38,6 +39,10 @@ from rl_sentinel.signal.segments import trained
 Pair = tuple[Callable[[Draw], Tensor], Callable[[Draw], object]]
 
 MODES: tuple[reduce.Mode, ...] = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum", "token-sum")
+
+
+#: What stands alone, but for the draws.
+ORACLE = Path(__file__).parent / "oracle"
 
 
 def _facts(x: Draw) -> tuple[list[float], list[int], list[bool]]:
@@ -253,6 +258,7 @@ def _observed(x: Draw) -> float:
 #: Functions of the whole batch.
 WHOLE: dict[str, Pair] = {
     **MORE_WHOLE,
+    **OF_METRICS,
     "advantage.gpg.advantages": (
         lambda x: gpg.advantages(x.reward, group=x.group, live=x.live),
         lambda x: rows.gpg(*_facts(x)),
@@ -387,12 +393,10 @@ def test_every_function_has_an_oracle() -> None:
     assert _public() - refusing - known == {"align.response_aligned"}  # whose test stands above
 
 
-@pytest.mark.parametrize(
-    "module", ["rows", "tokens", "losses", "corrections", "vocabulary", "choices", "trajectories", "storage", "paths"]
-)
+@pytest.mark.parametrize("module", [p.stem for p in sorted(ORACLE.glob("*.py")) if p.stem != "draws"])
 def test_oracle_stands_alone(module: str) -> None:
     """It imports the standard library and itself, and no line of what it judges."""
-    path = Path(__file__).parent / "oracle" / f"{module}.py"
+    path = ORACLE / f"{module}.py"
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):

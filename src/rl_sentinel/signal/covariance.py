@@ -5,8 +5,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.checks import answered, checked, finite, within
 from rl_sentinel.signal.segments import Mask, trained
+
+_WHY = "it is compared with the others"
 
 
 def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
@@ -58,6 +60,7 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
     """
     checked("B T", covariance=covariance, mask=mask)
     where = trained(mask)
+    finite("covariance", covariance, where=mask, why=_WHY)
     count = min(_count(where, share), int(where.sum()))
     if count == 0:
         return torch.zeros_like(where)
@@ -101,6 +104,7 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
     if not low < high:
         raise InputError(f"low is {low}, expected a number below high, {high}")
     where = trained(mask)
+    finite("covariance", covariance, where=mask, why=_WHY)
     among = torch.nonzero((where & (covariance > low) & (covariance < high)).flatten()).squeeze(1)
     order = torch.randperm(len(among), generator=generator).to(among.device)
     drawn = torch.zeros(where.numel(), dtype=torch.bool, device=where.device)

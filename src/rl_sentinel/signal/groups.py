@@ -84,7 +84,11 @@ def centred(
     checked("B", values=values, group=group, live=live)
     require_finite(values, live=live)
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
-    share = torch.ones_like(wide) if weight is None else weight.to(wide.dtype)
+    share = torch.ones_like(wide)
+    if weight is not None:
+        checked("B", values=values, weight=weight)
+        finite("weight", weight, where=live, why="a live row counts by its weight")
+        share = weight.to(wide.dtype)
     distance = wide - group_maxima(wide, group=group, live=live)
     mean = group_sums(share * distance, group=group, live=live) / group_sums(share, group=group, live=live)
     return torch.where(live, distance - mean, torch.zeros_like(distance))
@@ -112,6 +116,7 @@ def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> 
     Raises:
         InputError: naming the first such row; it is a ``ValueError`` too.
     """
+    checked("B", reward=values, live=live)
     why = "a row with a trained token needs a reward (mask the row to leave it out)"
     finite("reward", values, where=live, why=why)
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask
 
@@ -25,7 +25,8 @@ def k1(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
         tensor([[0.5000, 0.0000]])
     """
     checked("B T", logprob=logprob, ref_logprob=ref_logprob, mask=mask)
-    return selected(logprob - ref_logprob, mask=mask)
+    found = selected(logprob - ref_logprob, mask=mask)
+    return answered(found, mask=mask, logprob=logprob, ref_logprob=ref_logprob)
 
 
 def k2(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
@@ -109,7 +110,7 @@ def importance_weighted(
         The weighted estimate, in nats per token; exactly 0 off the mask. No bound is put on the ratio.
 
     Raises:
-        InputError: if a shape or kind is wrong.
+        InputError: if a number on the mask is not finite, or a shape or kind is wrong.
 
     Example:
         >>> one, mask = torch.tensor([[2.0]]), torch.tensor([[True]])
@@ -117,7 +118,8 @@ def importance_weighted(
         tensor([[2.]])
     """
     checked("B T", estimate=estimate, logprob=logprob, old_logprob=old_logprob, mask=mask)
-    return selected(logprob - old_logprob, mask=mask).exp() * selected(estimate, mask=mask)
+    found = selected(logprob - old_logprob, mask=mask).exp() * selected(estimate, mask=mask)
+    return answered(found, mask=mask, estimate=estimate, logprob=logprob, old_logprob=old_logprob)
 
 
 def _straight_through(value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import kinds, within
+from rl_sentinel.signal.checks import answered, kinds, within
 
 #: Logits that one block covers on a CPU, where it should fit the cache, and on other devices.
 BLOCK_CPU, BLOCK_DEVICE = 2**18, 2**27
@@ -85,7 +85,8 @@ def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, en
     _check(logits, token, mask, temperature)
     flat = (logits.reshape(-1, logits.shape[-1]), token.reshape(-1), mask.reshape(-1))
     logprob, spread = _FromLogits.apply(*flat, temperature, entropy)  # type: ignore[no-untyped-call]  # torch has no types here
-    return logprob.view(token.shape), spread.view(token.shape)
+    found = answered(logprob.view(token.shape), mask=mask, logprob=logprob.view(token.shape))
+    return found, spread.view(token.shape)
 
 
 def _check(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> None:

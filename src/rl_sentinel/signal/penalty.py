@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite, within
+from rl_sentinel.signal.checks import answered, checked, finite, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -85,7 +85,7 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
         The term, in units of the loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or ``coefficient`` is negative.
+        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``coefficient`` is negative.
 
     Source:
         DeepSeekMath, arXiv 2402.03300, where the KL is k3.
@@ -98,4 +98,4 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
     """
     checked("B T", kl=kl, mask=mask)
     within("coefficient", coefficient, least=0.0)
-    return coefficient * aggregate(kl, mask=mask, aggregation=aggregation)
+    return answered(coefficient * aggregate(kl, mask=mask, aggregation=aggregation), mask=mask, kl=kl)

@@ -21,6 +21,7 @@ def selected(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
         >>> selected(torch.tensor([[1.0, torch.nan]]), mask=torch.tensor([[True, False]]))
         tensor([[1., 0.]])
     """
+    checked("B" if values.dim() == 1 else "B T", values=values, mask=mask)
     return torch.where(trained(mask), values, torch.zeros_like(values))
 
 
@@ -47,6 +48,7 @@ def row_counts(*, mask: Mask) -> Int[Tensor, " B"]:
         >>> row_counts(mask=torch.tensor([[True, True], [False, False]]))
         tensor([2, 0])
     """
+    checked("B T", mask=mask)
     if not isinstance(mask, Segments):
         return mask.sum(dim=1)
     return torch.zeros_like(mask.length).index_add(0, mask.row, mask.mask.to(mask.length.dtype))
@@ -59,6 +61,7 @@ def live_rows(mask: Mask) -> Bool[Tensor, " B"]:
         >>> live_rows(torch.tensor([[True, True], [False, False]]))
         tensor([ True, False])
     """
+    checked("B T", mask=mask)
     return row_counts(mask=mask) > 0 if isinstance(mask, Segments) else mask.any(dim=1)
 
 
@@ -79,6 +82,7 @@ def row_maxima(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"
         >>> row_maxima(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
         tensor([2., -inf])
     """
+    checked("B T", values=values, mask=mask)
     kept = torch.where(trained(mask), values, torch.full_like(values, -torch.inf))
     if not isinstance(mask, Segments):
         return kept.amax(dim=1)

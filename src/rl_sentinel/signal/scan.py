@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from rl_sentinel.signal.checks import checked, within
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask, Segments, turns
 
@@ -23,10 +24,15 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     Returns:
         The sums, in the dtype of ``values``; the carry between blocks is kept in float64.
 
+    Raises:
+        InputError: if ``values`` is no padded column of numbers, or ``discount`` is not from 0 to 1.
+
     Example:
         >>> discounted_suffix_sums(torch.tensor([[1.0, 1.0, 1.0]]), discount=0.5)
         tensor([[1.7500, 1.5000, 1.0000]])
     """
+    checked("B T", values=values)
+    within("discount", discount, least=0.0, most=1.0)
     rows, width = values.shape
     blocks = -(-width // BLOCK)
     padded = torch.nn.functional.pad(values, (0, blocks * BLOCK - width)).view(rows, blocks, BLOCK)
@@ -58,6 +64,7 @@ def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
         tensor([[1, 2],
                 [3, 4]])
     """
+    checked("B T", mask=mask)
     if not isinstance(mask, Segments):
         gap = mask[:, 1:] & ~mask[:, :-1]
         return torch.argsort(~mask, dim=1, stable=True) if bool(gap.any()) else None

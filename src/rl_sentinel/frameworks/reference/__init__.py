@@ -16,6 +16,7 @@ from rl_sentinel.frameworks.reference import (
     corrections,
     kls,
     layouts,
+    metrics,
     nonsense,
     paths,
     rewards,
@@ -65,6 +66,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from rewards.boundaries(target)
     yield from paths.boundaries(target)
     yield from storage.boundaries(target)
+    yield from metrics.boundaries(target)
     yield from aggregations(target)
     yield from alignments(target)
     yield from of_parts(target)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import checked, finite
 from rl_sentinel.signal.groups import places
 from rl_sentinel.signal.reduce import live_rows, selected
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
@@ -64,14 +64,15 @@ def advantages(
     """
     checked("B T", token_reward=token_reward, logprob=logprob, pi_squared=pi_squared, mask=mask)
     checked("B", group=group, live=live_rows(mask))
+    for name, column in (("token_reward", token_reward), ("logprob", logprob), ("pi_squared", pi_squared)):
+        finite(name, column, where=mask, why="a trained token needs one (mask the token to leave it out)")
     order = trained_first(mask=mask)
     reward, chance, squared = (
         lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (token_reward, logprob, pi_squared)
     )
     where = lined_up(trained(mask), mask=mask, order=order)
     found = _against_the_mean(reward, 1 - 2 * chance.exp() + squared, mask=where, group=group)
-    found = put_back(found, mask=mask, order=order)
-    return answered(found, mask=mask, token_reward=token_reward, logprob=logprob, pi_squared=pi_squared)
+    return put_back(found, mask=mask, order=order)
 
 
 def _against_the_mean(reward: Tensor, step: Tensor, *, mask: Tensor, group: Tensor) -> Tensor:

@@ -1,0 +1,121 @@
+"""Boundaries of metrics: each function of a raw batch, with the name by which its definition is known."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Settings
+from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims
+from rl_sentinel.frameworks.target import Target
+
+METRICS = f"{SIGNAL}.metrics"
+STATISTICS = f"{METRICS}.statistics"
+
+#: Quantity -> column, whether it has one number per row, and its unit.
+_OF: Mapping[str, tuple[str, bool, str]] = {
+    "reward": ("reward", True, "reward"),
+    "entropy": ("entropy", False, "nats"),
+    "advantage": ("advantage", False, "reward"),
+}
+
+#: Last word of a quantity -> the statistic.
+_WORDS = {"mean": "mean", "std": "deviation", "min": "least", "max": "most"}
+
+#: The range that ratios are held to.
+_CLIPS: Settings = {"clip_low": NUMBERS["clip_low"], "clip_high": NUMBERS["clip_high"]}
+
+
+def boundaries(target: Target) -> Iterator[Boundary]:
+    """Statistics of three columns and of the ratio, then each of the others."""
+    for quantity in (*_OF, "ratio"):
+        yield _statistics(target, quantity)
+    yield _clipped(target)
+    yield _metric(target, "mean_kl", ("logprob", "ref_logprob"), {"k1": "kl.k1", "k3": "kl.k3"}, unit="nats")
+    yield _metric(target, "effective_sample_size", ("advantage",), {"share": "effective_sample_size"})
+    yield _metric(target, "explained_variance", ("value", "returns"), {"share": "explained_variance"})
+    yield _rows(
+        target,
+        "dead_group_fraction",
+        {"reward", "group", "mask"},
+        lambda b: target.call(f"{METRICS}.dead_group_fraction", b.reward, group=b.group, live=b.live),
+    )
+    yield _rows(target, "share", {"scored", "mask"}, lambda b: target.call(f"{METRICS}.share", ~b.scored, mask=b.live))
+
+
+def _statistics(target: Target, quantity: str) -> Boundary:
+    column, of_rows, unit = _OF.get(quantity, ("", False, "ratio"))
+
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        values = getattr(batch, column) if column else (batch.logprob - batch.old_logprob).exp()
+        found = target.call(STATISTICS, values, mask=batch.live if of_rows else batch.mask)
+        return {word: getattr(found, name) for word, name in _WORDS.items()}
+
+    reads = {column} if column else {"logprob", "old_logprob"}
+    return Boundary(
+        path=STATISTICS,
+        stage="metric",
+        call=call,
+        reads=frozenset(reads | {"mask"}),
+        outputs={word: Output("", unit, f"{quantity}.{word}", over="live") for word in _WORDS},
+        settings={quantity: {"of": quantity}},
+        claims=claims(target.find(STATISTICS)),
+    )
+
+
+def _clipped(target: Target) -> Boundary:
+    path = f"{METRICS}.clip_fraction"
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        columns = (batch.logprob, batch.old_logprob, batch.advantage)
+        found = target.call(path, *columns, mask=batch.mask, **settings)
+        return {"tokens": found.tokens, "sequences": found.sequences}
+
+    return Boundary(
+        path=path,
+        stage="metric",
+        call=call,
+        reads=frozenset({"logprob", "old_logprob", "advantage", "mask"}),
+        outputs={
+            "tokens": Output("", "", "clip_fraction", over="live"),
+            "sequences": Output("", "", "sequences_clipped", over="live"),
+        },
+        settings={"default": _CLIPS},
+        claims=claims(target.find(path), **{"knob:clip_low": "0.05|0.6", "knob:clip_high": "0.05|0.9"}),
+    )
+
+
+def _metric(
+    target: Target, name: str, columns: tuple[str, ...], quantities: Mapping[str, str], *, unit: str = ""
+) -> Boundary:
+    """A function of token columns and their mask."""
+    path = f"{METRICS}.{name}"
+
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        given = [getattr(batch, column) for column in columns]
+        if name == "effective_sample_size":
+            given = [column.exp() for column in given]  # a weight is positive
+        found = target.call(path, *given, mask=batch.mask)
+        return dict(zip(quantities, found if isinstance(found, tuple) else (found,), strict=True))
+
+    return Boundary(
+        path=path,
+        stage="metric",
+        call=call,
+        reads=frozenset({*columns, "mask"}),
+        outputs={n: Output("", unit, q, over="live") for n, q in quantities.items()},
+        claims=claims(target.find(path)),
+    )
+
+
+def _rows(target: Target, name: str, reads: set[str], call: Callable[[Batch], Tensor]) -> Boundary:
+    path = f"{METRICS}.{name}"
+    return Boundary(
+        path=path,
+        stage="metric",
+        call=lambda batch, _settings: {"share": call(batch)},
+        reads=frozenset(reads),
+        outputs={"share": Output("", "", name, over="live")},
+        claims=claims(target.find(path)),
+    )

@@ -1,0 +1,269 @@
+"""Numbers for the log, each a function of the raw batch with one definition; live rows and trained tokens only.
+
+Each is of all that it is given: cut into parts it would be another number, so hand it the whole batch, of all ranks.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.signal.checks import checked, finite, within
+from rl_sentinel.signal.groups import deviations, require_finite
+from rl_sentinel.signal.kl import k1, k3
+from rl_sentinel.signal.reduce import live_rows, row_means, selected
+from rl_sentinel.signal.segments import Mask, trained
+
+#: What the functions say of themselves.
+CLAIMS = {"masked-slots": "any"}
+
+_WHY = "it is counted (leave it out of the mask if it should not be)"
+
+
+class Statistics(NamedTuple):
+    """Of numbers, in their unit: mean, deviation (n - 1), the smallest and the largest; and how many there are."""
+
+    mean: Float[Tensor, ""]
+    deviation: Float[Tensor, ""]
+    least: Float[Tensor, ""]
+    most: Float[Tensor, ""]
+    size: int
+
+
+class Clipped(NamedTuple):
+    """Shares from 0 to 1: of trained tokens by their own ratio, of live responses by the geometric mean of theirs."""
+
+    tokens: Float[Tensor, ""]
+    sequences: Float[Tensor, ""]
+
+
+class MeanKl(NamedTuple):
+    """Two estimates of one KL, in nats per token: k1 may be negative, k3 never is."""
+
+    k1: Float[Tensor, ""]
+    k3: Float[Tensor, ""]
+
+
+def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
+    r"""Mean, deviation and bounds of the numbers that count: rewards of live rows, entropies of trained tokens.
+
+    .. math:: \bar x = \frac1n \sum x, \quad s^2 = \frac{1}{n - 1} \sum (x - \bar x)^2
+
+    Args:
+        values: one number per row ``[B]`` or per token, in any unit.
+        mask: True where a number counts: live rows, trained tokens; anything may stand elsewhere.
+
+    Returns:
+        The four numbers and the count; all 0 where nothing counts, deviation 0 of one number.
+
+    Raises:
+        InputError: if a number that counts is not finite, or a shape or kind is wrong.
+
+    Example:
+        >>> found = statistics(torch.tensor([1.0, 3.0, 99.0]), mask=torch.tensor([True, True, False]))
+        >>> found.mean, found.most, found.size
+        (tensor(2.), tensor(3.), 2)
+    """
+    checked(_axes(values), values=values, mask=mask)
+    where = trained(mask)
+    finite("values", values, where=where, why=_WHY)
+    kept = values.detach()[where]
+    if len(kept) == 0:
+        nothing = torch.zeros((), dtype=values.dtype, device=values.device)
+        return Statistics(nothing, nothing, nothing, nothing, 0)
+    apart = kept.std() if len(kept) > 1 else torch.zeros_like(kept[0])
+    return Statistics(kept.mean(), apart, kept.min(), kept.max(), len(kept))
+
+
+def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
+    """How much of what counts has a fact: truncated responses among live ones, tokens kept among trained ones.
+
+    Args:
+        fact: one fact per row ``[B]`` or per token.
+        mask: True where one counts.
+
+    Returns:
+        A share from 0 to 1; 0 where nothing counts.
+
+    Raises:
+        InputError: if a shape or kind is wrong.
+
+    Example:
+        >>> share(torch.tensor([True, False, True]), mask=torch.tensor([True, True, False]))
+        tensor(0.5000)
+    """
+    checked(_axes(fact), fact=fact, mask=mask)
+    where = trained(mask)
+    return (fact & where).sum() / where.sum().clamp(min=1)
+
+
+def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clips
+    logprob: Float[Tensor, "*S"],
+    old_logprob: Float[Tensor, "*S"],
+    advantage: Float[Tensor, "*S"],
+    *,
+    mask: Mask,
+    clip_low: float,
+    clip_high: float,
+) -> Clipped:
+    r"""How much of what trains has its ratio cut, where the cut takes the gradient away.
+
+    .. math:: \rho > 1 + \epsilon_h \text{ and } A > 0, \quad \text{or } \rho < 1 - \epsilon_l \text{ and } A < 0
+
+    Args:
+        logprob: log-probs of the current policy, in nats.
+        old_logprob: log-probs of the policy before the update, in nats.
+        advantage: advantage per token, in reward units or deviations; a response's is the mean of its tokens'.
+        mask: True on trained tokens; anything may stand elsewhere.
+        clip_low: how far below 1 the ratio counts, a ratio.
+        clip_high: how far above 1 the ratio counts, a ratio.
+
+    Returns:
+        The share of tokens, each by its own ratio, and of responses, each counted once.
+
+    Raises:
+        InputError: if a number on the mask is not finite, a shape or kind is wrong, or a clip is negative.
+
+    Example:
+        >>> new, old = torch.tensor([[0.5, 0.0]]), torch.zeros(1, 2)
+        >>> clip_fraction(new, old, torch.ones(1, 2), mask=torch.ones(1, 2).bool(), clip_low=0.2, clip_high=0.2)
+        Clipped(tokens=tensor(0.5000), sequences=tensor(1.))
+    """
+    _columns(mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    within("clip_low", clip_low, least=0.0)
+    within("clip_high", clip_high, least=0.0)
+    apart, gain = selected(logprob - old_logprob, mask=mask).detach(), selected(advantage, mask=mask)
+    rows = row_means(apart, mask=mask), row_means(gain, mask=mask)
+
+    def cut(log_ratio: Tensor, weight: Tensor) -> Tensor:
+        ratio = log_ratio.exp()
+        return ((ratio > 1 + clip_high) & (weight > 0)) | ((ratio < 1 - clip_low) & (weight < 0))
+
+    return Clipped(share(cut(apart, gain), mask=mask), share(cut(*rows), mask=live_rows(mask)))
+
+
+def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *, mask: Mask) -> MeanKl:
+    r"""The KL of the policy that sampled against another one, as the mean over trained tokens.
+
+    Args:
+        logprob: log-probs of the policy that sampled, in nats.
+        other_logprob: log-probs of the other: the reference, or the policy that is trained.
+        mask: True on trained tokens; anything may stand elsewhere.
+
+    Returns:
+        Its means by k1 and by k3; 0 where nothing is trained.
+
+    Raises:
+        InputError: if a log-prob on the mask is not finite, or a shape or kind is wrong.
+
+    Source:
+        The estimators are those of ``signal.kl``.
+
+    Example:
+        >>> mean_kl(torch.tensor([[-1.0]]), torch.tensor([[-1.5]]), mask=torch.tensor([[True]]))
+        MeanKl(k1=tensor(0.5000), k3=tensor(0.1065))
+    """
+    _columns(mask, logprob=logprob, other_logprob=other_logprob)
+    count = trained(mask).sum().clamp(min=1)
+    return MeanKl(*(f(logprob, other_logprob, mask=mask).detach().sum() / count for f in (k1, k3)))
+
+
+def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
+    r"""What share of the samples is left, as it were, when they are weighed this unevenly.
+
+    .. math:: \frac{(\sum w)^2}{n \sum w^2}
+
+    Args:
+        weight: ratios per token or per response ``[B]``, 0 or more; of any scale.
+        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+
+    Returns:
+        A share from 1 / n to 1, which equal weights have; 0 where nothing counts or all weights are 0.
+
+    Raises:
+        InputError: if a weight that counts is not finite, or a shape or kind is wrong.
+
+    Source:
+        Kong, A Note on Importance Sampling Using Standardized Weights (1992), divided by the count.
+
+    Example:
+        >>> effective_sample_size(torch.tensor([1.0, 0.0, 7.0]), mask=torch.tensor([True, True, False]))
+        tensor(0.5000)
+    """
+    checked(_axes(weight), weight=weight, mask=mask)
+    where = trained(mask)
+    finite("weight", weight, where=where, why=_WHY)
+    kept = selected(weight, mask=where).detach()
+    kept = kept / torch.where(kept.max() > 0, kept.max(), torch.ones_like(kept.max())) if kept.numel() else kept
+    squares = where.sum() * kept.square().sum()
+    return kept.sum().square() / torch.where(squares > 0, squares, torch.ones_like(squares))
+
+
+def dead_group_fraction(
+    reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
+) -> Float[Tensor, ""]:
+    """How many prompts teach nothing to an estimator that compares: their live responses all have one reward.
+
+    Args:
+        reward: outcome per response, in reward units, as it is compared.
+        group: prompt id per response; any integers, in any order.
+        live: True where the response has at least one trained token.
+
+    Returns:
+        The share of prompts, among those with a live response; a lone response is such a prompt. 0 without any.
+
+    Raises:
+        InputError: if a reward is not finite on a live row, or a shape or kind is wrong.
+
+    Example:
+        >>> reward, group = torch.tensor([1.0, 1.0, 0.0, 1.0]), torch.tensor([5, 5, 6, 6])
+        >>> dead_group_fraction(reward, group=group, live=torch.ones(4).bool())
+        tensor(0.5000)
+    """
+    checked("B", reward=reward, group=group, live=live)
+    require_finite(reward, live=live)
+    same = deviations(reward, group=group, live=live, biased=True) == 0
+    prompts, dead = (len(torch.unique(group[rows])) for rows in (live, live & same))
+    return torch.tensor(dead / max(prompts, 1), dtype=reward.dtype, device=reward.device)
+
+
+def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
+    r"""How much of the returns' variance a critic accounts for, over trained tokens.
+
+    .. math:: 1 - \frac{\operatorname{Var}(R - V)}{\operatorname{Var}(R)}
+
+    Args:
+        value: the critic's values, in reward units.
+        returns: what they are fitted to, in reward units.
+        mask: True on trained tokens; anything may stand elsewhere.
+
+    Returns:
+        1 for a critic that is right up to a constant, 0 for a constant one, below 0 for a worse one; 0 where the
+        returns do not vary.
+
+    Raises:
+        InputError: if a number on the mask is not finite, or a shape or kind is wrong.
+
+    Example:
+        >>> value, mask = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[True, True, False]])
+        >>> explained_variance(value, value + 1, mask=mask)
+        tensor(1.)
+    """
+    _columns(mask, value=value, returns=returns)
+    where = trained(mask)
+    aim, missed = returns.detach()[where], (returns - value).detach()[where]
+    if len(aim) == 0:
+        return torch.zeros((), dtype=returns.dtype, device=returns.device)
+    whole, left = (torch.where((x == x[0]).all(), 0.0, x.var(correction=0)) for x in (aim, missed))
+    return torch.where(whole > 0, 1 - left / torch.where(whole > 0, whole, torch.ones_like(whole)), 0.0)
+
+
+def _axes(values: Tensor) -> str:
+    return "B" if values.dim() == 1 else "B T"
+
+
+def _columns(mask: Mask, **columns: Tensor) -> None:
+    checked("B T", **columns, mask=mask)
+    for name, column in columns.items():
+        finite(name, column, where=mask, why=_WHY)
