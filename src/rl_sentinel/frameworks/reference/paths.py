@@ -39,7 +39,9 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         epsilon=0.0,
     )
     void = {"suppresses": "unscored"}
-    yield _outcome(target, "suppressed", {"estimator": rloo, "normalisation": by}, ("scored",), **said, **void)
+    yield _outcome(
+        target, "suppressed", {"estimator": rloo, "normalisation": by}, ("scored",), **said, **void, baseline="relative"
+    )
     kept = partial(
         target.find(f"{SIGNAL}.correction.rejection.rows_kept"), estimator="k1", over="mean", low=-_NEAR, high=_NEAR
     )
@@ -96,6 +98,7 @@ def _temporal(target: Target) -> Boundary:
         return {"advantage": found.advantage, "kl": found.kl}
 
     said = {"scope": "sequence", "credit": "temporal", "masked": "yes", "masked_slots": "any"}
+    said |= {"knob:discount": "0.5|1.0", "knob:decay": "0.0|1.0", "knob:coefficient": "0.1|0.5"}
     return Boundary(
         path=READY,
         stage="advantage",

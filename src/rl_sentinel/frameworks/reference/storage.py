@@ -9,7 +9,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers
-from rl_sentinel.frameworks.reference.parts import DENOMINATORS, loss_output, settings_of
+from rl_sentinel.frameworks.reference.parts import MODES, in_parts, loss_output, settings_of
 from rl_sentinel.frameworks.target import Target
 
 PACKED = f"{SIGNAL}.segments.packed"
@@ -24,7 +24,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     """Estimators that line trained tokens up, and a loss that takes means of rows."""
     for path in ESTIMATORS:
         yield _estimator(target, path)
-    for mode in ("token-mean", "sequence-mean-token-mean"):
+    for mode in MODES:
         yield _loss(target, mode)
 
 
@@ -62,13 +62,13 @@ def _estimator(target: Target, path: str) -> Boundary:
 def _loss(target: Target, mode: str) -> Boundary:
     function = target.find(LOSS)
 
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        count = float(DENOMINATORS[mode](batch).clamp(min=1))
-        whole = target.call(f"{SIGNAL}.reduce.Aggregation", mode, count)
-        knobs = {n: settings[n] for n in numbers(function)}
-        return {"loss": target.call(LOSS, **_stored(target, LOSS, batch), **knobs, aggregation=whole)}
+    def one(batch: Batch, **more: object) -> Tensor:
+        found: Tensor = target.call(LOSS, **_stored(target, LOSS, batch), **more)
+        return found
 
-    said = {k: v for k, v in claims(function, aggregation=mode).items() if k != "denominator"}
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        return in_parts(target, batch, settings, one, **{n: settings[n] for n in numbers(function)})
+
     return Boundary(
         path=f"{PACKED} -> {LOSS}",
         stage="policy-loss",
@@ -76,5 +76,5 @@ def _loss(target: Target, mode: str) -> Boundary:
         reads=columns(function) | {"length"},
         outputs={"loss": loss_output(mode)},
         settings={mode: {**numbers(function), **settings_of(mode)}},
-        claims=said,
+        claims=claims(function, aggregation=mode),
     )
