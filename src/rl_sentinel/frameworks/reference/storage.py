@@ -9,7 +9,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers
-from rl_sentinel.frameworks.reference.parts import MODES, in_parts, loss_output, settings_of
+from rl_sentinel.frameworks.reference.parts import MODE, in_parts, loss_output, settings_of
 from rl_sentinel.frameworks.target import Target
 
 PACKED = f"{SIGNAL}.segments.packed"
@@ -24,8 +24,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     """Estimators that line trained tokens up, and a loss that takes means of rows."""
     for path in ESTIMATORS:
         yield _estimator(target, path)
-    for mode in MODES:
-        yield _loss(target, mode)
+    yield _loss(target, MODE)
 
 
 def _stored(target: Target, path: str, batch: Batch) -> dict[str, Any]:
