@@ -8,7 +8,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test check lint wheel expect proof mutants clean
+.PHONY: setup audit test check lint wheel expect proof mutants bench clean
 
 setup: $(STAMP)
 
@@ -55,3 +55,7 @@ proof: setup
 # Faults put into the signal library, one at a time, and the laws alone asked; writes docs/mutants.md.
 mutants: setup
 	PYTHONPATH=scripts $(BIN)/python -m mutants
+
+# Our functions beside those of released frameworks, in an environment of their own; rewrites benchmarks/README.md.
+bench: setup
+	sh scripts/bench.sh $(PYTHON) $(TORCH)

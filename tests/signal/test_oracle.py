@@ -19,7 +19,7 @@ from pairs_of_metrics import WHOLE as OF_METRICS
 from torch import Tensor
 
 import rl_sentinel.signal
-from rl_sentinel.signal import align, groups, kl, normalisation, penalty, reduce, reward, scan
+from rl_sentinel.signal import align, blocks, groups, kl, normalisation, penalty, reduce, reward, scan
 from rl_sentinel.signal.advantage import (
     gae,
     gpg,
@@ -71,6 +71,10 @@ APART: dict[str, Pair] = {
     "groups.centred": (
         lambda x: groups.centred(x.reward, group=x.group, live=x.live, weight=x.length.double()),
         lambda x: rows.centred(*_facts(x), x.length.tolist()),
+    ),
+    "groups.moments": (
+        lambda x: torch.cat(groups.moments(x.reward, group=x.group, live=x.live)),
+        lambda x: [*rows.centred(*_facts(x)), *rows.deviations(*_facts(x))],
     ),
     "groups.deviations": (
         lambda x: groups.deviations(x.reward, group=x.group, live=x.live, biased=True),
@@ -295,6 +299,18 @@ WHOLE: dict[str, Pair] = {
     ),
 }
 WHOLE |= {f"reduce.aggregate, {mode}": _aggregated(mode) for mode in MODES}
+
+
+def _summed(mode: reduce.Mode) -> Pair:
+    return (
+        lambda x: blocks.summed(
+            lambda _mask, v: v, x.value, mask=x.mask, aggregation=reduce.Aggregation(mode, _denominator(x))
+        ),
+        _aggregated(mode)[1],
+    )
+
+
+WHOLE |= {f"blocks.summed, {mode}": _summed(mode) for mode in MODES}
 
 
 def _normalised(by: normalisation.Normalisation) -> Pair:

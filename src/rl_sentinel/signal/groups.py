@@ -18,8 +18,7 @@ def group_sums(
     """
     checked("B", values=values, group=group, live=live)
     place = places(group)
-    kept = torch.where(live, values, torch.zeros_like(values))
-    return torch.zeros_like(kept).index_add(0, place, kept)[place]
+    return _sums(torch.where(live, values, torch.zeros_like(values)), place)[place]
 
 
 def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
@@ -31,7 +30,7 @@ def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[T
     """
     checked("B", group=group, live=live)
     place = places(group)
-    return torch.zeros_like(place).index_add(0, place, live.to(place.dtype))[place]
+    return _sums(live.to(place.dtype), place)[place]
 
 
 def group_maxima(
@@ -46,8 +45,7 @@ def group_maxima(
     """
     checked("B", values=values, group=group, live=live)
     place = places(group)
-    kept = torch.where(live, values, torch.full_like(values, -torch.inf))
-    return torch.full_like(kept, -torch.inf).scatter_reduce(0, place, kept, "amax")[place]
+    return _maxima(values, live, place)[place]
 
 
 def centred(
@@ -83,15 +81,30 @@ def centred(
     """
     checked("B", values=values, group=group, live=live)
     require_finite(values, live=live)
-    wide = values.to(torch.promote_types(values.dtype, torch.float32))
-    share = torch.ones_like(wide)
+    share = live
     if weight is not None:
         checked("B", values=values, weight=weight)
         finite("weight", weight, where=live, why="a live row counts by its weight")
-        share = weight.to(wide.dtype)
-    distance = wide - group_maxima(wide, group=group, live=live)
-    mean = group_sums(share * distance, group=group, live=live) / group_sums(share, group=group, live=live)
-    return torch.where(live, distance - mean, torch.zeros_like(distance))
+        share = weight
+    return _centred(values, live, places(group), torch.where(live, share, torch.zeros_like(share)))[0]
+
+
+def moments(
+    values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], biased: bool = False
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """What :func:`centred` and :func:`deviations` give, in one pass over the groups.
+
+    Example:
+        >>> reward, group = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])
+        >>> moments(reward, group=group, live=torch.ones(3).bool())
+        (tensor([-1.,  1.,  0.]), tensor([1.4142, 1.4142, 0.0000]))
+    """
+    checked("B", values=values, group=group, live=live)
+    require_finite(values, live=live)
+    place = places(group)
+    middle, count = _centred(values, live, place, live)
+    squares = _sums(middle.square(), place).div_(count.sub_(0 if biased else 1).clamp_(min=1))
+    return middle, squares.sqrt_().index_select(0, place)
 
 
 def deviations(
@@ -105,9 +118,7 @@ def deviations(
         >>> deviations(torch.tensor([1.0, 3.0, 5.0]), group=torch.tensor([0, 0, 1]), live=torch.ones(3).bool())
         tensor([1.4142, 1.4142, 0.0000])
     """
-    squares = centred(values, group=group, live=live).square()
-    freedom = group_counts(group=group, live=live) - (0 if biased else 1)
-    return (group_sums(squares, group=group, live=live) / freedom.clamp(min=1)).sqrt()
+    return moments(values, group=group, live=live, biased=biased)[1]
 
 
 def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> None:
@@ -124,8 +135,27 @@ def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> 
 def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """A number from 0 for each group, at each of its rows."""
     checked("B", group=group)
-    order = torch.argsort(group)
-    ordered = group[order]
-    fresh = torch.zeros_like(order)
-    fresh[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
-    return torch.empty_like(order).scatter(0, order, fresh)
+    place: Tensor = torch.unique(group, return_inverse=True)[1]
+    return place
+
+
+def _sums(kept: Tensor, place: Tensor) -> Tensor:
+    """``[B]``, of which the first count: the sum of each group, at the group's place."""
+    return torch.zeros_like(kept).index_add_(0, place, kept)
+
+
+def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
+    """As :func:`_sums`, the largest live value; minus infinity without any."""
+    lowest = torch.full_like(values, -torch.inf)
+    found: Tensor = lowest.scatter_reduce(0, place, torch.where(live, values, lowest), "amax")
+    return found
+
+
+def _centred(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """By distances to the group's largest value, and each group's shares, which are 0 on rows that do not count."""
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))
+    counted, nothing = share.to(wide.dtype), torch.zeros_like(wide)
+    distance = torch.where(live, wide - _maxima(wide, live, place).index_select(0, place), nothing)
+    whole = _sums(counted, place)
+    mean = _sums(counted * distance, place).div_(whole).index_select(0, place)
+    return torch.where(live, distance.sub_(mean), nothing), whole

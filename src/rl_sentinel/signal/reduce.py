@@ -62,7 +62,9 @@ def live_rows(mask: Mask) -> Bool[Tensor, " B"]:
         tensor([ True, False])
     """
     checked("B T", mask=mask)
-    return row_counts(mask=mask) > 0 if isinstance(mask, Segments) else mask.any(dim=1)
+    if isinstance(mask, Segments):
+        return row_counts(mask=mask) > 0
+    return mask.view(torch.uint8).amax(dim=1).bool() if mask.shape[1] else mask.any(dim=1)  # any() is ten times slower
 
 
 def row_means(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:

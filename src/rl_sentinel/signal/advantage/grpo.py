@@ -4,7 +4,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.signal.checks import checked, within
-from rl_sentinel.signal.groups import centred, deviations
+from rl_sentinel.signal.groups import centred, moments
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -61,8 +61,8 @@ def advantages(
     """
     checked("B", reward=reward, group=group, live=live)
     within("epsilon", epsilon, least=0.0)
-    relative = centred(reward, group=group, live=live)
     if not standardise:
-        return relative
-    scale = deviations(reward, group=group, live=live) + epsilon
+        return centred(reward, group=group, live=live)
+    relative, spread = moments(reward, group=group, live=live)
+    scale = spread + epsilon
     return relative / scale.masked_fill(scale == 0, 1.0)

@@ -3,8 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.blocks import summed
 from rl_sentinel.signal.checks import answered, checked
-from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
@@ -60,8 +61,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(1.5000)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    current = selected(logprob, mask=mask)
-    ratio = (current - old_logprob).exp().detach()
-    weight = ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
-    found = -aggregate(weight * current, mask=mask, aggregation=aggregation)
+
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
+        current = selected(logprob, mask=mask)
+        ratio = (current - old_logprob).exp().detach()
+        return ratio.clamp(1 - clip_low, 1 + clip_high) * advantage * current
+
+    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -5,8 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.blocks import summed
 from rl_sentinel.signal.checks import answered, checked
-from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
@@ -70,8 +71,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     if not ceiling > 1:
         raise InputError(f"ceiling is {ceiling}, expected a ratio above 1: at or below it no token trains")
-    ratio = selected(logprob - old_logprob, mask=mask).exp()
-    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
-    gain = torch.where(advantage < 0, torch.maximum(gain, ceiling * advantage), gain)
-    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
+        ratio = selected(logprob - old_logprob, mask=mask).exp()
+        clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
+        return torch.where(advantage < 0, torch.maximum(clipped, ceiling * advantage), clipped)
+
+    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

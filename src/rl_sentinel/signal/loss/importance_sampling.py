@@ -3,8 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.blocks import summed
 from rl_sentinel.signal.checks import answered, checked
-from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
@@ -53,6 +54,9 @@ def loss(
         tensor(-2.7183)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    ratio = selected(logprob - old_logprob, mask=mask).exp()
-    found = -aggregate(ratio * advantage, mask=mask, aggregation=aggregation)
+
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
+        return selected(logprob - old_logprob, mask=mask).exp() * advantage
+
+    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

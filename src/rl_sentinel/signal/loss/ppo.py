@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.blocks import summed
 from rl_sentinel.signal.checks import answered, checked
-from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
@@ -61,7 +62,10 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-1.2000)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    ratio = selected(logprob - old_logprob, mask=mask).exp()
-    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
-    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
+        ratio = selected(logprob - old_logprob, mask=mask).exp()
+        return torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
+
+    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -5,8 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.blocks import summed
 from rl_sentinel.signal.checks import answered, checked
-from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
@@ -66,8 +67,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
     for name, number in (("temperature", temperature), ("negative_temperature", negative_temperature)):
         if not number > 0:
             raise InputError(f"{name} is {number}, expected a positive number: the gate's steepness, 1 in the paper")
-    ratio = selected(logprob - old_logprob, mask=mask).exp()
-    steep = torch.where(advantage > 0, temperature, negative_temperature)
-    gain = torch.sigmoid(steep * (ratio - 1)) * 4 / steep * advantage
-    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
+        ratio = selected(logprob - old_logprob, mask=mask).exp()
+        steep = torch.where(advantage > 0, temperature, negative_temperature)
+        return torch.sigmoid(steep * (ratio - 1)) * 4 / steep * advantage
+
+    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

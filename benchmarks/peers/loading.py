@@ -1,0 +1,33 @@
+"""Fetching a release and making it importable, as an audit does: what is absent is stood in for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rl_sentinel.audit.overlay import overlays
+from rl_sentinel.audit.source import source
+from rl_sentinel.audit.target import Named, named
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.loading import load
+from rl_sentinel.frameworks.target import Target
+
+
+def audited(release: str) -> Target:
+    """A release of a framework that we audit."""
+    target = named(release)
+    found = source(target)
+    return load(
+        target.framework, found.root, found.version, [Path(p) for p in overlays(target.framework, found.version)]
+    )
+
+
+def _nothing(_target: Target) -> Iterator[Boundary]:
+    return iter(())
+
+
+def other(release: str) -> Target:
+    """A release of a framework that we do not audit yet."""
+    name, _, version = release.partition("==")
+    framework = Framework(name=name, package=name, distribution=name, boundaries=_nothing)
+    found = source(Named(release, "release", framework, version=version))
+    return load(framework, found.root, found.version)
