@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 import rl_sentinel
+from mutants import beside as judges
 from mutants import page
 from mutants.results import Result, Store, digest
 from mutants.sites import Mutant, mutants
@@ -68,6 +69,26 @@ def tried(chosen: list[Mutant], store: Store, jobs: int) -> list[tuple[Mutant, R
     return [(m, store.get(m) or {"outcome": "loud", "law": "", "detail": "no answer"}) for m in chosen]
 
 
+def beside(found: page.Tried, place: Path, jobs: int) -> page.Beside:
+    """By who else was asked, of each mutant that runs: what was seen, kept as the laws' verdicts are."""
+    judges.importable()
+    measured: list[dict[str, Any]] = []
+    run_all([judges.Beside("polgrad", None, judges.by_peer({}))], 1, measured.append)
+    asked = {"the tests of its module": judges.by_tests, "polgrad 0.2.1": judges.by_peer(measured[0]["reach"])}
+    running = [m for m, r in found if r["outcome"] != "loud"]
+    seen: dict[str, dict[str, Result]] = {}
+    for who, ask in asked.items():
+        store = Store(place, f"{who} {judges.digest(PACKAGE)}")
+        missing = {m.name: m for m in running if store.get(m) is None}
+
+        def take(event: dict[str, Any], store: Store = store, missing: dict[str, Mutant] = missing) -> None:
+            store.put(missing[event["boundary"]], {k: event[k] for k in ("outcome", "detail")})
+
+        run_all([judges.Beside(who, m, ask) for m in missing.values()], jobs, take)
+        seen[who] = {m.name: store.get(m) or {"outcome": "killed", "detail": "no answer"} for m in running}
+    return seen
+
+
 def main() -> int:
     """Run; 0 if enough are killed, and nothing is called equivalent that is not."""
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
@@ -91,7 +112,8 @@ def main() -> int:
     lines += [page.summary(found, len(every), given.seed), f"{time.monotonic() - began:.0f} s"]
     sys.stdout.write("\n".join(lines) + "\n")
     if not given.only:
-        (ROOT / "docs" / "mutants.md").write_text(page.page(found, len(every), given.seed), encoding="utf-8")
+        others = beside(found, given.store, given.jobs)
+        (ROOT / "docs" / "mutants.md").write_text(page.page(found, len(every), given.seed, others), encoding="utf-8")
     return int(bool(wrong) or page.rate(found) < ENOUGH)
 
 

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import rl_sentinel
@@ -16,6 +16,19 @@ EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 SOURCES = Path(rl_sentinel.__file__).parent / "signal"
 
 Tried = Sequence[tuple[Mutant, Result]]
+
+#: By who else was asked: name of a mutant -> what was seen.
+Beside = Mapping[str, Mapping[str, Result]]
+
+OTHERS = """\
+## Beside the laws
+
+The same mutants, before others. *The tests of its module* are its own test file and its functions' cases against
+the oracle, in `tests/signal`. polgrad 0.2.1, a package for the conformance of policy-gradient losses, is asked where
+it has a function that corresponds to one that runs the mutated code: six losses by its own check (`assert_conforms`:
+values and gradients); GRPO, RLOO, REINFORCE++ baseline, GAE, four KLs, a KL in the reward, three aggregations and the
+value loss by its functions, on its random batches, since it has no check of these. Of all else it has none.
+"""
 
 HEAD = """\
 # Mutants of the signal library
@@ -68,11 +81,27 @@ def summary(tried: Tried, every: int, seed: int) -> str:
     )
 
 
-def page(tried: Tried, every: int, seed: int) -> str:
+def page(tried: Tried, every: int, seed: int, beside: Beside) -> str:
     """The whole page."""
-    return "\n".join(
-        [HEAD, "## Figures\n", summary(tried, every, seed), "", *_laws(tried), *_operators(tried), *_left(tried)]
-    )
+    figures = ["## Figures\n", summary(tried, every, seed), ""]
+    return "\n".join([HEAD, *figures, *_others(tried, beside), *_laws(tried), *_operators(tried), *_left(tried)])
+
+
+def _others(tried: Tried, beside: Beside) -> list[str]:
+    """Of the mutants that run and are not equivalent, what others see, and what the laws see of the same ones."""
+    same = equivalents()
+    running = {m.name: r["outcome"] for m, r in tried if r["outcome"] != "loud" and m.name not in same}
+    lines = [
+        OTHERS,
+        "| who | asked of | kills | the laws kill of these | both | neither |",
+        "|---|---|---|---|---|---|",
+    ]
+    for who, seen in beside.items():
+        asked = [n for n in running if seen[n]["outcome"] != "no such function"]
+        own, laws = ({n for n in asked if x[n] == "killed"} for x in ({n: seen[n]["outcome"] for n in asked}, running))
+        counts = (len(asked), len(own), len(laws), len(own & laws), len(set(asked) - own - laws))
+        lines.append(f"| {who} | {' | '.join(map(str, counts))} |")
+    return [*lines, ""]
 
 
 def _laws(tried: Tried) -> list[str]:

@@ -159,7 +159,7 @@ def _refused(ask: Asker, setting: str) -> int:
 def _differentiated(ask: Asker, setting: str) -> None:
     """Ask for gradients, whose functions run only then."""
     columns = sorted(n for n in ask.boundary.reads if COLUMNS[n]["role"] == "signal")
-    for case in small_cases(setting):
+    for case in small_cases(setting)[:3]:
         with suppress(Exception):  # whatever has no gradient is no matter here
             ask(case, gradients=columns)
 

@@ -4,12 +4,17 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
-from mutants import page
+import pytest
+import torch
+from mutants import page, peer
 from mutants.__main__ import drawn, every_mutant
 from mutants.operators import OPERATORS
 from mutants.sites import Mutant, mutants
+from torch import Tensor
 
 SOURCE = '''
 """A page with 1 number."""
@@ -89,7 +94,11 @@ def test_figures() -> None:
     ]
     assert page.rate(tried) == 0.5
     assert page.mistaken(tried) == []
-    whole = page.page(tried, 3, 0)
+    beside = {
+        "a test": {"kl.py k1: 0 -> 1": {"outcome": "killed"}, "kl.py k1: 0 -> 2": {"outcome": "no such function"}}
+    }
+    whole = page.page(tried, 3, 0, beside)
+    assert "| a test | 1 | 1 | 1 | 1 | 0 |" in whole
     assert "1 are loud, 2 run." in whole
     assert "- kl.py k1: `0` -> `2` in `r" in whole
     assert "| MSK001 | 1 |" in whole
@@ -106,3 +115,38 @@ def test_a_faulty_library_is_audited(tmp_path: Path) -> None:
     assert first.startswith(f"killed: {only} (line ")
     assert again.splitlines()[:-1] == first.splitlines()[:-1]
     assert len(store.read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_polgrad_has_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its check, here a double of it, is called with losses of ours, which it can call and differentiate."""
+    seen = []
+
+    def assert_conforms(fn: Callable[..., Tensor], config: object) -> None:
+        logprob, mask = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True), torch.ones(2, 3).bool()
+        loss = fn(
+            logprobs=logprob, old_logprobs=logprob.detach(), advantages=torch.ones(2).double(), response_mask=mask
+        )
+        (slope,) = torch.autograd.grad(loss, logprob)
+        seen.append((config, slope))
+
+    class Names(dict[str, str]):
+        def __missing__(self, name: str) -> str:
+            return name
+
+    names = SimpleNamespace()
+    names.TOKEN_MEAN = "mean"
+    double = SimpleNamespace(
+        RatioKind=Names(),
+        SurrogateKind=Names(),
+        ClipConfig=lambda *clip: clip,
+        PolicyLossConfig=lambda *config: config,
+        Aggregation=names,
+        assert_conforms=assert_conforms,
+    )
+    monkeypatch.setattr(peer, "_peer", lambda _name: double)
+    for one in peer.comparisons():
+        if one.name.startswith("loss."):
+            one.run()
+    assert seen[0][0] == ("TOKEN", "PG_CLIP", (0.2, 0.28, None), "mean")
+    assert len(seen) == 6
+    assert all(torch.allclose(slope, torch.full_like(slope, -1 / 6)) for _, slope in seen)
