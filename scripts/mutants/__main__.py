@@ -58,7 +58,7 @@ def tried(chosen: list[Mutant], store: Store, jobs: int) -> list[tuple[Mutant, R
     target = loading.load(FRAMEWORK, PACKAGE.parent, rl_sentinel.__version__)
     ordered = sorted(laws().values(), key=lambda law: law.code)
     missing = {m.name: m for m in chosen if store.get(m) is None}
-    whole = baseline(target, ordered)
+    whole = baseline(target, ordered) if missing else None
 
     def take(event: dict[str, Any]) -> None:
         store.put(missing[event["boundary"]], {k: event[k] for k in ("outcome", "law", "detail")})

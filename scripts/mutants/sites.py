@@ -39,17 +39,18 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
     and the wording of errors (what stands in a branch that ends by raising, and sentences with values in them).
     """
     tree = ast.parse(source)
-    seen, told = {ast.unparse(tree)}, Counter[tuple[str, str, str]]()
+    seen, told = set(map(ast.unparse, tree.body)), Counter[tuple[str, str, str]]()
+    # An operator may have written torch in.
+    imported = ast.fix_missing_locations(ast.Import([ast.alias("torch")]))
     for steps, node, function in _sites(tree, (), ""):
+        at = steps[0][1] or 0
         for operator, change in OPERATORS.items():
             for fresh in change(node):
-                other = _replaced(tree, steps, fresh)
-                text = ast.unparse(other)
-                if text in seen:
+                statement = ast.fix_missing_locations(_replaced(tree.body[at], steps[1:], fresh))
+                if (text := ast.unparse(statement)) in seen:
                     continue
                 seen.add(text)
-                other.body.append(ast.Import([ast.alias("torch")]))  # an operator may have written it in
-                ast.fix_missing_locations(other)
+                other = ast.Module([*tree.body[:at], statement, *tree.body[at + 1 :], imported], tree.type_ignores)
                 line, words = getattr(node, "lineno", 0), (function, _short(node), _short(fresh))
                 told[words] += 1
                 yield Mutant(module, function, line, operator, words[1], words[2], told[words], other)
@@ -68,9 +69,14 @@ def _sites(node: ast.AST, steps: tuple[Step, ...], function: str) -> Iterator[tu
             continue
         for at, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if isinstance(child, ast.AST) and not _left_alone(node, name, child, at):
-                inner = child.name if isinstance(child, ast.FunctionDef | ast.ClassDef) else function
-                joined = f"{function}.{inner}" if function and inner != function else inner
-                yield from _sites(child, (*steps, (name, at)), joined)
+                yield from _sites(child, (*steps, (name, at)), _outer(node, child, function))
+
+
+def _outer(parent: ast.AST, child: ast.AST, function: str) -> str:
+    """What a child belongs to: a function or method as its module has it, whatever is written inside."""
+    if isinstance(parent, ast.FunctionDef) or not isinstance(child, ast.FunctionDef | ast.ClassDef):
+        return function
+    return f"{function}.{child.name}" if function else child.name
 
 
 def _left_alone(parent: ast.AST, name: str, child: ast.AST, at: int | None) -> bool:
@@ -94,17 +100,14 @@ def _is_wording(node: ast.AST) -> bool:
     return isinstance(node, ast.JoinedStr)
 
 
-def _replaced(tree: ast.Module, steps: tuple[Step, ...], fresh: ast.AST) -> ast.Module:
-    """A copy of the tree with ``fresh`` at the place that ``steps`` lead to."""
-    whole = copy.deepcopy(tree)
-    place: Any = whole
-    for name, at in steps[:-1]:
-        value = getattr(place, name)
-        place = value if at is None else value[at]
-    name, at = steps[-1]
-    new = copy.deepcopy(fresh)
+def _replaced(whole: Any, steps: tuple[Step, ...], fresh: ast.AST) -> Any:  # noqa: ANN401 - any kind of node
+    """The node with ``fresh`` where ``steps`` lead to; what lies on the way there is new, the rest is shared."""
+    if not steps:
+        return copy.deepcopy(fresh)
+    (name, at), new = steps[0], copy.copy(whole)
+    value = getattr(whole, name)
     if at is None:
-        setattr(place, name, new)
+        setattr(new, name, _replaced(value, steps[1:], fresh))
     else:
-        getattr(place, name)[at] = new
-    return whole
+        setattr(new, name, [*value[:at], _replaced(value[at], steps[1:], fresh), *value[at + 1 :]])
+    return new

@@ -66,17 +66,22 @@ def test_operators_say_what_they_do() -> None:
     assert all(o.__doc__ and o.__doc__.count("\n") == 0 for o in OPERATORS.values())
 
 
-def test_drawn_by_seed() -> None:
+@pytest.fixture(scope="module")
+def every() -> list[Mutant]:
+    """All mutants of ``signal``."""
+    return every_mutant()
+
+
+def test_drawn_by_seed(every: list[Mutant]) -> None:
     """The same seed draws the same mutants, and names are unique."""
-    every = every_mutant()
     names = [m.name for m in every]
     assert len(set(names)) == len(names) > 300
     assert drawn(every, 60, 3) == drawn(every, 60, 3) != drawn(every, 60, 4)
 
 
-def test_equivalents_exist() -> None:
+def test_equivalents_exist(every: list[Mutant]) -> None:
     """Each mutant that is argued about is one that the operators make."""
-    assert set(page.equivalents()) <= {m.name for m in every_mutant()}
+    assert set(page.equivalents()) <= {m.name for m in every}
 
 
 def _mutant(name: str) -> Mutant:
@@ -129,24 +134,24 @@ def test_polgrad_has_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         (slope,) = torch.autograd.grad(loss, logprob)
         seen.append((config, slope))
 
-    class Names(dict[str, str]):
-        def __missing__(self, name: str) -> str:
+    class Names:
+        def __getitem__(self, name: str) -> str:
             return name
 
-    names = SimpleNamespace()
-    names.TOKEN_MEAN = "mean"
+        __getattr__ = __getitem__
+
     double = SimpleNamespace(
         RatioKind=Names(),
         SurrogateKind=Names(),
         ClipConfig=lambda *clip: clip,
         PolicyLossConfig=lambda *config: config,
-        Aggregation=names,
+        Aggregation=Names(),
         assert_conforms=assert_conforms,
     )
     monkeypatch.setattr(peer, "_peer", lambda _name: double)
     for one in peer.comparisons():
         if one.name.startswith("loss."):
             one.run()
-    assert seen[0][0] == ("TOKEN", "PG_CLIP", (0.2, 0.28, None), "mean")
+    assert seen[0][0] == ("TOKEN", "PG_CLIP", (0.2, 0.28, None), "TOKEN_MEAN")
     assert len(seen) == 6
     assert all(torch.allclose(slope, torch.full_like(slope, -1 / 6)) for _, slope in seen)
