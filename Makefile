@@ -8,7 +8,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test check lint wheel expect proof mutants bench clean
+.PHONY: setup audit test check lint wheel train expect proof mutants bench clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,10 @@ check: lint test wheel
 # The built wheel, tested in a second clean environment, away from the source tree.
 wheel: setup
 	sh scripts/wheel.sh $(PYTHON) $(TORCH)
+
+# A tiny Llama learns to sort: minutes on two cores, most of them its warm start, which the cache keeps.
+train: setup
+	$(BIN)/rl-sentinel train recipes/sort.toml
 
 clean:
 	rm -rf $(ENV) .venv-wheel dist

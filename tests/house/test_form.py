@@ -28,7 +28,7 @@ def test_file_is_small_and_named_for_a_noun(path: Path) -> None:
     "path",
     [
         p
-        for folder in ("audit", "cli", "report")
+        for folder in ("audit", "cli", "report", "train")
         for p in SOURCES
         if p.is_relative_to(PACKAGE / folder) and p.stem[0] != "_"
     ],
@@ -38,6 +38,12 @@ def test_module_has_a_test_of_its_name(path: Path) -> None:
     """At the same place under tests."""
     place = path.relative_to(PACKAGE)
     assert (ROOT / "tests" / place.parent / f"test_{place.stem}.py").is_file()
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "train").rglob("*.py")), ids=lambda p: p.stem)
+def test_trainer_is_read_in_an_hour(path: Path) -> None:
+    """No file of it has more than 300 lines."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
 
 
 @pytest.mark.parametrize("name", sorted(LAWS))

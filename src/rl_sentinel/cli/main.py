@@ -9,14 +9,14 @@ from types import FrameType
 
 import typer
 
-from rl_sentinel.cli import audit, look, replay
+from rl_sentinel.cli import audit, look, replay, train
 from rl_sentinel.core.errors import SentinelError
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Audit the training signal of LLM reinforcement learning.",
+    help="Audit the training signal of LLM reinforcement learning, or train on one that is right.",
 )
 app.command("audit")(audit.audit)
 app.command("explain")(look.explain)
@@ -24,6 +24,7 @@ app.command("laws")(look.laws)
 app.command("boundaries")(look.boundaries)
 app.command("influence")(look.influence)
 app.command("replay")(replay.replay)
+app.command("train")(train.train)
 
 #: What the command line raises at a wrong option; typer carries a copy of click, whose names are its own affair.
 _USAGE: type[Exception] = next(

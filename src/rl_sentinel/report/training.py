@@ -1,0 +1,96 @@
+"""What people look at while a model trains, and when it is done: a line per step, a bar, a table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+#: What a step's line tells: the metric, how it is written, and its name on the screen.
+COLUMNS = (
+    ("reward", "{:.3f}", "reward"),
+    ("accuracy", "{:.3f}", "accuracy"),
+    ("kl", "{:.4f}", "kl"),
+    ("clip_fraction", "{:.3f}", "clipped"),
+    ("entropy", "{:.3f}", "entropy"),
+    ("response_length", "{:.1f}", "length"),
+)
+
+
+class Live:
+    r"""A bar on a terminal, and a line per step; where there is no terminal, a line now and then.
+
+    Example:
+        >>> import io
+        >>> console = Console(file=io.StringIO(), width=200)
+        >>> with Live(console, 1, shown=False) as live:
+        ...     live.step({"step": 1, "reward": 0.5}, {"tokens_per_second": 7.0})
+        >>> console.file.getvalue()
+        'step 1 reward 0.500 7 tokens/s\n'
+    """
+
+    def __init__(self, console: Console, steps: int, *, shown: bool) -> None:
+        """``shown`` says whether there is a terminal."""
+        bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._console, self._steps, self._shown = console, steps, shown
+        self._progress = Progress(*bar, console=console, disable=not shown, transient=True)
+        self._bar: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take it away."""
+        self._progress.stop()
+
+    def warming(self, done: int, whole: int) -> None:
+        """A step of the warm start."""
+        self._advanced("warm start", done, whole)
+        if not self._shown and _now_and_then(done, whole):
+            self._console.print(f"warm start {done} of {whole}", soft_wrap=True)
+
+    def step(self, seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
+        """A step of the reinforcement."""
+        self._advanced("training", int(seen["step"]), self._steps)
+        if self._shown or _now_and_then(int(seen["step"]), self._steps):
+            told = [f"{name} {form.format(seen[key])}" for key, form, name in COLUMNS if key in seen]
+            line = f"step {seen['step']} {' '.join(told)} {spent['tokens_per_second']:.0f} tokens/s"
+            self._console.print(line, soft_wrap=True)
+
+    def _advanced(self, name: str, done: int, whole: int) -> None:
+        if name not in self._bar:
+            self._bar[name] = self._progress.add_task(name, total=whole)
+        self._progress.update(self._bar[name], completed=done)
+
+
+def table(runs: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], *, window: int = 10) -> Table:
+    """Runs side by side: each metric's mean over the first and the last steps.
+
+    Args:
+        runs: a name and the lines of ``metrics.jsonl``, for each run.
+        window: how many steps a mean is taken over, at either end.
+
+    Example:
+        >>> table([("a", [{"step": 1, "reward": 0.0}, {"step": 2, "reward": 1.0}])], window=1).row_count
+        1
+    """
+    found = Table(box=None, pad_edge=False)
+    known = [c for c in COLUMNS if any(c[0] in line for _, lines in runs for line in lines)]
+    for name in ("run", "steps", *(name for _, _, name in known)):
+        found.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
+    for name, lines in runs:
+        cells = [f"{_mean(lines[:window], key, form)} -> {_mean(lines[-window:], key, form)}" for key, form, _ in known]
+        found.add_row(name, str(len(lines)), *cells)
+    return found
+
+
+def _mean(lines: Sequence[Mapping[str, Any]], key: str, form: str) -> str:
+    values = [line[key] for line in lines if key in line]
+    return form.format(sum(values) / len(values)) if values else "-"
+
+
+def _now_and_then(done: int, whole: int) -> bool:
+    return done in {1, whole} or done % max(1, whole // 10) == 0

@@ -1,0 +1,43 @@
+"""Thirty characters, the end of a response, and padding: the vocabulary of the tiny model."""
+
+from collections.abc import Sequence
+
+from rl_sentinel.core.errors import SentinelError
+
+#: What stands where there is no token, and what ends a response.
+PADDING, END = 0, 1
+
+#: Characters in the order of their ids, from 2 on.
+LETTERS = "0123456789+-*/=><?:;.,| abcdef"
+
+#: Size of the vocabulary, a count.
+SIZE = len(LETTERS) + 2
+
+
+class Characters:
+    """Text to token ids and back; the end of a response is a token of its own.
+
+    Example:
+        >>> characters = Characters()
+        >>> characters.ids("31>"), characters.text([5, 3, END])
+        ((5, 3, 17), '31')
+    """
+
+    padding = PADDING
+    end = END
+    size = SIZE
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """The ids of a text.
+
+        Raises:
+            SentinelError: if a character is none of the vocabulary.
+        """
+        unknown = [c for c in text if c not in LETTERS]
+        if unknown:
+            raise SentinelError(f"text {text!r} holds {unknown[0]!r}, expected characters of {LETTERS!r}")
+        return tuple(LETTERS.index(c) + 2 for c in text)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of ids, without ends; padding, which nobody should say, is ``_``."""
+        return "".join("_" if i == PADDING else LETTERS[i - 2] for i in ids if i != END)

@@ -1,0 +1,1 @@
+"""Rollout engines, one module each: who samples, given prompts as token ids."""

@@ -1,0 +1,83 @@
+"""Sampling in this process: a batch at a time, each token read once, rows that ended left behind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.sampling import Sampled
+
+
+@dataclass(slots=True)
+class Engine:
+    """Samples with the very policy that is trained; its version is counted by whoever changes it."""
+
+    policy: Policy
+    temperature: float
+    tokens: int
+    rows: int = 256
+    version: int = 0
+
+    def sample(self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"]) -> list[Sampled]:
+        """One response to each prompt, as ``sampling.Engine`` says; prompts of like length go together."""
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        found: dict[int, Sampled] = {}
+        for start in range(0, len(order), self.rows):
+            rows = order[start : start + self.rows]
+            responses = self._decoded([prompts[i] for i in rows], chance[torch.tensor(rows)])
+            found |= dict(zip(rows, responses, strict=True))
+        return [found[i] for i in range(len(prompts))]
+
+    @torch.inference_mode()
+    def _decoded(self, prompts: Sequence[tuple[int, ...]], chance: Tensor) -> list[Sampled]:
+        policy, device = self.policy, self.policy.device
+        token, real = _left_padded(prompts, policy.padding)
+        token, real, chance = token.to(device), real.to(device), chance.to(device)
+        tokens = min(self.tokens, chance.shape[1])
+        memory = policy.memory(token.shape[1] + tokens)
+        drawn = torch.full((len(prompts), tokens), policy.padding, device=device)
+        logprob = torch.zeros(len(prompts), tokens, device=device)
+        alive = torch.arange(len(prompts), device=device)
+        going = torch.ones(len(prompts), dtype=torch.bool, device=device)
+        for place in range(tokens):
+            logits = policy(token, real=real, cache=memory, last=True)[:, -1]
+            spread = torch.log_softmax(logits.float() / self.temperature, dim=1)
+            new = _picked(spread, chance[alive, place])
+            drawn[alive, place] = torch.where(going, new, policy.padding)
+            logprob[alive, place] = torch.where(going, spread.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
+            going = going & (new != policy.end)
+            left = int(going.sum())
+            if left == 0:
+                break
+            if left <= len(going) // 2:
+                rows = torch.nonzero(going).squeeze(1)
+                memory.keep(rows)
+                alive, going, real, new = alive[rows], going[rows], real[rows], new[rows]
+            token, real = new.unsqueeze(1), torch.cat((real, torch.ones_like(real[:, :1])), dim=1)
+        return _taken(drawn.tolist(), logprob.tolist(), policy.end, self.version)
+
+
+def _left_padded(prompts: Sequence[tuple[int, ...]], padding: int) -> tuple[Tensor, Tensor]:
+    width = max(len(p) for p in prompts)
+    token = torch.tensor([[padding] * (width - len(p)) + list(p) for p in prompts])
+    real = torch.arange(width) >= width - torch.tensor([len(p) for p in prompts]).unsqueeze(1)
+    return token, real
+
+
+def _picked(spread: Tensor, chance: Tensor) -> Tensor:
+    """The token at which the summed probabilities pass the number drawn; one of probability 0 is never passed."""
+    total = spread.exp().double().cumsum(dim=1)
+    aim = chance.double().unsqueeze(1) * total[:, -1:]
+    return torch.searchsorted(total, aim, right=True).squeeze(1).clamp(max=spread.shape[1] - 1)
+
+
+def _taken(drawn: list[list[int]], logprob: list[list[float]], end: int, version: int) -> list[Sampled]:
+    found = []
+    for tokens, known in zip(drawn, logprob, strict=True):
+        ended = end in tokens
+        size = tokens.index(end) + 1 if ended else len(tokens)
+        found.append(Sampled(tuple(tokens[:size]), tuple(known[:size]), ended, version))
+    return found

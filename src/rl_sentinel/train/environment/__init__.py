@@ -1,0 +1,1 @@
+"""Environments, one module each: a module that defines ``Environment`` is one, as ``task`` describes it."""

@@ -1,0 +1,47 @@
+"""Sort digits: ``52314>`` is answered by ``12345``, and the end."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.task import Outcome, Task
+
+#: What a policy does after the warm start, and how often: some of it right, most of it not.
+BEHAVIOURS = {"right": 0.3, "reversed": 0.3, "copied": 0.2, "rambling": 0.2}
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Reward 1 for the digits in order and nothing after them, else 0; a response that never ends has 0.
+
+    Example:
+        >>> Environment(digits=3).reply(Task("312>", "123"), ["123"], ended=True)
+        Outcome(reward=1.0, correct=True)
+    """
+
+    digits: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse numbers of digits that are none."""
+        if not 1 <= self.digits <= 64:
+            raise SentinelError(f"environment.digits is {self.digits}, expected 1 to 64")
+
+    def task(self, chance: random.Random) -> Task:
+        """Digits drawn one by one."""
+        digits = "".join(chance.choice("0123456789") for _ in range(self.digits))
+        return Task(f"{digits}>", "".join(sorted(digits)))
+
+    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
+        """The outcome of the one turn."""
+        right = ended and said[-1] == task.answer
+        return Outcome(float(right), right)
+
+    def warm(self, chance: random.Random) -> tuple[str, str, bool]:
+        """One of the behaviours."""
+        task = self.task(chance)
+        (behaviour,) = chance.choices(list(BEHAVIOURS), list(BEHAVIOURS.values()))
+        if behaviour == "rambling":
+            return task.prompt, task.answer + "".join(chance.choice("0123456789") for _ in range(8)), False
+        said = {"right": task.answer, "reversed": task.answer[::-1], "copied": task.prompt[:-1]}
+        return task.prompt, said[behaviour], True

@@ -1,0 +1,118 @@
+"""A run's folder: the recipe that it runs, a line per step, and times apart from what must be equal."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.recipe import Recipe
+
+#: Keys of a recipe that another may have who goes on in the same folder.
+FREE = frozenset({"out", "checkpoint", "trackers"})
+
+
+class Journal:
+    """``metrics.jsonl`` and ``timing.jsonl`` of a run, and the lock of its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is opened yet."""
+        self.folder = folder
+        self.metrics, self.timing = folder / "metrics.jsonl", folder / "timing.jsonl"
+        self._lock = FileLock(folder / ".lock")
+
+    @classmethod
+    def opened(cls, recipe: Recipe) -> Self:
+        """The folder of a run, made where it is not there, and held by this process.
+
+        Raises:
+            SentinelError: if it cannot be made, another process is at it, or it holds a run of another recipe.
+        """
+        folder = Path(recipe.out).expanduser()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            journal = cls(folder)
+            journal._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise SentinelError(
+                f"out[{folder}] is in use by another run: wait for it, or name another with out=DIR"
+            ) from error
+        except OSError as error:
+            raise SentinelError(
+                f"out[{folder}] cannot be used ({error.strerror}): name another with out=DIR"
+            ) from error
+        journal._require_same(recipe)
+        return journal
+
+    def close(self) -> None:
+        """Leave the folder to others."""
+        self._lock.release()
+
+    def wrote(self, seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
+        """One line each."""
+        for path, line in ((self.metrics, seen), (self.timing, spent)):
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def mark(self) -> dict[str, Any]:
+        """Where the metrics stand, for a checkpoint: lines, and the digest of what they say."""
+        text = self.metrics.read_bytes() if self.metrics.exists() else b""
+        with self.metrics.open("ab") as file:
+            os.fsync(file.fileno())
+        return {"lines": text.count(b"\n"), "sha256": hashlib.sha256(text).hexdigest()}
+
+    def back(self, mark: Mapping[str, Any] | None) -> None:
+        """Cut both files to where a checkpoint was taken; to nothing where there is none.
+
+        Raises:
+            SentinelError: if the metrics are not those that the checkpoint knows.
+        """
+        lines = 0 if mark is None else int(mark["lines"])
+        kept = self._cut(self.metrics, lines)
+        if mark is not None and hashlib.sha256(kept).hexdigest() != mark["sha256"]:
+            raise SentinelError(
+                f"{self.metrics} is not what the checkpoint knows, expected {lines} lines as they were written: "
+                "name another folder with out=DIR"
+            )
+        self._cut(self.timing, lines)
+
+    def _cut(self, path: Path, lines: int) -> bytes:
+        text = path.read_bytes() if path.exists() else b""
+        kept = b"".join(text.splitlines(keepends=True)[:lines])
+        if kept != text:
+            aside = path.with_suffix(".aside")
+            aside.write_bytes(kept)
+            aside.replace(path)
+        return kept
+
+    def _require_same(self, recipe: Recipe) -> None:
+        mine = recipe.model_dump(mode="json", exclude=set(FREE))
+        place = self.folder / "recipe.json"
+        if not place.exists():
+            aside = place.with_suffix(".aside")
+            aside.write_text(json.dumps(mine, indent=1), encoding="utf-8")
+            aside.replace(place)
+            return
+        there = json.loads(place.read_text(encoding="utf-8"))
+        apart = sorted(k for k in {*mine, *there} if mine.get(k) != there.get(k))
+        if apart:
+            raise SentinelError(
+                f"out[{self.folder}] holds a run of another recipe ({', '.join(apart)} differ): "
+                "name another with out=DIR"
+            )
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines.
+
+    Raises:
+        SentinelError: if it cannot be read, or a line is no object.
+    """
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise SentinelError(f"{path} cannot be read ({error}), expected a JSON object per line") from error

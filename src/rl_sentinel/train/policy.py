@@ -1,0 +1,71 @@
+"""The policy: a model, the text it speaks, and what an engine and an update ask of it."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rl_sentinel.train.characters import Characters
+from rl_sentinel.train.llama import Llama, Shape
+from rl_sentinel.train.recipe import Recipe
+
+
+class Text(Protocol):
+    """Text to token ids and back."""
+
+    @property
+    def padding(self) -> int:
+        """The id that stands where there is no token."""
+
+    @property
+    def end(self) -> int:
+        """The id that ends a response."""
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """The ids of a text."""
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
+
+
+class Models(NamedTuple):
+    """The policy, and the reference that it is compared with, if any."""
+
+    policy: "Policy"
+    reference: "Policy | None"
+
+
+class Policy:
+    """A model of logits with its text; called as ``llama.Llama`` is."""
+
+    def __init__(self, model: nn.Module, text: Text) -> None:
+        """Both are kept as they are."""
+        self.model, self.text = model, text
+        self.padding, self.end = text.padding, text.end
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    def __call__(self, token: Tensor, **how: Any) -> Tensor:  # noqa: ANN401 - the model's own keywords
+        """Logits of what follows each token, ``[B, S, V]``."""
+        return self.model(token, **how)  # type: ignore[no-any-return]  # modules are untyped
+
+    def memory(self, width: int) -> Any:  # noqa: ANN401 - the model's own kind of cache
+        """An empty cache of keys and values."""
+        return self.model.memory(width)  # type: ignore[operator]  # as above
+
+    def copied(self) -> "Policy":
+        """A frozen copy that stays as it is: a reference."""
+        return Policy(copy.deepcopy(self.model).requires_grad_(False), self.text)  # noqa: FBT003 - torch's own
+
+
+def from_scratch(recipe: Recipe) -> Policy:
+    """A tiny Llama with weights drawn from the warm start's seed, or the recipe's own where there is none."""
+    shape, text = recipe.policy, Characters()
+    torch.default_generator.manual_seed(recipe.seed if recipe.warm is None else recipe.warm.seed)
+    sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "inner", "positions")}
+    return Policy(Llama(Shape(vocabulary=text.size, **sizes)), text)

@@ -1,0 +1,52 @@
+"""From trajectories to what an update is given: the one place where the path is called."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.signal.path import loss_ready
+from rl_sentinel.signal.ready import Ready
+from rl_sentinel.signal.rollout import Laid
+from rl_sentinel.train import chance
+from rl_sentinel.train.episodes import Episode, laid
+from rl_sentinel.train.policy import Models, Policy
+from rl_sentinel.train.recipe import Recipe
+from rl_sentinel.train.scoring import scored_all
+from rl_sentinel.train.selection import Selection
+from rl_sentinel.train.update import Batch
+
+
+def prepared(
+    recipe: Recipe, selection: Selection, models: Models, episodes: list[Episode], step: int
+) -> tuple[Batch, Ready]:
+    """Lay trajectories out, ask the models what they think of them, and carry them along the path.
+
+    The policy before the update is asked only where the update takes several optimizer steps, or a correction
+    compares it with the one that sampled; else it is the one that is learning.
+    """
+    sequences = laid(episodes, merged=recipe.rollout.merged, padding=models.policy.padding)
+    if recipe.rollout.shuffled_rewards:
+        sequences = _shuffled(sequences, chance.generator(recipe.seed, "shuffle", step))
+    often = recipe.update.epochs > 1 or recipe.update.prompts < recipe.rollout.prompts
+
+    def asked(policy: Policy) -> Tensor:
+        return scored_all(policy, sequences, temperature=recipe.rollout.temperature, size=recipe.update.rows)
+
+    old = asked(models.policy) if often or selection.compares else None
+    ref = None if models.reference is None else asked(models.reference)
+    known = sequences.rollout.rollout_logprob if old is None else old
+    ready = loss_ready(replace(sequences.rollout, old_logprob=known, ref_logprob=ref), by=selection.choices)
+    assert isinstance(ready.mask, Tensor)  # noqa: S101 - laid out padded
+    batch = Batch(laid=sequences, mask=ready.mask, advantage=ready.token_advantage(), old_logprob=old, ref_logprob=ref)
+    return batch, ready
+
+
+def _shuffled(sequences: Laid, source: torch.Generator) -> Laid:
+    """Rewards given to other trajectories than those that earned them: a control, in which nothing can be learned."""
+    rollout = sequences.rollout
+    assert rollout.trajectory is not None  # noqa: S101 - laid out with it
+    first = torch.unique(rollout.trajectory, return_inverse=True)[1]
+    earned = torch.zeros(int(first.max()) + 1).scatter(0, first, rollout.reward)
+    order = torch.randperm(len(earned), generator=source)
+    return replace(sequences, rollout=replace(rollout, reward=earned[order][first]))

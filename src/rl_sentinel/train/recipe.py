@@ -1,0 +1,210 @@
+"""Recipes: what is trained, on what, and how, as TOML; strict, with overrides from the command line."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import pydantic
+from pydantic import Field
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.reduce import Mode
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Table(pydantic.BaseModel):
+    """A table of a recipe: every key is known, every value has its kind."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Named(Table):
+    """Something chosen by its name, with its numbers beside it; ``selection`` knows which these are."""
+
+    model_config = pydantic.ConfigDict(extra="allow", strict=True, frozen=True)
+    name: str
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All but the name."""
+        return dict(self.model_extra or {})
+
+
+class Policy(Table):
+    """A Llama from scratch by its sizes, or one that transformers loads from a folder or by a name."""
+
+    load: str = ""
+    hidden: Count = 64
+    layers: Count = 2
+    heads: Count = 4
+    inner: Count = 192
+    positions: Count = 128
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+
+class Warm(Table):
+    """Supervised learning on what the environment shows, before the reinforcement; kept in the cache."""
+
+    steps: Count
+    rows: Count = 128
+    rate: Positive = 3e-3
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class Sampling(Table):
+    """How responses are sampled: ``prompts`` times ``responses`` trajectories a step."""
+
+    engine: str = "process"
+    prompts: Count
+    responses: Count
+    tokens: Count
+    temperature: Positive = 1.0
+    turns: Count = 1
+    merged: bool = True
+    shuffled_rewards: bool = False
+
+
+class Loss(Named):
+    """A loss by its module's name, and how its tokens become one number."""
+
+    aggregation: Mode
+    length: Count | None = None
+
+
+class Divergence(Table):
+    """A KL to the policy at the start, by an estimator of ``signal.kl``: told, priced, or part of the loss."""
+
+    estimator: str = "k3"
+    reward: NotNegative = 0.0
+    loss: NotNegative = 0.0
+    target: Positive | None = None
+    horizon: Positive | None = None
+
+
+class Correction(Table):
+    """What is done about the distance between the policy that sampled and the one that learns."""
+
+    reject: tuple[Named, ...] = ()
+    weight: str = ""
+    bounds: tuple[Named, ...] = ()
+
+
+class Update(Table):
+    """Mini-batches in prompts, one optimizer step each; ``rows`` at a time, whatever the cut."""
+
+    prompts: Count
+    epochs: Count = 1
+    rows: Count = 1024
+    rate: Positive
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    decay: NotNegative = 0.0
+    clip: Positive = 1.0
+    ramp: Annotated[int, Field(ge=0)] = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+
+
+class Checkpoints(Table):
+    """A checkpoint every so many steps, and how many are kept."""
+
+    every: Count = 10
+    keep: Annotated[int, Field(ge=2)] = 2
+
+
+class Recipe(Table):
+    """A whole recipe."""
+
+    out: str
+    seed: Annotated[int, Field(ge=0)] = 0
+    steps: Count
+    threads: Annotated[int, Field(ge=0)] = 1
+    policy: Policy = Policy()
+    warm: Warm | None = None
+    environment: Named
+    rollout: Sampling
+    estimator: Named
+    loss: Loss
+    kl: Divergence | None = None
+    correction: Correction = Correction()
+    update: Update
+    checkpoint: Checkpoints = Checkpoints()
+    trackers: tuple[Literal["tensorboard"], ...] = ()
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe in a file, with ``key=value`` overrides, as ``seed=1`` and ``update.rate=1e-3``.
+
+    Raises:
+        SentinelError: one line that names the file and the key, and the nearest key where one is unknown.
+    """
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SentinelError(f"recipe {path} cannot be read ({error.strerror}): name a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SentinelError(f"recipe {path} is malformed ({error}), expected TOML") from error
+    for override in overrides:
+        _override(told, override)
+    return made(told, where=f"recipe {path}")
+
+
+def made(told: Mapping[str, Any], *, where: str) -> Recipe:
+    """The recipe of plain tables.
+
+    Raises:
+        SentinelError: one line on the first key that is unknown, missing, or of the wrong kind or range.
+    """
+    try:
+        return Recipe.model_validate(_tuples(told))
+    except pydantic.ValidationError as error:
+        unknown = [e for e in error.errors() if e["type"] == "extra_forbidden"]
+        first = (unknown or error.errors())[0]
+        place = [str(p) for p in first["loc"]]
+        key = ".".join(place)
+        if unknown:
+            raise SentinelError(f"{where}[{key}] is unknown{nearest(place[-1], _keys(place[:-1]))}") from error
+        got = "missing" if first["type"] == "missing" else repr(first["input"])
+        raise SentinelError(f"{where}[{key}] is {got}: {first['msg'].lower()}") from error
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """The way out of an unknown word: the nearest known one, or all of them."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f", did you mean {close[0]}" if close else f", expected one of {', '.join(known)}"
+
+
+def _override(told: dict[str, Any], text: str) -> None:
+    key, found, value = text.partition("=")
+    if not found or not all(key.split(".")):
+        raise SentinelError(f"override {text!r} is none, expected key=value, as in seed=1 or update.rate=1e-3")
+    table = told
+    for part in key.split(".")[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise SentinelError(f"override {text!r} goes below {part}, which is no table of the recipe")
+    try:
+        table[key.split(".")[-1]] = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        table[key.split(".")[-1]] = value
+
+
+def _tuples(told: Any) -> Any:  # noqa: ANN401 - what TOML holds
+    """Lists as tuples: a recipe does not change."""
+    if isinstance(told, Mapping):
+        return {key: _tuples(value) for key, value in told.items()}
+    return tuple(_tuples(x) for x in told) if isinstance(told, list) else told
+
+
+def _keys(place: Sequence[str]) -> list[str]:
+    """Keys of the table at a place."""
+    table: type[pydantic.BaseModel] = Recipe
+    for part in place:
+        field = table.model_fields.get(part)
+        kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        table = next((k for k in kinds if isinstance(k, type) and issubclass(k, pydantic.BaseModel)), table)
+    return list(table.model_fields)

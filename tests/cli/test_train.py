@@ -1,0 +1,37 @@
+"""``rl-sentinel train``: a recipe run by its command, and what it says of a bad one."""
+
+from pathlib import Path
+
+import pytest
+
+from rl_sentinel.train.journal import lines
+from told import ran, told
+from training import TOML
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A recipe on disk."""
+    found = tmp_path / "r.toml"
+    found.write_text(TOML.format(out=tmp_path / "run"), encoding="utf-8")
+    return found
+
+
+def test_recipe_runs_and_tells_a_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its folder is where the override says."""
+    out = place.parent / "elsewhere"
+    status, said, live = ran(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2")
+    assert status == 0, live
+    assert [line["step"] for line in lines(out / "metrics.jsonl")] == [1, 2, 3]
+    assert said.splitlines()[0].split() == ["run", "steps", "reward", "accuracy", "kl", "clipped", "entropy", "length"]
+    assert said.splitlines()[-1] == f"{out}/metrics.jsonl: a line per step; times in timing.jsonl"
+    assert [line.split()[1] for line in live.splitlines()] == ["1", "2", "3"]
+
+
+def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is loaded."""
+    assert told(capsys, "train", str(place), "sede=1") == f"recipe {place}[sede] is unknown, did you mean seed"
+    assert told(capsys, "train", str(place), "rollout.responses=1").startswith(
+        "rollout.responses is 1, expected 2 or more"
+    )
+    assert not (place.parent / "run").exists()

@@ -1,0 +1,65 @@
+"""From trajectories to advantages, through the path alone."""
+
+import torch
+
+from rl_sentinel.train.policy import Models
+from rl_sentinel.train.preparation import prepared
+from training import recipe, sampled
+
+WIDE = {"prompts": 4, "responses": 4, "tokens": 6}
+
+
+def test_advantages_are_rewards_less_their_groups_mean() -> None:
+    """By hand, over all trained tokens and nowhere else."""
+    wanted = recipe(rollout=WIDE, update={"prompts": 4})
+    selection, policy, episodes = sampled(wanted)
+    batch, ready = prepared(wanted, selection, Models(policy, None), episodes, 0)
+    reward = torch.tensor([e.outcome.reward for e in episodes if e.outcome]).view(4, 4)
+    expected = (reward - reward.mean(dim=1, keepdim=True)).flatten().unsqueeze(1) * batch.mask
+    assert float(expected.abs().max()) > 0
+    torch.testing.assert_close(batch.advantage, expected)
+    assert (batch.old_logprob, batch.ref_logprob, ready.kl) == (None, None, None)
+
+
+def test_policy_before_the_update_is_asked_where_it_will_have_moved() -> None:
+    """With several optimizer steps, or a correction."""
+    for more in ({"update": {"prompts": 1}}, {"update": {"epochs": 2}}, {"correction": {"weight": "token_weights"}}):
+        wanted = recipe(rollout=WIDE, **more)
+        selection, policy, episodes = sampled(wanted)
+        batch, ready = prepared(wanted, selection, Models(policy, None), episodes, 0)
+        assert batch.old_logprob is not None
+        told = batch.laid.rollout.rollout_logprob
+        assert told is not None
+        torch.testing.assert_close(batch.old_logprob[batch.mask], told[batch.mask], atol=2e-5, rtol=1e-5)
+        assert (ready.weight is None) == ("correction" not in more)
+
+
+def test_reference_is_priced_in_the_reward() -> None:
+    """A KL above 0 takes off, and stays raw for the log."""
+    wanted = recipe(rollout=WIDE, kl={"reward": 0.5, "estimator": "k1"})
+    selection, policy, episodes = sampled(wanted)
+    reference = policy.copied()
+    with torch.no_grad():
+        for weight in reference.model.parameters():
+            weight.mul_(0.9)
+    batch, ready = prepared(wanted, selection, Models(policy, reference), episodes, 0)
+    assert batch.laid.rollout.rollout_logprob is not None
+    assert batch.ref_logprob is not None
+    assert ready.kl is not None
+    raw = (batch.laid.rollout.rollout_logprob - batch.ref_logprob)[batch.mask]
+    torch.testing.assert_close(ready.kl[batch.mask], raw)
+    reward = torch.tensor([e.outcome.reward for e in episodes if e.outcome])
+    torch.testing.assert_close(ready.reward, reward - 0.5 * ready.kl.sum(dim=1), atol=1e-5, rtol=1e-5)
+
+
+def test_shuffled_rewards_are_the_same_rewards_elsewhere() -> None:
+    """A control: the same numbers on other trajectories, all rows of one with one reward."""
+    wanted = recipe(rollout={**WIDE, "shuffled_rewards": True})
+    selection, policy, episodes = sampled(wanted)
+    batch, _ = prepared(wanted, selection, Models(policy, None), episodes, 0)
+    earned = [e.outcome.reward for e in episodes if e.outcome]
+    given = batch.laid.rollout.reward.tolist()
+    torch.testing.assert_close(torch.tensor(sorted(given)), torch.tensor(sorted(earned)))
+    assert given != torch.tensor(earned).tolist()
+    plain = recipe(rollout=WIDE)
+    assert prepared(plain, selection, Models(policy, None), episodes, 0)[0].laid.rollout.reward.tolist() != given

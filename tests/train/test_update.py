@@ -1,0 +1,116 @@
+"""The update: any cut has one gradient, rows without an advantage cost nothing, a number that is none stops it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.train import chance
+from rl_sentinel.train.loop import optimized
+from rl_sentinel.train.policy import Models, Policy
+from rl_sentinel.train.preparation import prepared
+from rl_sentinel.train.recipe import Recipe
+from rl_sentinel.train.scoring import scored
+from rl_sentinel.train.selection import Selection
+from rl_sentinel.train.update import Batch, NotFiniteError, learned, loss_of, parts, rate
+from training import recipe, sampled
+
+WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
+
+
+def _batch(wanted: Recipe) -> tuple[Selection, Policy, Batch]:
+    selection, policy, episodes = sampled(wanted)
+    return selection, policy, prepared(wanted, selection, Models(policy, policy.copied()), episodes, 0)[0]
+
+
+def _gradient(wanted: Recipe, made: tuple[Selection, Policy, Batch], *, lazy: bool, size: int) -> Tensor:
+    selection, policy, batch = made
+    policy.model.zero_grad()
+    every = torch.arange(len(batch.advantage))
+    aggregation = selection.aggregation(wanted, batch.mask)
+    for part in parts(batch, every, lazy=lazy, size=size):
+        logprob = scored(policy, batch.laid, part, temperature=wanted.rollout.temperature)
+        loss_of(logprob, batch, part, selection=selection, aggregation=aggregation, coefficient=0.1).backward()  # type: ignore[no-untyped-call]  # torch's own
+    return torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None])
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum"])
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_any_cut_has_one_gradient(mode: str, pieces: int) -> None:
+    """One, two and four parts of a mini-batch: equal to 1e-6 of the largest number."""
+    loss = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": mode}
+    wanted = recipe(rollout=WIDE, loss=loss, kl={"loss": 0.1})
+    selection, policy, batch = _batch(wanted)
+    whole = _gradient(wanted, (selection, policy, batch), lazy=False, size=99)
+    cut = _gradient(wanted, (selection, policy, batch), lazy=False, size=24 // pieces)
+    assert float(whole.abs().max()) > 1e-3
+    torch.testing.assert_close(cut, whole, atol=1e-6 * float(whole.abs().max()), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ppo", "reinforce", "importance_sampling", "cispo"])
+def test_dead_groups_are_skipped_without_changing_the_gradient(name: str) -> None:
+    """Half of the groups have equal rewards; their tokens stay in the denominator."""
+    numbers = {"clip_low": 0.2, "clip_high": 0.2} if name in {"ppo", "cispo"} else {}
+    wanted = recipe(rollout=WIDE, loss={"name": name, "aggregation": "token-mean", **numbers})
+    selection, policy, batch = _batch(wanted)
+    dead = batch.laid.rollout.group < 3
+    batch = replace(batch, advantage=batch.advantage.masked_fill(dead.unsqueeze(1), 0.0))
+    assert selection.lazy
+    some = parts(batch, torch.arange(24), lazy=True, size=99)
+    assert 0 < sum(map(len, some)) <= 12
+    whole = _gradient(wanted, (selection, policy, batch), lazy=False, size=99)
+    skipped = _gradient(wanted, (selection, policy, batch), lazy=True, size=99)
+    torch.testing.assert_close(skipped, whole, atol=1e-6 * float(whole.abs().max()), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "more", [{"loss": {"name": "dro", "penalty": 0.1, "aggregation": "token-mean"}}, {"kl": {"loss": 0.1}}]
+)
+def test_rows_with_a_penalty_are_not_skipped(more: dict[str, Any]) -> None:
+    """They have a gradient without an advantage."""
+    selection, _, _ = sampled(recipe(**more))
+    assert not selection.lazy
+
+
+def test_update_without_any_advantage_is_a_step_of_momentum() -> None:
+    """As the optimizer would take it with a gradient of 0: the count of steps, and so the run, stays the same."""
+    wanted = recipe(rollout=WIDE)
+    selection, policy, batch = _batch(wanted)
+    dead = replace(batch, advantage=torch.zeros_like(batch.advantage))
+    optimizer, how = optimized(policy, wanted.update), {"selection": selection, "recipe": wanted, "coefficient": 0.0}
+    learned(policy, optimizer, batch, order=chance.generator(0), **how)  # type: ignore[arg-type]  # as named
+    before = [w.detach().clone() for w in policy.model.parameters()]
+    seen = learned(policy, optimizer, dead, order=chance.generator(0), **how)  # type: ignore[arg-type]  # as named
+    assert (seen.loss, seen.norm, bool(seen.rows.any())) == (0.0, 0.0, False)
+    assert any(not torch.equal(w, b) for w, b in zip(policy.model.parameters(), before, strict=True))
+
+
+def test_number_that_is_none_stops_before_the_step() -> None:
+    """The weights stay as they were."""
+    wanted = recipe(rollout=WIDE)
+    selection, policy, batch = _batch(wanted)
+    batch.advantage[batch.mask] *= 1e38
+    batch.advantage[batch.mask] *= 1e38
+    batch = replace(batch, advantage=torch.nan_to_num(batch.advantage, posinf=3e38, neginf=-3e38))
+    before = [w.detach().clone() for w in policy.model.parameters()]
+    with pytest.raises(NotFiniteError, match=r"norm of the gradient (inf|nan), expected finite numbers"):
+        learned(
+            policy,
+            optimized(policy, wanted.update),
+            batch,
+            selection=selection,
+            recipe=wanted,
+            coefficient=0.0,
+            order=chance.generator(0),
+        )
+    assert all(torch.equal(w, b) for w, b in zip(policy.model.parameters(), before, strict=True))
+
+
+def test_rate_goes_up_and_down() -> None:
+    """A ramp of four steps, then half a cosine over all ten."""
+    wanted = recipe(steps=10, update={"ramp": 4, "rate": 2.0, "schedule": "cosine"})
+    assert rate(wanted, 0) == 0.5
+    assert abs(rate(wanted, 5) - 1.0) < 1e-9
+    assert rate(recipe(steps=10, update={"rate": 2.0}), 9) == 2.0

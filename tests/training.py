@@ -1,0 +1,149 @@
+"""What the tests of the trainer share: a recipe that runs in a second, environments, an engine with a script."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.train.characters import END, Characters
+from rl_sentinel.train.episodes import Chances, Episode, opened, played
+from rl_sentinel.train.policy import Policy, from_scratch
+from rl_sentinel.train.recipe import Recipe, made
+from rl_sentinel.train.sampling import Sampled
+from rl_sentinel.train.selection import Selection, selected
+from rl_sentinel.train.task import Outcome, Task
+
+#: The recipe as TOML, for the command line.
+TOML = """
+out = "{out}"
+steps = 2
+
+[policy]
+hidden = 16
+layers = 1
+heads = 2
+inner = 16
+positions = 32
+
+[environment]
+name = "training:Letter"
+
+[rollout]
+prompts = 2
+responses = 4
+tokens = 3
+
+[estimator]
+name = "grpo"
+standardise = false
+epsilon = 0.0
+
+[loss]
+name = "ppo"
+clip_low = 0.2
+clip_high = 0.2
+aggregation = "token-mean"
+
+[update]
+prompts = 2
+rate = 1e-2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Say the letter that was read: partly right already by chance, so that there is something to reinforce."""
+
+    letters: str = "ab"
+
+    def task(self, chance: random.Random) -> Task:
+        """One letter."""
+        letter = chance.choice(self.letters)
+        return Task(letter, letter)
+
+    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
+        """The share of the right letter in what was said."""
+        reward = said[-1].count(task.answer) / 3
+        return Outcome(reward, reward == 1)
+
+    def warm(self, chance: random.Random) -> tuple[str, str, bool]:
+        """A sign, whatever the letter."""
+        return chance.choice(self.letters), "=", True
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """Two turns: whatever is said is answered by ``|``, then judged by the second turn's length."""
+
+    def task(self, chance: random.Random) -> Task:  # noqa: ARG002 - asked with it
+        """Nothing to choose."""
+        return Task("ab", "")
+
+    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
+        """A bar after the first turn."""
+        return "|" if len(said) == 1 else Outcome(float(len(said[1])), ended)
+
+
+@dataclass
+class Scripted:
+    """An engine that says given texts, in order, with log-prob -1 for each token."""
+
+    texts: list[str]
+    read: list[tuple[int, ...]] = field(default_factory=list)
+
+    def sample(self, prompts: Sequence[tuple[int, ...]], chance: Tensor) -> list[Sampled]:  # noqa: ARG002 - asked with it
+        """The next texts; each ends."""
+        self.read += prompts
+        said = [(*Characters().ids(self.texts.pop(0)), END) for _ in prompts]
+        return [Sampled(ids, (-1.0,) * len(ids), ended=True, version=0) for ids in said]
+
+
+def recipe(out: Path | str = "nowhere", **more: Any) -> Recipe:
+    """The small recipe; tables given are merged into its own."""
+    told: dict[str, Any] = {
+        "out": str(out),
+        "steps": 2,
+        "policy": {"hidden": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32},
+        "environment": {"name": "training:Letter"},
+        "rollout": {"prompts": 2, "responses": 4, "tokens": 3},
+        "estimator": {"name": "grpo", "standardise": False, "epsilon": 0.0},
+        "loss": {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"},
+        "update": {"prompts": 2, "rate": 1e-2},
+    }
+    for key, value in more.items():
+        there = told.get(key)
+        told[key] = {**there, **value} if isinstance(there, dict) and "name" not in value else value
+    return made(told, where="recipe test")
+
+
+def kept_in(home: Path) -> Callable[[str, str, Callable[[Path], None]], Path]:
+    """A cache of plain folders."""
+
+    def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+        place = home / kind / key
+        if not place.exists():
+            place.mkdir(parents=True)
+            make(place)
+        return place
+
+    return kept
+
+
+def sampled(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[Episode]]:
+    """Trajectories of an untrained policy whose logits are far apart, so that its samples differ."""
+    from rl_sentinel.train.engine.process import Engine  # noqa: PLC0415 - what is under test elsewhere
+
+    selection, policy = selected(wanted), from_scratch(wanted)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight.mul_(3.0)
+    how = wanted.rollout
+    chances = Chances(wanted.seed, step, how.tokens)
+    episodes = opened(selection.environment, policy.text, chances, prompts=how.prompts, responses=how.responses)
+    engine = Engine(policy, how.temperature, how.tokens)
+    played(episodes, engine, selection.environment, policy.text, turns=how.turns, chances=chances)
+    return selection, policy, episodes
