@@ -43,8 +43,44 @@ def test_known_entry_counts_within_its_releases() -> None:
     known = [Known("f:MSK001:m.estimator:default", "why", "", ">=1,<2", "hazard", accepted=False)]
     [inside] = findings(_audit(), known, "1.5")
     [outside] = findings(_audit(), known, "2.0")
-    assert (inside.level, inside.known) == ("hazard", "why")
+    assert (inside.level, inside.known, inside.elsewhere) == ("hazard", "why", "")
     assert (outside.level, outside.known) == ("fault", "")
+    assert outside.elsewhere == "known of releases >=1,<2, and this is 2.0: why"
+    [checkout] = findings(_audit(), known, "")
+    assert checkout.elsewhere == "known of releases >=1,<2, and this states no release: why"
+
+
+def test_entry_of_this_release_is_taken_before_one_of_others() -> None:
+    """Two entries may name one finding, for two ranges of releases."""
+    old = Known("f:MSK001:*", "old", "", "<1", "", accepted=False)
+    new = Known("f:MSK001:*", "new", "", ">=1", "", accepted=False)
+    assert [f.known for f in findings(_audit(), [old, new], "1.5")] == ["new"]
+
+
+def _recorded(*also: str) -> Known:
+    return Known("f:MSK001:m.estimator:default", "why", "", "", "", accepted=True, also=also)
+
+
+def test_news_under_a_known_finding_is_a_finding() -> None:
+    """A place through which it was not known to show is told by itself, and accepted by nobody."""
+    whole = _recorded("m.dispatch [*]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
+    [same] = findings(_audit(), [whole], "1.0")
+    assert (same.accepted, len(same.also)) == (True, 3)
+    old, new = findings(_audit(), [_recorded("m.dispatch [first]", "MSK006 at m.estimator [default]")], "1.0")
+    assert (old.signature, old.accepted, new.signature, new.accepted, new.also) == (
+        *("f:MSK001:m.estimator:default", True),
+        *("f:MSK001:m.estimator:no-std", False, ()),
+    )
+    assert old.also == ("m.dispatch [first]", "MSK006 at m.estimator [default]")
+
+
+def test_news_are_folded_among_themselves() -> None:
+    """Two new settings of one boundary are one finding."""
+    audit = _audit()
+    audit.take(_event("MSK001", "m.estimator", "other", 10))
+    old = _recorded("m.dispatch [*]", "MSK006 at m.estimator [default]")
+    _, new = findings(audit, [old], "1.0")
+    assert (new.signature, new.also) == ("f:MSK001:m.estimator:no-std", ("m.estimator [other]",))
 
 
 def test_counts_show_all_four() -> None:

@@ -17,9 +17,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Quotes and backslashes too; counts make it an expectation."""
     file = tmp_path / "k.toml"
     odd = 'verl:A:b:"x\\y"'
-    file.write_text(known.written([(odd, "fault"), ("a:b:c:d", "hazard")], {"not_applicable": 3, "errored": 0}))
+    seen = [(odd, "fault", ('x ["y"]',)), ("a:b:c:d", "hazard", ())]
+    file.write_text(known.written(seen, {"not_applicable": 3, "errored": 0}))
     back = known.read(file)
-    assert [(e.signature, e.level) for e in back.finding] == [("a:b:c:d", "hazard"), (odd, "fault")]
+    assert [(e.signature, e.level, e.also) for e in back.finding] == [
+        ("a:b:c:d", "hazard", []),
+        (odd, "fault", ['x ["y"]']),
+    ]
     assert (back.not_applicable, back.errored) == (3, 0)
 
 
@@ -50,13 +54,29 @@ def test_malformed_file_is_told(tmp_path: Path, text: str, words: str) -> None:
         (">=1,<2", "2.0", False),
         (">=1,<2", "1.5.dev0", True),
         ("", "2.0", True),
-        (">=1,<2", "", True),
-        (">=1,<2", "no number", True),
+        ("", "", True),
+        (">=1", "", True),
+        (">=1,!=2", "no number", True),
+        (">=1,<2", "", False),
+        ("<=2", "no number", False),
+        ("==1.0", "", False),
+        ("~=1.0", "", False),
     ],
 )
 def test_entry_speaks_of_its_releases(releases: str, version: str, covers: object) -> None:
-    """Of a checkout, which has no number, it always may."""
+    """Of what states no release, if its range has no end: what is told of old ones is not told of this one."""
     assert _entry(releases).covers(version) is covers
+
+
+def test_places_through_which_a_finding_shows() -> None:
+    """Any, where none are listed; brackets stand for themselves, and ``*`` for any text."""
+    entry = Known("s", "", "", "", "", accepted=False, also=("m.f [*]", "A at m.g [a]"))
+    assert [entry.shows_through(p) for p in ("m.f [x]", "A at m.g [a]", "m.g [a]", "A at m.g a", "xm.f [x]")] == [
+        *(True, True),
+        *(False, False, False),
+    ]
+    assert _entry().shows_through("m.g [a]")
+    assert not Known("s", "", "", "", "", accepted=False, also=()).shows_through("m.f [x]")
 
 
 def test_stale_is_what_should_have_appeared() -> None:

@@ -160,6 +160,26 @@ def test_known_file_is_left_alone_when_it_is_malformed(
         assert known.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("0.9.1", "  known: rejected rows stay in the group's mean and deviation"),
+        ("0.99", "  new here: known of releases >=0.2,<=0.9.1, and this is 0.99: rejected rows stay in the group's"),
+        ("", "  new here: known of releases >=0.2,<=0.9.1, and this states no release: rejected rows stay in"),
+    ],
+)
+def test_known_entry_is_held_to_the_version_that_a_checkout_states(
+    tree: str, version: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is known of some releases is not known of another, nor of what may be any."""
+    place = Path(tree.partition("@")[2]) / "verl" / "version"
+    place.mkdir()
+    (place / "version").write_text(version, encoding="utf-8")
+    status, said, _ = ran(capsys, "audit", tree, *GRPO)
+    assert status == 1
+    assert [line for line in said.splitlines() if line.startswith(words)], said
+
+
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     """No pair is no pass."""
     assert told(capsys, "audit", tree, "--boundary", "nonesuch") == (

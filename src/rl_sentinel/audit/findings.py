@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from rl_sentinel.audit.known import Known
@@ -14,13 +13,17 @@ LEVELS = ("fault", "contested", "hazard")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One broken law at one boundary under one setting, with what is folded under it."""
+    """One broken law at one boundary under one setting, with what is folded under it.
+
+    ``known`` is why it is known of this release; ``elsewhere`` why it is known of others, and not of this one.
+    """
 
     signature: str
     level: str
     evidence: Mapping[str, Any]
     entered: tuple[str, ...] = ()
     known: str = ""
+    elsewhere: str = ""
     accepted: bool = False
     also: tuple[str, ...] = ()
 
@@ -77,7 +80,11 @@ class Audit:
 
 
 def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding]:
-    """The audit's findings, symptoms folded under their cause, worst level first."""
+    """The audit's findings, symptoms folded under their cause, worst level first.
+
+    ``version`` is the release, or what a checkout states of itself; empty where it states none. A place that
+    is not among those through which a known finding shows is no symptom of it: it is a finding of its own.
+    """
     made = [
         Finding(
             signature=str(v.evidence["signature"]),
@@ -88,8 +95,19 @@ def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding
         for v in audit.verdicts
         if v.outcome == "broken"
     ]
-    ranked = sorted((_annotated(f, known, version) for f in _folded(made)), key=_rank)
-    return list(ranked)
+    return sorted(_told(made, known, version), key=_rank)
+
+
+def _told(made: Sequence[Finding], known: Sequence[Known], version: str) -> list[Finding]:
+    """Findings folded and annotated; those that are news under a known cause are folded among themselves."""
+    told, news = list[Finding](), list[Finding]()
+    for cause, under in _folded(made):
+        entry = _entry(cause, known, version)
+        symptoms = {p: f for p, f in under.items() if entry is None or entry.shows_through(p)}
+        news += [f for p, f in under.items() if p not in symptoms]
+        also = tuple(sorted(symptoms, key=lambda place: (" at " in place, place)))
+        told.append(_annotated(replace(cause, also=also), entry, known, version))
+    return told + _told(news, known, version) if news else told
 
 
 def _rank(finding: Finding) -> tuple[int, str, str, str]:
@@ -101,15 +119,15 @@ def _place(finding: Finding) -> str:
     return f"{source['file']}:{source['line']}"
 
 
-def _folded(made: Iterable[Finding]) -> list[Finding]:
-    """Fold a finding under its cause, where the cause has a finding of its own.
+def _folded(made: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
+    """Each cause with what is folded under it, where the cause has a finding of its own.
 
     The cause is, in this order: the same law at a function that is entered here; the same law at the
     same boundary under an earlier setting; the law that shows with this one, at the same boundary.
     """
     ordered = sorted(made, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _cause(f, ordered) for f in ordered}
-    also: dict[str, list[str]] = {}
+    under: dict[str, dict[str, Finding]] = {}
     for finding in ordered:
         if parent[finding.signature] is None:
             continue
@@ -117,13 +135,8 @@ def _folded(made: Iterable[Finding]) -> list[Finding]:
         while (above := parent[top.signature]) is not None:
             top = above
         law = "" if top.law == finding.law else f"{finding.law} at "
-        also.setdefault(top.signature, []).append(f"{law}{finding.boundary} [{finding.setting}]")
-    causes = [f for f in ordered if parent[f.signature] is None]
-
-    def in_order(signature: str) -> tuple[str, ...]:
-        return tuple(sorted(also.get(signature, []), key=lambda place: (" at " in place, place)))
-
-    return [replace(c, also=in_order(c.signature)) for c in causes]
+        under.setdefault(top.signature, {})[f"{law}{finding.boundary} [{finding.setting}]"] = finding
+    return [(f, under.get(f.signature, {})) for f in ordered if parent[f.signature] is None]
 
 
 def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
@@ -138,10 +151,17 @@ def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
     return next((o for o in ordered if o.law == partner and o.boundary == finding.boundary), None)
 
 
-def _annotated(finding: Finding, known: Sequence[Known], version: str) -> Finding:
-    for entry in known:
-        if fnmatchcase(finding.signature, entry.signature) and entry.covers(version):
-            text = entry.reason + (f" ({entry.link})" if entry.link else "")
-            level = entry.level or finding.level
-            return replace(finding, known=text, level=level, accepted=entry.accepted)
-    return finding
+def _entry(finding: Finding, known: Sequence[Known], version: str) -> Known | None:
+    return next((k for k in known if k.names(finding.signature) and k.covers(version)), None)
+
+
+def _annotated(finding: Finding, entry: Known | None, known: Sequence[Known], version: str) -> Finding:
+    if entry is not None:
+        text = entry.reason + (f" ({entry.link})" if entry.link else "")
+        level = entry.level or finding.level
+        return replace(finding, known=text, level=level, accepted=entry.accepted)
+    other = next((k for k in known if k.names(finding.signature)), None)
+    if other is None:
+        return finding
+    this = f"this is {version}" if version else "this states no release"
+    return replace(finding, elsewhere=f"known of releases {other.releases}, and {this}: {other.reason}")

@@ -33,7 +33,7 @@ def commit_of(folder: Path, revision: str) -> str:
 
 
 def write_out(folder: Path, commit: str, package: str, to: Path) -> None:
-    """Write the import package (at the top or in ``src``) and all Python of a commit to a folder.
+    """Write the import package (at the top or in ``src``), all Python and the project file of a commit to a folder.
 
     Raises:
         SentinelError: if the history lacks one of these files.
@@ -42,7 +42,8 @@ def write_out(folder: Path, commit: str, package: str, to: Path) -> None:
     for line in git(folder, "ls-tree", "-r", "-z", commit).decode(errors="surrogateescape").split("\0"):
         about, _, name = line.partition("\t")
         mode, _, blob = about.partition(" blob ")
-        if mode in _ORDINARY and (name.endswith(".py") or name.startswith((f"{package}/", f"src/{package}/"))):
+        wanted = name.endswith(".py") or name.startswith((f"{package}/", f"src/{package}/")) or name == "pyproject.toml"
+        if mode in _ORDINARY and wanted:
             names.append(name)
             blobs.append(blob)
     answer = git(folder, "cat-file", "--batch", given="\n".join(blobs).encode() + b"\n") if blobs else b""

@@ -17,7 +17,11 @@ from rl_sentinel.core.errors import SentinelError
 
 
 class Entry(pydantic.BaseModel):
-    """One signature with its reason, and the releases that it was seen in."""
+    """One signature with its reason, the releases that it was seen in, and the places that show it.
+
+    ``also`` is what a report lists as ``also through``; ``*`` stands for any text. Without the key any place may
+    be folded under the finding.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
@@ -26,6 +30,7 @@ class Entry(pydantic.BaseModel):
     link: str = ""
     releases: str = ""
     level: Literal["", "fault", "contested", "hazard"] = ""
+    also: list[str] | None = None
 
 
 class KnownFile(pydantic.BaseModel):
@@ -48,15 +53,31 @@ class Known:
     releases: str
     level: str
     accepted: bool
+    also: tuple[str, ...] | None = None
+
+    def names(self, signature: str) -> bool:
+        """Whether the entry is of this finding, in whichever release."""
+        return fnmatchcase(signature, self.signature)
 
     def covers(self, version: str) -> bool:
-        """Whether the entry speaks of this release; of a checkout it always may."""
-        if not self.releases or not version:
-            return True
+        """Whether the entry speaks of this release; of what states none, if its range has no end."""
+        specifiers = SpecifierSet(self.releases, prereleases=True)
         try:
-            return Version(version) in SpecifierSet(self.releases, prereleases=True)
+            return Version(version) in specifiers
         except InvalidVersion:
-            return True
+            return all(s.operator in _OPEN for s in specifiers)
+
+    def shows_through(self, place: str) -> bool:
+        """Whether a place is one of those through which the finding is known to show."""
+        return self.also is None or any(_matches(place, pattern) for pattern in self.also)
+
+
+#: Comparisons that leave the range of releases without an upper end.
+_OPEN = frozenset({">=", ">", "!="})
+
+
+def _matches(place: str, pattern: str) -> bool:
+    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), place) is not None
 
 
 def read(path: Path) -> KnownFile:
@@ -93,7 +114,18 @@ def shipped(framework: str) -> list[Known]:
 
 def entries(file: KnownFile, *, accepted: bool) -> list[Known]:
     """The entries of a file, as known findings."""
-    return [Known(e.signature, " ".join(e.reason.split()), e.link, e.releases, e.level, accepted) for e in file.finding]
+    return [
+        Known(
+            e.signature,
+            " ".join(e.reason.split()),
+            e.link,
+            e.releases,
+            e.level,
+            accepted,
+            None if e.also is None else tuple(e.also),
+        )
+        for e in file.finding
+    ]
 
 
 def stale(known: Sequence[Known], seen: Iterable[str], framework: str, version: str) -> list[str]:
@@ -103,10 +135,14 @@ def stale(known: Sequence[Known], seen: Iterable[str], framework: str, version: 
     return [k.signature for k in mine if not any(fnmatchcase(s, k.signature) for s in there)]
 
 
-def written(signatures: Iterable[tuple[str, str]], counts: dict[str, int] | None = None) -> str:
-    """A known file of signatures with levels, as text; with counts it is an expectation."""
+def written(seen: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, int] | None = None) -> str:
+    """A known file of signatures with levels and folded places, as text; with counts it is an expectation."""
     lines = [f"{k} = {counts[k]}" for k in ("not_applicable", "errored")] if counts else []
-    for signature, level in sorted(signatures):
-        text = re.sub(r'(["\\])', r"\\\1", signature)
-        lines += ["", "[[finding]]", f'signature = "{text}"', f'level = "{level}"']
+    for signature, level, also in sorted((s, v, tuple(a)) for s, v, a in seen):
+        lines += ["", "[[finding]]", f"signature = {_quoted(signature)}", f'level = "{level}"']
+        lines += ["also = [", *(f"    {_quoted(place)}," for place in also), "]"] if also else ["also = []"]
     return "\n".join(lines).strip() + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'

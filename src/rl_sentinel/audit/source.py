@@ -13,18 +13,23 @@ from pathlib import Path, PurePosixPath
 from rl_sentinel.audit.cache import digest_of, kept
 from rl_sentinel.audit.history import commit_of, write_out
 from rl_sentinel.audit.interpreter import asked, checked
+from rl_sentinel.audit.release import stated
 from rl_sentinel.audit.target import Named
 from rl_sentinel.core.errors import SentinelError
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A target's tree on disk: ``root`` is the folder that holds the import package."""
+    """A target's tree on disk: ``root`` is the folder that holds the import package.
+
+    ``version`` is the release that was asked for or is installed; ``stated`` what a tree says of itself.
+    """
 
     root: Path
     version: str
     digest: str
     commit: str = ""
+    stated: str = ""
 
 
 def source(named: Named, python: str = sys.executable) -> Source:
@@ -123,7 +128,12 @@ def _checkout(named: Named) -> Source:
     if named.revision:
         return _revision(named, folder)
     root = _root(folder, named)
-    return Source(root, "", digest_of(root / named.framework.package))
+    return Source(root, "", digest_of(root / named.framework.package), stated=_stated(root, named))
+
+
+def _stated(root: Path, named: Named) -> str:
+    framework = named.framework
+    return stated(root, framework.package, framework.distribution, framework.version_file)
 
 
 def _root(folder: Path, named: Named) -> Path:
@@ -138,7 +148,7 @@ def _revision(named: Named, folder: Path) -> Source:
     commit, package = commit_of(folder, named.revision), named.framework.package
     kept_at = kept("revisions", f"{named.framework.name}-{commit}", lambda to: write_out(folder, commit, package, to))
     root = _root(kept_at, named)
-    return Source(root, "", digest_of(root / package), commit)
+    return Source(root, "", digest_of(root / package), commit, _stated(root, named))
 
 
 def _installed(named: Named, python: str) -> Source:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.driver import events, request
+from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.target import Named, named
 from rl_sentinel.cli.codes import codes
@@ -109,7 +110,7 @@ def _audited(target: Named, python: str, more: dict[str, object]) -> tuple[Audit
         raise SentinelError(
             f"audit of {target.text} has no pair of law and boundary: --boundary, --law or --stage leave none"
         )
-    return seen, source.version
+    return seen, source.version or source.stated
 
 
 def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowledge.KnownFile | None) -> int:
@@ -120,14 +121,7 @@ def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowl
         if untried:
             console.print("nothing was tried, so that nothing is known of it", highlight=False)
         return 2 if untried or seen.counts["errored"] else 0
-    wanted = {(e.signature, e.level) for e in expected.finding}
-    found = {(f.signature, f.level) for f in shown}
-    problems = [f"missing: {s} ({v})" for s, v in sorted(wanted - found)]
-    problems += [f"not expected: {s} ({v})" for s, v in sorted(found - wanted)]
-    for name in ("not_applicable", "errored"):
-        count = getattr(expected, name)
-        if count is not None and count != seen.counts[name]:
-            problems.append(f"{name}: {seen.counts[name]}, expected {count}")
+    problems = differences(expected, seen, shown)
     for line in problems:
         console.print(line, markup=False)
     console.print(

@@ -65,7 +65,7 @@ class Outputs:
             every = self.objects[0] if len(self.objects) == 1 else self.objects
             put(self.json_path, json.dumps(every, indent=1))
         if self.known:
-            put(self.known, knowledge.written({(f.signature, f.level) for _, f in self.shown}))
+            put(self.known, knowledge.written({(f.signature, f.level, f.also) for _, f in self.shown}))
 
     def _names(self) -> list[str]:
         """A file name for each finding: short where that tells them apart, else with the whole path."""

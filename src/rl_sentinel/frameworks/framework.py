@@ -13,7 +13,8 @@ class Framework:
     """One framework under audit.
 
     ``package`` is the top-level import package, which also marks a checkout; ``distribution`` its
-    name on the package index; ``light`` the packages that must really run, with pins, for a
+    name on the package index; ``version_file`` the file of the package that states its version, where
+    that is no usual one; ``light`` the packages that must really run, with pins, for a
     version (``""`` for a checkout); ``packages`` what a stand-alone script needs installed, in
     words of pip; ``doubles`` declared doubles, each by its dotted module name;
     ``bare`` the target's own packages whose ``__init__`` is not run, since it starts an engine.
@@ -22,6 +23,7 @@ class Framework:
     name: str
     package: str
     distribution: str = ""
+    version_file: str = ""
     boundaries: Callable[[Target], Iterator[Boundary | Unbound]]
     light: Callable[[str], str] = lambda _version: ""
     packages: Callable[[str], str] = lambda _version: ""

@@ -34,6 +34,7 @@ def _finding(f: Finding) -> dict[str, Any]:
         "rows": f.rows,
         "tokens": f.tokens,
         "known": f.known,
+        "elsewhere": f.elsewhere,
         "also": list(f.also),
         "evidence": dict(f.evidence),
     }

@@ -88,6 +88,8 @@ def _finding(console: Console, f: Finding) -> None:
             console.print(f"  remedy: {told}", highlight=False)
     if f.known:
         console.print(f"  known: {escape(f.known)}", highlight=False)
+    if f.elsewhere:
+        console.print(f"  new here: {escape(f.elsewhere)}", highlight=False)
     for other in f.also[:6]:
         console.print(f"  also through {escape(other)}", highlight=False)
     if len(f.also) > 6:

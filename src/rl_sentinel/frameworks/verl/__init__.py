@@ -44,6 +44,7 @@ FRAMEWORK = Framework(
     name="verl",
     package="verl",
     distribution="verl",
+    version_file="version/version",
     boundaries=_boundaries,
     light=packages.light,
     packages=packages.script,
