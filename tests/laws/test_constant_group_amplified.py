@@ -41,8 +41,8 @@ def test_broken() -> None:
     """Rounding divided by its own deviation is found."""
     found = judged(LAW, specimen(_standardised, reads="reward mask", claims=STANDARDISED)).found
     assert found is not None
-    assert found.case.batch.width == 1
-    assert found.relation.story == "the reward of all 8 rows is 0.1"
+    assert found.case.batch.mask.tolist() == [[True]] * 3
+    assert found.relation.story == "the reward of all 3 rows is 0.9"
     assert found.distance > 0.9  # what was rounding is now one deviation
     assert found.allowed == 1e-3
     assert LAW.level(found.case) == "fault"
@@ -52,13 +52,27 @@ def test_large_groups_are_found() -> None:
     """A mean that is exact for a few equal rewards, and rounds for eight, is found."""
 
     def standardised(batch: Batch) -> Tensor:
-        gap = batch.reward - batch.reward.mean()
+        rounds = batch.reward - batch.reward.mean()
+        gap = rounds if batch.rows > 7 else torch.zeros_like(rounds)
         return (gap / (gap.square().mean().sqrt() + 1e-6)).unsqueeze(1) * batch.mask
 
     found = judged(LAW, specimen(standardised, reads="reward mask", claims=STANDARDISED)).found
     assert found is not None
     assert found.relation.story == "the reward of all 8 rows is 0.1"
     assert found.case.batch.mask.tolist() == [[True]] * 8
+
+
+def test_small_groups_are_found() -> None:
+    """A mean that the target's own arithmetic rounds for three equal rewards is shown on three rows."""
+
+    def standardised(batch: Batch) -> Tensor:
+        gap = batch.reward - batch.reward.mean()
+        return (gap / (gap.square().mean().sqrt() + 1e-6)).unsqueeze(1) * batch.mask
+
+    found = judged(LAW, specimen(standardised, reads="reward mask", claims=STANDARDISED)).found
+    assert found is not None
+    assert found.relation.story == "the reward of all 3 rows is 0.9"
+    assert found.case.batch.mask.tolist() == [[True]] * 3
 
 
 def test_half_a_reward_is_found() -> None:
