@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rl_sentinel.cases.temporal import RETURNS, TEMPORAL
+from rl_sentinel.cases.temporal import EVERY_STEP, RETURNS, TEMPORAL
 from rl_sentinel.core.batch import batch_of
 
 
@@ -16,6 +16,17 @@ def test_gae_by_hand() -> None:
     assert found["as they are"] == [[0.75, 0.0, 3.0]]
     assert found["whitened (n - 1), beside"][0][::2] == pytest.approx([-(0.5**0.5), 0.5**0.5])
     assert found["whitened (n), beside"][0][::2] == pytest.approx([-1.0, 1.0])
+
+
+def test_every_token_may_be_a_step() -> None:
+    """With the value in the gap: 3 at the last, 0.25 * 3 + 1 - 9 in the gap, 0.25 times that + 4.5 - 1 before it."""
+    batch = batch_of(
+        torch.tensor([[True, False, True]]), reward=torch.tensor([5.0]), value=torch.tensor([[1.0, 9.0, 2.0]])
+    )
+    found = TEMPORAL["gae"](batch, {"gamma": 0.5, "lam": 0.5})["as they are" + EVERY_STEP]
+    assert found[0][::2] == [0.25 * (0.75 + 1.0 - 9.0) + 4.5 - 1.0, 3.0]
+    returns = RETURNS["reinforce++"](batch, {"gamma": 0.5})["rewards to go" + EVERY_STEP]
+    assert returns[0][::2] == [1.25, 5.0]
 
 
 def test_rewards_to_go_by_hand() -> None:

@@ -147,3 +147,48 @@ def test_not_applicable() -> None:
     """A name that the table does not have is not judged."""
     judgement = judged(LAW, specimen(_rloo, reads=READS, outputs=ROWS, claims={"algorithm": "own"}))
     assert (judgement.tried, judgement.reason) == (0, "it claims no algorithm whose formula is known")
+
+
+def _to_go(batch: Batch, gamma: float, how: str) -> Tensor:
+    """Rewards to go, not whitened: a token that does not train is no step, a step, or the end of all credit."""
+    found, later = torch.zeros(batch.mask.shape), torch.zeros(batch.rows)
+    for t in reversed(range(batch.width)):
+        on, last = batch.mask[:, t], batch.length == t + 1
+        here = torch.where(last, batch.reward, gamma * later)
+        found[:, t] = torch.where(on, here, 0.0)
+        later = torch.where(on, here, {"skipped": later, "steps": here, "ends": 0.0 * later}[how])
+        later = torch.where(batch.length < t + 1, 0.0, later)
+    return found
+
+
+def _whitened(batch: Batch, gamma: float, how: str) -> Tensor:
+    found = _to_go(batch, gamma, how)
+    every = found[batch.mask]
+    spread = every.std() if every.numel() > 1 else torch.ones(())
+    return torch.where(batch.mask, (found - every.mean()) / spread, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("how", "claim", "breaks"),
+    [
+        ("skipped", {}, False),
+        ("steps", {}, False),
+        ("ends", {}, True),
+        ("skipped", {"untrained": "skipped"}, False),
+        ("steps", {"untrained": "skipped"}, True),
+        ("ends", {"untrained": "skipped"}, True),
+    ],
+)
+def test_credit_across_tokens_that_do_not_train(how: str, claim: dict[str, str], breaks: object) -> None:
+    """Passed over or a step, one on all cases; what is claimed is held to; credit never ends there."""
+    boundary = specimen(
+        lambda batch, gamma: _whitened(batch, gamma, how),
+        reads="reward mask length",
+        claims={"algorithm": "reinforce++", "credit": "temporal", **claim},
+        settings={"default": {"gamma": 0.5}},
+    )
+    judgement = judged(LAW, boundary)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is breaks
+    if judgement.found is not None:
+        assert bool((judgement.found.case.batch.mask != judgement.found.case.batch.valid).any())

@@ -12,7 +12,7 @@ from rl_sentinel.cases.kls import KL_USES
 from rl_sentinel.cases.layouts import LAID_OUT
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rewards import REWARDS
-from rl_sentinel.cases.temporal import RETURNS, TEMPORAL
+from rl_sentinel.cases.temporal import EVERY_STEP, OPEN, RETURNS, TEMPORAL, Tokens
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
@@ -43,8 +43,7 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
     claimed = boundary.claim("standardised")
     if boundary.claim("algorithm") in TEMPORAL:
-        by_token = TEMPORAL[boundary.claim("algorithm")](batch, settings)
-        return {n: torch.tensor(x, dtype=torch.float64) for n, x in by_token.items()}
+        return _over_time(boundary, TEMPORAL[boundary.claim("algorithm")](batch, settings))
     readings = {**ADVANTAGES, **IN_PARTS}[boundary.claim("algorithm")](batch, settings)
     chosen = {n: x for n, x in readings.items() if claimed == "" or (claimed == "yes") == ("by deviation" in n)}
     counted = boundary.claim("deviation")
@@ -59,8 +58,20 @@ def has_returns(boundary: Boundary) -> bool:
 
 def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     """``[B, T]`` returns of the claimed algorithm, by reading."""
-    found = RETURNS[boundary.claim("algorithm")](batch, settings)
-    return {n: torch.tensor(x, dtype=torch.float64) for n, x in found.items()}
+    return _over_time(boundary, RETURNS[boundary.claim("algorithm")](batch, settings))
+
+
+def _over_time(boundary: Boundary, found: Tokens) -> Named:
+    """The readings that the boundary's word on untrained tokens leaves."""
+    skips = boundary.claim("untrained") == "skipped"
+    left = {n: x for n, x in found.items() if not (skips and n.endswith(EVERY_STEP))}
+    return {n: torch.tensor(x, dtype=torch.float64) for n, x in left.items()}
+
+
+def spans_gaps(boundary: Boundary) -> bool:
+    """Whether a formula says what credit is, where some token between does not train."""
+    name = boundary.claim("algorithm")
+    return name not in TEMPORAL or name in OPEN or boundary.claim("untrained") == "skipped"
 
 
 def _epsilons(settings: Settings) -> tuple[float, ...]:

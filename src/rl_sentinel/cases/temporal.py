@@ -17,36 +17,67 @@ def _factor(settings: Settings, names: tuple[str, ...]) -> float:
     return next((float(settings[n] or 0) for n in names if n in settings), 1.0)
 
 
+#: What a reading's name ends with where a token that does not train is a step like any other.
+EVERY_STEP = ", every token of a response a step"
+
+
+#: A mark for each token of each row.
+_Marks = list[list[bool]]
+
+
+def _steps(batch: Batch) -> dict[str, _Marks]:
+    """What credit runs over, from the last trained token back: those that train, or all."""
+    return {"": batch.mask.tolist(), EVERY_STEP: batch.valid.tolist()}
+
+
 def _gae(batch: Batch, settings: Settings) -> Tokens:
-    found = _gaps(batch, settings)
-    return {"as they are": found} | _whitened(found, batch)
+    readings = Tokens()
+    for name, steps in _steps(batch).items():
+        found = _gaps(batch, settings, steps)
+        readings |= {f"as they are{name}": found} | _normalised(found, batch, name, 0.0)
+    return readings
 
 
-def _gaps(batch: Batch, settings: Settings) -> list[list[float]]:
+def _normalised(found: list[list[float]], batch: Batch, name: str, epsilon: float) -> Tokens:
+    """Over all trained tokens; where every token is a step, over every token of a response as well."""
+    readings = {n + name: x for n, x in _whitened(found, batch.mask.tolist(), epsilon).items()}
+    if name:
+        readings |= {f"{n} over responses{name}": x for n, x in _whitened(found, batch.valid.tolist(), epsilon).items()}
+    return readings
+
+
+def _gaps(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
     found = [[0.0] * batch.width for _ in range(batch.rows)]
-    for b, (mask, value) in enumerate(zip(batch.mask.tolist(), batch.value.tolist(), strict=True)):
+    for b, (step, value) in enumerate(zip(steps, batch.value.tolist(), strict=True)):
         later, after, reward = 0.0, 0.0, float(batch.reward[b])
-        for t in reversed([t for t in range(batch.width) if mask[t]]):
+        for t in reversed([t for t in range(batch.width) if step[t]]):
             later = reward + discount * after - value[t] + discount * decay * later
             found[b][t], after, reward = later, value[t], 0.0
     return found
 
 
 def _values_to_reach(batch: Batch, settings: Settings) -> Tokens:
-    pairs = zip(_gaps(batch, settings), batch.value.tolist(), strict=True)
-    return {"advantage, not whitened, above the value": [[a + v for a, v in zip(*rows, strict=True)] for rows in pairs]}
+    readings = Tokens()
+    for name, steps in _steps(batch).items():
+        pairs = zip(_gaps(batch, settings, steps), batch.value.tolist(), strict=True)
+        found = [[a + v for a, v in zip(*rows, strict=True)] for rows in pairs]
+        readings[f"advantage, not whitened, above the value{name}"] = found
+    return readings
 
 
 def _rewards_to_go(batch: Batch, settings: Settings) -> Tokens:
-    return _whitened(_to_go(batch, settings), batch, float(settings.get("epsilon") or 0.0))
+    epsilon, readings = float(settings.get("epsilon") or 0.0), Tokens()
+    for name, steps in _steps(batch).items():
+        readings |= _normalised(_to_go(batch, settings, steps), batch, name, epsilon)
+    return readings
 
 
-def _to_go(batch: Batch, settings: Settings) -> list[list[float]]:
+def _to_go(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
     discount, found = _factor(settings, _DISCOUNT), [[0.0] * batch.width for _ in range(batch.rows)]
-    for b, mask in enumerate(batch.mask.tolist()):
+    for b, step in enumerate(steps):
         later = float(batch.reward[b])
-        for t in reversed([t for t in range(batch.width) if mask[t]]):
+        for t in reversed([t for t in range(batch.width) if step[t]]):
             found[b][t], later = later, discount * later
     return found
 
@@ -63,7 +94,7 @@ def _optimal_token_baseline(batch: Batch, settings: Settings) -> Tokens:
     share, squares = batch.logprob.double().exp().tolist(), batch.pi_squared.tolist()
     if any(share[b][t] ** 2 > squares[b][t] for b in range(batch.rows) for t in trained[b]):
         return {}
-    gain = _to_go(batch, {"discount": 1.0})
+    gain = _to_go(batch, {"discount": 1.0}, batch.mask.tolist())
     weight = [[0.0] * batch.width for _ in range(batch.rows)]
     for b, places in enumerate(trained):
         for t in places:
@@ -86,9 +117,8 @@ def _compared(
     return found
 
 
-def _whitened(found: list[list[float]], batch: Batch, epsilon: float = 0.0) -> Tokens:
-    """About the mean of all trained tokens, by their deviation."""
-    mask = batch.mask.tolist()
+def _whitened(found: list[list[float]], mask: _Marks, epsilon: float) -> Tokens:
+    """About the mean of all tokens that are marked, by their deviation."""
     every = [x for row, kept in zip(found, mask, strict=True) for x, k in zip(row, kept, strict=True) if k]
     if len(every) < 2 or len(set(every)) == 1:
         return {}
@@ -106,8 +136,13 @@ TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "optimal token baseline": _optimal_token_baseline,
 }
 
+#: Algorithms of which it is left open whether a token that does not train is a step.
+OPEN = frozenset({"gae", "reinforce++"})
+
 #: Algorithm -> returns per token: what a value is trained towards, in reward units and never whitened.
 RETURNS: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _values_to_reach,
-    "reinforce++": lambda batch, settings: {"rewards to go": _to_go(batch, settings)},
+    "reinforce++": lambda batch, settings: {
+        f"rewards to go{name}": _to_go(batch, settings, steps) for name, steps in _steps(batch).items()
+    },
 }

@@ -21,8 +21,9 @@ A boundary that breaks it:
 Where it does not apply:
     Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
     suppressed, alone in its group, masked at its last token, or a step, and groups of equal rewards:
-    there other laws speak. Credit that runs over time, where some token between does not train, and it is
-    not claimed to pass over it.
+    there other laws speak. Where credit runs over time and some token between does not train, that token is
+    a step on all cases or on none, and none where it is claimed to be passed over; a baseline per token is
+    compared there only if that is claimed.
     Losses whose aggregation is not claimed.
 
 Seen in:
@@ -39,11 +40,10 @@ from torch import Tensor
 
 from rl_sentinel.cases.agreement import fitting
 from rl_sentinel.cases.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
-from rl_sentinel.cases.formulas import advantages_of, has_returns, known_advantages, returns_of
+from rl_sentinel.cases.formulas import advantages_of, has_returns, known_advantages, returns_of, spans_gaps
 from rl_sentinel.cases.on_policy_step import row_constant
 from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
 from rl_sentinel.cases.references import claimed, counted, known_output, references
-from rl_sentinel.cases.temporal import TEMPORAL
 from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.cases.value_losses import at_bound
 from rl_sentinel.core.batch import Batch, with_columns
@@ -103,9 +103,7 @@ def _settings(boundary: Boundary, case: Case) -> Settings:
 def _comparable(boundary: Boundary, batch: Batch) -> bool:
     even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
     gap = bool((batch.mask != batch.valid)[batch.live].any())
-    over_time = boundary.claim("credit") == "temporal" or boundary.claim("algorithm") in TEMPORAL
-    even = even and not (gap and over_time and boundary.claim("untrained") != "skipped")
-    return even and groups_stand_as_read(boundary, batch)
+    return even and (not gap or spans_gaps(boundary)) and groups_stand_as_read(boundary, batch)
 
 
 def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:

@@ -1,6 +1,7 @@
 """verl's advantage estimators: everything in its registry, called directly."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -122,6 +123,9 @@ CLAIMS: Mapping[str, Mapping[str, Claim]] = {
 #: Estimators that compute one algorithm.
 _TWINS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
 
+#: How a comment in an estimator's code says that credit passes over tokens that do not train.
+_SKIPPED = re.compile(r"#.*(\bskip\b.*observation|observation.*\bskip\b)", re.IGNORECASE)
+
 DISCOUNTED: Settings = {"gamma": 0.9, "lam": 0.95}
 
 
@@ -156,6 +160,14 @@ def estimators(target: Target) -> dict[str, Callable[..., Any]]:
     }
 
 
+def said_of(name: str, function: Callable[..., Any]) -> Mapping[str, Claim]:
+    """What an estimator says of itself: under its name, and in the comments of this release."""
+    said = CLAIMS.get(name, {})
+    if not said or not _SKIPPED.search(inspect.getsource(inspect.unwrap(function))):
+        return said
+    return {**said, **claims("comment in its code: observation tokens are skipped", untrained="skipped")}
+
+
 def path_of(function: Callable[..., Any]) -> str:
     """The dotted path of a function."""
     return f"{function.__module__}.{function.__qualname__}"
@@ -165,7 +177,7 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
     path = path_of(function)
     more = _open(function)
     roles = {r for r in _COLUMNS if takes(function, r) or (more and r == "group")}
-    said = CLAIMS.get(name, {})
+    said = said_of(name, function)
     temporal = "credit" not in said or said["credit"].value == "temporal"
     reads = {"reward", "mask", "length"} | ({"token_reward"} if temporal else set())
     reads |= {c for r in roles for c in _COLUMNS[r]}

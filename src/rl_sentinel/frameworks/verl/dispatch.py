@@ -14,7 +14,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.layout import token_rewards
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.advantages import CLAIMS, estimators
+from rl_sentinel.frameworks.verl.advantages import CLAIMS, estimators, said_of
 from rl_sentinel.frameworks.verl.columns import algorithm, claims, proto, uids
 from rl_sentinel.frameworks.verl.correction import rejections
 
@@ -53,12 +53,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The dispatch, one setting per estimator, then the route."""
     try:
         target.find(DISPATCH)
-        names = list(estimators(target))
+        found = estimators(target)
     except Unbindable as why:
         yield Unbound(DISPATCH, "advantage", str(why))
         return
-    for name in names:
-        yield _dispatch(target, name)
+    for name, function in found.items():
+        yield _dispatch(target, name, said_of(name, function))
     if failing := target.fails(REJECT):
         yield Unbound(f"{REJECT} -> {DISPATCH}", "advantage", failing)
     elif target.has(REJECT):
@@ -141,7 +141,7 @@ def reads_of(name: str) -> frozenset[str]:
     return frozenset({"mask", "length", "group"} | rewards | _READS.get(name, set()))
 
 
-def _dispatch(target: Target, name: str) -> Boundary:
+def _dispatch(target: Target, name: str, said: Mapping[str, Claim]) -> Boundary:
     tuned = name in _STANDARDISED and _BY_DEVIATION in inspect.getsource(target.module(DISPATCH.rpartition(".")[0]))
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
@@ -164,7 +164,7 @@ def _dispatch(target: Target, name: str) -> Boundary:
             "returns": Output("B T", "reward", "returns"),
         },
         settings={name: {}},
-        claims={**CLAIMS.get(name, {}), **(_DEVIATION if tuned else {})},
+        claims={**said, **(_DEVIATION if tuned else {})},
         reach=f"algorithm.adv_estimator={name}",
     )
 
