@@ -35,7 +35,8 @@ def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
         >>> stated(Path("/nonesuch"), "verl", "verl")
         ''
     """
-    home, names = root / package, {canonicalize_name(n) for n in (package, distribution) if n}
+    home = root / package
+    names: set[str] = {canonicalize_name(n) for n in (package, distribution) if n}
     files = [_line(home / name) for name in ([where] if where else []) + list(_PLAIN)]
     files += [_assigned(home / name) for name in _MODULES]
     beside = [_metadata(p, names) for p in sorted(root.glob("*.dist-info"))]
