@@ -35,3 +35,26 @@ def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.C
         "rollout.responses is 1, expected 2 or more"
     )
     assert not (place.parent / "run").exists()
+
+
+def test_same_command_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that is done has nothing to do, and says where it stands."""
+    ran(capsys, "train", str(place))
+    before = (place.parent / "run" / "metrics.jsonl").read_bytes()
+    status, _, live = ran(capsys, "train", str(place))
+    assert (status, live) == (0, "going on after step 2 of 2\n")
+    assert (place.parent / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_stopped_run_is_one_line_and_its_evidence_is_done_again(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2 for the run, 1 for a step that happens again."""
+    status, _, said = ran(capsys, "train", str(place), "loss.clip_high=0.2", "update.rate=1e30", "steps=9")
+    assert status == 2
+    assert said.splitlines()[-1].startswith("rl-sentinel: step ")
+    (evidence,) = (place.parent / "run").glob("stopped-*.pt")
+    status, said, _ = ran(capsys, "train", str(evidence))
+    assert status == 1
+    then, now = said.splitlines()
+    assert then.removeprefix("then: ") == now.removeprefix("now:  ")

@@ -1,10 +1,17 @@
 """The loop: it learns, equal runs are equal to the byte, and a shuffled reward teaches nothing."""
 
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rl_sentinel.train.journal import lines
 from rl_sentinel.train.loop import Watch, train
@@ -46,3 +53,76 @@ def test_watch_is_told_each_step_as_it_is_written(tmp_path: Path) -> None:
     assert warmed == [(1, 2), (2, 2)]
     assert [a for a, _ in seen] == lines(tmp_path / "metrics.jsonl")
     assert [b["step"] for _, b in seen] == [1, 2]
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def test_run_that_ends_anywhere_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ended at each third call that touches the disk, once and for all of them; resumed until it is done."""
+    more: dict[str, Any] = {
+        "steps": 7,
+        "checkpoint": {"every": 2},
+        "kl": {"reward": 0.1, "target": 0.1, "horizon": 90.0},
+    }
+    whole = _run(tmp_path / "whole", **more).read_bytes()
+    calls, ended = 0, 0
+
+    def dying(name: str, usual: Any) -> None:
+        def call(*given: Any, **named: Any) -> Any:
+            nonlocal calls, ended
+            calls += 1
+            if calls % 3 == 0 and random.Random(calls).random() < 0.5:
+                ended += 1
+                raise Crash
+            return usual(*given, **named)
+
+        monkeypatch.setattr(name, call)
+
+    dying("os.fsync", os.fsync)
+    dying("pathlib.Path.rename", Path.rename)
+    dying("pathlib.Path.replace", Path.replace)
+    dying("torch.save", torch.save)
+    while True:
+        try:
+            found = _run(tmp_path / "again", **more).read_bytes()
+        except Crash:
+            continue
+        break
+    assert ended >= 3
+    assert found == whole
+
+
+def test_killed_processes_go_on_to_the_same_bytes(tmp_path: Path) -> None:
+    """A process of its own, killed at a random moment; ``scripts/killed.py`` kills more often."""
+    more: dict[str, Any] = {"steps": 40, "checkpoint": {"every": 3}}
+    whole = _run(tmp_path / "whole", **more).read_bytes()
+    folder, chance = tmp_path / "again", random.Random(5)
+    code = (
+        "import sys; from pathlib import Path; from training import recipe, kept_in; "
+        "from rl_sentinel.train.loop import train; "
+        f"train(recipe(sys.argv[1], **{more}), kept=kept_in(Path(sys.argv[1]) / 'cache'))"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-c", code, str(folder)], env=env)
+    end = time.monotonic() + 60
+    while not (folder / "metrics.jsonl").exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(chance.random() * 0.2)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert _run(folder, **more).read_bytes() == whole
+
+
+def test_damaged_checkpoint_is_told_and_the_one_before_taken(tmp_path: Path) -> None:
+    """And the run ends with the same bytes."""
+    more: dict[str, Any] = {"steps": 6, "checkpoint": {"every": 2}}
+    whole = _run(tmp_path, **more).read_bytes()
+    newest = max((tmp_path / "checkpoints").iterdir())
+    (newest / "state.pt").write_bytes(b"")
+    said: list[str] = []
+    train(recipe(tmp_path, **more), kept=kept_in(tmp_path / "cache"), watch=Watch(say=said.append))
+    assert said[0].startswith(f"checkpoint {newest} is damaged")
+    assert said[1] == "going on after step 4 of 6"
+    assert (tmp_path / "metrics.jsonl").read_bytes() == whole

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.train import chance
-from rl_sentinel.train.loop import optimized
 from rl_sentinel.train.policy import Models, Policy
 from rl_sentinel.train.preparation import prepared
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored
 from rl_sentinel.train.selection import Selection
+from rl_sentinel.train.state import optimized
 from rl_sentinel.train.update import Batch, NotFiniteError, learned, loss_of, parts, rate
 from training import recipe, sampled
 
@@ -22,7 +22,11 @@ WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
 
 def _batch(wanted: Recipe) -> tuple[Selection, Policy, Batch]:
     selection, policy, episodes = sampled(wanted)
-    return selection, policy, prepared(wanted, selection, Models(policy, policy.copied()), episodes, 0)[0]
+    return (
+        selection,
+        policy,
+        prepared(wanted, selection, Models(policy, policy.copied()), episodes, step=0, price=0.0)[0],
+    )
 
 
 def _gradient(wanted: Recipe, made: tuple[Selection, Policy, Batch], *, lazy: bool, size: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -10,21 +10,35 @@ from rich.console import Console
 from rl_sentinel.audit.cache import kept
 from rl_sentinel.report.training import Live, table
 from rl_sentinel.train import loop
+from rl_sentinel.train.evidence import replayed
 from rl_sentinel.train.journal import lines
 from rl_sentinel.train.recipe import read
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file, as recipes/sort.toml.")],
+    recipe: Annotated[
+        Path, typer.Argument(metavar="RECIPE", help="A TOML file, as recipes/sort.toml; or what a stopped run kept.")
+    ],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As out=DIR, seed=1, update.rate=1e-3.")
     ] = None,
 ) -> None:
-    """Train a language model by RECIPE; what comes of it lies in its folder, out=DIR."""
+    """Train a language model by RECIPE, from its newest checkpoint; what comes of it lies in its folder, out=DIR.
+
+    Given the evidence of a run that stopped (RUN/stopped-*.pt), do that step again: exit 1 if it happens, 0 if not.
+    """
+    if recipe.suffix == ".pt":
+        _replay(recipe)
     wanted = read(recipe, overrides or ())
     console = Console(highlight=False, soft_wrap=True)
     with Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live:
-        loop.train(wanted, kept=kept, watch=loop.Watch(warming=live.warming, step=live.step))
+        loop.train(wanted, kept=kept, watch=loop.Watch(live.warming, live.step, live.say))
     folder = Path(wanted.out).expanduser()
     console.print(table([(str(folder), lines(folder / "metrics.jsonl"))]))
     console.print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl", markup=False)
+
+
+def _replay(place: Path) -> NoReturn:
+    before, now = replayed(place)
+    print(f"then: {before}\nnow:  {now or 'finite'}")  # noqa: T201 - the command line's own output
+    raise typer.Exit(1 if now else 0)

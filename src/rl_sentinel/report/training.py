@@ -60,6 +60,10 @@ class Live:
             line = f"step {seen['step']} {' '.join(told)} {spent['tokens_per_second']:.0f} tokens/s"
             self._console.print(line, soft_wrap=True)
 
+    def say(self, words: str) -> None:
+        """A line of words."""
+        self._console.print(words, soft_wrap=True, markup=False)
+
     def _advanced(self, name: str, done: int, whole: int) -> None:
         if name not in self._bar:
             self._bar[name] = self._progress.add_task(name, total=whole)

@@ -13,7 +13,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.recipe import Recipe
 
 #: Keys of a recipe that another may have who goes on in the same folder.
-FREE = frozenset({"out", "checkpoint", "trackers"})
+FREE = frozenset({"out", "checkpoint"})
 
 
 class Journal:
@@ -23,6 +23,7 @@ class Journal:
         """Nothing is opened yet."""
         self.folder = folder
         self.metrics, self.timing = folder / "metrics.jsonl", folder / "timing.jsonl"
+        self.checkpoints = folder / "checkpoints"
         self._lock = FileLock(folder / ".lock")
 
     @classmethod

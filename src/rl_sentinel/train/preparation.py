@@ -5,11 +5,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train import chance
 from rl_sentinel.train.episodes import Episode, laid
+from rl_sentinel.train.evidence import UnfitError
 from rl_sentinel.train.policy import Models, Policy
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored_all
@@ -17,13 +19,17 @@ from rl_sentinel.train.selection import Selection
 from rl_sentinel.train.update import Batch
 
 
-def prepared(
-    recipe: Recipe, selection: Selection, models: Models, episodes: list[Episode], step: int
+def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled, and when
+    recipe: Recipe, selection: Selection, models: Models, episodes: list[Episode], *, step: int, price: float
 ) -> tuple[Batch, Ready]:
     """Lay trajectories out, ask the models what they think of them, and carry them along the path.
 
     The policy before the update is asked only where the update takes several optimizer steps, or a correction
-    compares it with the one that sampled; else it is the one that is learning.
+    compares it with the one that sampled; else it is the one that is learning. ``price`` is that of the KL where
+    the recipe puts it into the reward, in reward units per nat.
+
+    Raises:
+        UnfitError: if the path refuses what was sampled.
     """
     sequences = laid(episodes, merged=recipe.rollout.merged, padding=models.policy.padding)
     if recipe.rollout.shuffled_rewards:
@@ -36,7 +42,12 @@ def prepared(
     old = asked(models.policy) if often or selection.compares else None
     ref = None if models.reference is None else asked(models.reference)
     known = sequences.rollout.rollout_logprob if old is None else old
-    ready = loss_ready(replace(sequences.rollout, old_logprob=known, ref_logprob=ref), by=selection.choices)
+    rollout = replace(sequences.rollout, old_logprob=known, ref_logprob=ref)
+    paid = price if recipe.kl is not None and recipe.kl.reward else 0.0
+    try:
+        ready = loss_ready(rollout, by=replace(selection.choices, kl_coefficient=paid))
+    except InputError as error:
+        raise UnfitError(str(error), replace(sequences, rollout=rollout)) from error
     assert isinstance(ready.mask, Tensor)  # noqa: S101 - laid out padded
     batch = Batch(laid=sequences, mask=ready.mask, advantage=ready.token_advantage(), old_logprob=old, ref_logprob=ref)
     return batch, ready

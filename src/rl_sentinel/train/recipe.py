@@ -37,15 +37,13 @@ class Named(Table):
 
 
 class Policy(Table):
-    """A Llama from scratch by its sizes, or one that transformers loads from a folder or by a name."""
+    """A Llama from scratch, by its sizes."""
 
-    load: str = ""
     hidden: Count = 64
     layers: Count = 2
     heads: Count = 4
     inner: Count = 192
     positions: Count = 128
-    precision: Literal["float32", "bfloat16"] = "float32"
 
 
 class Warm(Table):
@@ -133,7 +131,6 @@ class Recipe(Table):
     correction: Correction = Correction()
     update: Update
     checkpoint: Checkpoints = Checkpoints()
-    trackers: tuple[Literal["tensorboard"], ...] = ()
 
 
 def read(path: Path, overrides: Sequence[str] = ()) -> Recipe:

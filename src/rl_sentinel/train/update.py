@@ -3,12 +3,13 @@
 import inspect
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.signal import penalty
 from rl_sentinel.signal.minibatches import prompt_minibatches
 from rl_sentinel.signal.reduce import Aggregation, live_rows
@@ -17,10 +18,6 @@ from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored
 from rl_sentinel.train.selection import Selection
-
-
-class NotFiniteError(SentinelError):
-    """A loss or a gradient that is no number: the run stops before the optimizer steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +32,15 @@ class Batch:
     advantage: Float[Tensor, "B T"]
     old_logprob: Float[Tensor, "B T"] | None
     ref_logprob: Float[Tensor, "B T"] | None
+
+
+class NotFiniteError(SentinelError):
+    """A loss or a gradient that is no number: the run stops before the optimizer steps."""
+
+    def __init__(self, message: str, batch: Batch, rows: Tensor, coefficient: float) -> None:
+        """With the batch, the rows of the mini-batch, and the price of the KL."""
+        super().__init__(message)
+        self.batch, self.rows, self.coefficient = batch, rows, coefficient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +85,58 @@ def learned(  # noqa: PLR0913 - what learns, from what, and how
     losses, norm = [], 0.0
     for _ in range(recipe.update.epochs):
         for rows in prompt_minibatches(group, prompts=recipe.update.prompts, generator=order):
-            optimizer.zero_grad()
-            aggregation, total = selection.aggregation(recipe, batch.mask[rows]), 0.0
-            for part in parts(batch, rows, lazy=selection.lazy, size=recipe.update.rows):
-                logprob = scored(policy, batch.laid, part, temperature=recipe.rollout.temperature)
-                loss = loss_of(
-                    logprob, batch, part, selection=selection, aggregation=aggregation, coefficient=coefficient
-                )
-                loss.backward()  # type: ignore[no-untyped-call]  # torch's own
-                now[part], seen[part], total = logprob.detach(), True, total + float(loss.detach())
-            norm = max(norm, _stepped(policy, optimizer, total, bound=recipe.update.clip))
-            losses.append(total)
+            found = gradient(policy, batch, rows, selection=selection, recipe=recipe, coefficient=coefficient)
+            optimizer.step()
+            now[found.rows], seen[found.rows] = found.logprob, True
+            losses.append(found.loss)
+            norm = max(norm, found.norm)
     return Learned(logprob=now, rows=seen, loss=sum(losses) / len(losses), norm=norm)
+
+
+class Gradient(NamedTuple):
+    """What a mini-batch came to: the rows that were computed with their log-probs, the loss, the gradient's norm."""
+
+    rows: Int[Tensor, " n"]
+    logprob: Float[Tensor, "n T"]
+    loss: float
+    norm: float
+
+
+def gradient(  # noqa: PLR0913 - as for learned, of one mini-batch
+    policy: Policy,
+    batch: Batch,
+    rows: Int[Tensor, " n"],
+    *,
+    selection: Selection,
+    recipe: Recipe,
+    coefficient: float,
+) -> Gradient:
+    """Put the clipped gradient of a mini-batch on the policy's weights; 0 where there is none.
+
+    Raises:
+        NotFiniteError: if the loss or the gradient is not.
+    """
+    policy.model.zero_grad()
+    aggregation, total = selection.aggregation(recipe, batch.mask[rows]), 0.0
+    done, said = [rows[:0]], [batch.advantage[:0]]
+    try:
+        for part in parts(batch, rows, lazy=selection.lazy, size=recipe.update.rows):
+            logprob = scored(policy, batch.laid, part, temperature=recipe.rollout.temperature)
+            loss = loss_of(logprob, batch, part, selection=selection, aggregation=aggregation, coefficient=coefficient)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+            total += float(loss.detach())
+            done.append(part)
+            said.append(logprob.detach())
+    except InputError as error:
+        raise NotFiniteError(str(error), batch, rows, coefficient) from error
+    for weight in policy.model.parameters():
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.update.clip))
+    if not torch.tensor([total, norm]).isfinite().all():
+        words = f"loss is {total}, norm of the gradient {norm}, expected finite numbers"
+        raise NotFiniteError(words, batch, rows, coefficient)
+    return Gradient(torch.cat(done), torch.cat(said), total, norm)
 
 
 def parts(batch: Batch, rows: Int[Tensor, " n"], *, lazy: bool, size: int) -> list[Int[Tensor, " m"]]:
@@ -141,15 +187,3 @@ def rate(recipe: Recipe, step: int) -> float:
     update, done = recipe.update, step / recipe.steps
     down = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[update.schedule]
     return update.rate * min(1.0, (step + 1) / max(update.ramp, 1)) * down
-
-
-def _stepped(policy: Policy, optimizer: torch.optim.Optimizer, loss: float, *, bound: float) -> float:
-    """One optimizer step, unless a number is none; what has no gradient is moved by momentum alone, as if it were 0."""
-    for weight in policy.model.parameters():
-        if weight.grad is None:
-            weight.grad = torch.zeros_like(weight)
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), bound))
-    if not torch.tensor([loss, norm]).isfinite().all():
-        raise NotFiniteError(f"loss is {loss}, norm of the gradient {norm}, expected finite numbers")
-    optimizer.step()
-    return norm

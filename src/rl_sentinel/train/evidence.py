@@ -1,0 +1,98 @@
+"""What is kept of a step that cannot be: the batch and the weights, so that it can be looked at and done again."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.path import loss_ready
+from rl_sentinel.signal.rollout import Laid, Rollout
+from rl_sentinel.train.policy import Policy, from_scratch
+from rl_sentinel.train.recipe import Recipe, made
+from rl_sentinel.train.selection import selected
+from rl_sentinel.train.update import Batch, NotFiniteError, gradient
+
+#: Counted up when what is kept changes.
+EDITION = 1
+
+
+class UnfitError(SentinelError):
+    """The path refused what was sampled: a reward that is no number, say."""
+
+    def __init__(self, message: str, laid: Laid) -> None:
+        """With the rows as they were laid out."""
+        super().__init__(message)
+        self.laid = laid
+
+
+def kept(place: Path, error: UnfitError | NotFiniteError, *, recipe: Recipe, policy: Policy, step: int) -> None:
+    """Write the evidence of a step that stopped a run, whole or not at all."""
+    found: dict[str, Any] = {
+        "edition": EDITION,
+        "recipe": recipe.model_dump_json(),
+        "step": step,
+        "words": str(error),
+        "weights": policy.model.state_dict(),
+    }
+    if isinstance(error, UnfitError):
+        found |= {"laid": _columns(error.laid)}
+    else:
+        batch = error.batch
+        found |= {"laid": _columns(batch.laid), "rows": error.rows, "coefficient": error.coefficient}
+        found["batch"] = {f.name: getattr(batch, f.name) for f in fields(Batch) if f.name != "laid"}
+    aside = place.with_suffix(".aside")
+    torch.save(found, aside)
+    aside.replace(place)
+
+
+def replayed(place: Path) -> tuple[str, str]:
+    """Do the step of some evidence again.
+
+    Returns:
+        What was said then, and what is said now: the same words if it still happens, "" if it no longer does.
+
+    Raises:
+        SentinelError: if the file is not what a stopped run wrote.
+    """
+    try:
+        found = torch.load(place, weights_only=True)
+        recipe = made(_tupled(json.loads(found["recipe"])), where=f"evidence {place}")
+        laid, edition = _laid(found["laid"]), found["edition"]
+    except SentinelError:
+        raise
+    except Exception as error:  # a file of any content; what it raises is torch's affair
+        words = str(error).partition("\n")[0]
+        raise SentinelError(f"evidence {place} cannot be read ({words}), expected what a stopped run wrote") from error
+    if edition != EDITION:
+        raise SentinelError(f"evidence {place} is of edition {edition}, expected {EDITION}")
+    selection, policy = selected(recipe), from_scratch(recipe)
+    policy.model.load_state_dict(found["weights"])
+    try:
+        if "batch" not in found:
+            loss_ready(laid.rollout, by=selection.choices)
+            return found["words"], ""
+        batch = Batch(laid=laid, **found["batch"])
+        gradient(policy, batch, found["rows"], selection=selection, recipe=recipe, coefficient=found["coefficient"])
+    except (NotFiniteError, ValueError) as error:
+        return found["words"], str(error)
+    return found["words"], ""
+
+
+def _columns(laid: Laid) -> dict[str, Any]:
+    rollout = {f.name: getattr(laid.rollout, f.name) for f in fields(Rollout)}
+    return {"token": laid.token, "prompt_length": laid.prompt_length, "length": laid.length, "rollout": rollout}
+
+
+def _laid(columns: Mapping[str, Any]) -> Laid:
+    known: dict[str, Tensor] = {name: columns[name] for name in ("token", "prompt_length", "length")}
+    return Laid(**known, rollout=Rollout(**columns["rollout"]))
+
+
+def _tupled(told: Any) -> Any:  # noqa: ANN401 - what JSON holds
+    """Without what is None: a table that the recipe does not have."""
+    return {k: _tupled(v) for k, v in told.items() if v is not None} if isinstance(told, dict) else told

@@ -1,0 +1,77 @@
+"""What a run is at a step: everything that a checkpoint holds, and what goes on from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.controller import Adaptive, Fixed
+from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.recipe import Divergence, Recipe, Update
+
+
+@dataclass(slots=True)
+class State:
+    """The policy, its optimizer, how many steps were done, and the price of the KL.
+
+    Random numbers need no place here: they depend on the step alone (``chance``), and so do the tasks.
+    """
+
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    step: int
+    controller: Adaptive | Fixed
+
+    @classmethod
+    def first(cls, recipe: Recipe, policy: Policy) -> Self:
+        """Before the first step."""
+        return cls(policy, optimized(policy, recipe.update), 0, priced(recipe.kl))
+
+    def told(self, mark: Mapping[str, Any]) -> dict[str, Any]:
+        """For a checkpoint; ``mark`` says where the metrics stand."""
+        return {
+            "step": self.step,
+            "coefficient": self.controller.coefficient,
+            "weights": self.policy.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "mark": dict(mark),
+        }
+
+    def restore(self, recipe: Recipe, found: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            SentinelError: if it is another model's.
+        """
+        try:
+            self.policy.model.load_state_dict(found["weights"])
+            self.optimizer.load_state_dict(found["optimizer"])
+            self.step = int(found["step"])
+            self.controller = priced(recipe.kl, coefficient=float(found["coefficient"]))
+        except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            words = str(error).partition("\n")[0]
+            raise SentinelError(
+                f"checkpoint does not fit the recipe ({words}): name another folder with out=DIR"
+            ) from error
+
+
+def optimized(policy: Policy, how: Update) -> torch.optim.Optimizer:
+    """The optimizer of a policy's weights."""
+    return torch.optim.AdamW(policy.model.parameters(), lr=how.rate, betas=how.betas, weight_decay=how.decay)
+
+
+def priced(kl: Divergence | None, *, coefficient: float | None = None) -> Adaptive | Fixed:
+    """What sets the price of the KL: fixed, or steered where the recipe has a target.
+
+    Example:
+        >>> priced(Divergence(reward=0.1)), priced(None)
+        (Fixed(coefficient=0.1), Fixed(coefficient=0.0))
+    """
+    if kl is None:
+        return Fixed(0.0)
+    start = (kl.reward or kl.loss) if coefficient is None else coefficient
+    if kl.target is None or kl.horizon is None:
+        return Fixed(start)
+    return Adaptive(start, target=kl.target, horizon=kl.horizon)

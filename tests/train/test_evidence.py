@@ -1,0 +1,83 @@
+"""What is kept of a step that cannot be."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.evidence import replayed
+from rl_sentinel.train.loop import train
+from rl_sentinel.train.recipe import Recipe
+from rl_sentinel.train.task import Outcome, Task
+from training import Letter, kept_in, recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Broken(Letter):
+    """An environment whose reward is NaN, or larger than a gradient can be."""
+
+    reward: float = torch.nan
+
+    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
+        """Of either sign, so that responses differ."""
+        return Outcome(self.reward * (1 if random.Random(said[-1]).random() < 0.5 else -1), correct=False)
+
+
+def _stopped(folder: Path, reward: float) -> tuple[Recipe, Path, str]:
+    environment = {"name": "test_evidence:Broken", "reward": reward}
+    wanted = recipe(folder, environment=environment, kl={"loss": 0.1}, update={"prompts": 1})
+    with pytest.raises(SentinelError) as told:
+        train(wanted, kept=kept_in(folder / "cache"))
+    (place,) = folder.glob("stopped-*.pt")
+    return wanted, place, str(told.value)
+
+
+@pytest.fixture(autouse=True)
+def _named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let recipes name this module's environment."""
+    import sys  # noqa: PLC0415 - for this alone
+
+    monkeypatch.setitem(sys.modules, "test_evidence", sys.modules[__name__])
+
+
+def test_loss_that_is_none_stops_at_its_step(tmp_path: Path) -> None:
+    """The step, the words and the way to do it again; and it happens again."""
+    _, place, words = _stopped(tmp_path, 1e30)
+    assert place.name == "stopped-00000001.pt"
+    assert words.startswith("step 1 stopped: loss is ")
+    assert words.endswith(f"expected finite numbers; rl-sentinel train {place} does it again")
+    then, now = replayed(place)
+    assert then == now
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_reward_that_is_none_stops_before_the_loss(tmp_path: Path) -> None:
+    """The path refuses it, with its place."""
+    _, place, words = _stopped(tmp_path, torch.nan)
+    assert words.startswith("step 1 stopped: reward[0] is nan, expected a finite number")
+    then, now = replayed(place)
+    assert then == now
+
+
+def test_what_was_mended_is_told(tmp_path: Path) -> None:
+    """The same batch with weights that are numbers again."""
+    _, place, _ = _stopped(tmp_path, 1e30)
+    found = torch.load(place, weights_only=True)
+    found["batch"]["advantage"] = found["batch"]["advantage"].clamp(-1, 1)
+    torch.save(found, place)
+    assert replayed(place)[1] == ""
+
+
+def test_what_is_no_evidence_is_refused(tmp_path: Path) -> None:
+    """In one line."""
+    place = tmp_path / "a.pt"
+    place.write_bytes(b"PK nothing")
+    with pytest.raises(
+        SentinelError, match=r"evidence .*a.pt cannot be read .* expected what a stopped run wrote"
+    ) as told:
+        replayed(place)
+    assert "\n" not in str(told.value)
