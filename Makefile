@@ -8,7 +8,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test check lint wheel train expect proof mutants bench clean
+.PHONY: setup audit test check lint wheel train train-proof expect proof mutants bench clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,10 @@ wheel: setup
 # A tiny Llama learns to sort: minutes on two cores, most of them its warm start, which the cache keeps.
 train: setup
 	$(BIN)/rl-sentinel train recipes/sort.toml
+
+# Every experiment over five seeds, an hour or so; goes on where it was stopped, and writes docs/train-proof.md.
+train-proof: setup
+	$(BIN)/python scripts/training.py
 
 clean:
 	rm -rf $(ENV) .venv-wheel dist

@@ -30,8 +30,10 @@ def main() -> None:
         _run(given, whole).wait()
         kills, moments = 0, []
         while kills < given.kills:
-            process = _run(given, again)
-            time.sleep(1.5 + chance.random() * given.within)
+            process, before = _run(given, again), _lines(again)
+            while process.poll() is None and _lines(again) == before and chance.random() > given.early:
+                time.sleep(0.02)
+            time.sleep(chance.random() * given.within)
             if process.poll() is not None:
                 print(f"done after {kills} kills")  # noqa: T201 - a script's own output
                 break
@@ -39,14 +41,17 @@ def main() -> None:
             process.wait()
             kills += 1
             aside = list((again / "checkpoints").glob(".aside*")) if again.exists() else []
-            metrics = again / "metrics.jsonl"
-            lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-            moments.append(f"{lines}{'*' if aside else ''}")
+            moments.append(f"{_lines(again)}{'*' if aside else ''}")
         _run(given, again).wait()
         one, two = ((p / "metrics.jsonl").read_bytes() for p in (whole, again))
         print(f"killed {kills} times, at steps {' '.join(moments)} (* during a checkpoint)")  # noqa: T201
         print("equal" if one == two else "NOT EQUAL", len(one), "bytes")  # noqa: T201
         sys.exit(one != two)
+
+
+def _lines(out: Path) -> int:
+    metrics = out / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
 
 def _run(given: argparse.Namespace, out: Path) -> "subprocess.Popen[bytes]":

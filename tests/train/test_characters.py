@@ -15,6 +15,11 @@ def test_text_goes_there_and_back() -> None:
     assert characters.text([*ids[:2], PADDING]) == "01_"
 
 
+def test_conversation_is_written_with_its_ends() -> None:
+    """As the warm start of several turns shows it."""
+    assert Characters().ids("1$") == (3, END)
+
+
 def test_unknown_character_is_refused() -> None:
     """With the character."""
     with pytest.raises(SentinelError, match=r"text '1z' holds 'z', expected characters of '0123"):

@@ -56,6 +56,15 @@ def test_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         Journal.opened(recipe(tmp_path / "file" / "run"))
 
 
+def test_full_disk_is_one_line(tmp_path: Path) -> None:
+    """Real: a file that may not grow."""
+    journal = Journal.opened(recipe(tmp_path / "run"))
+    journal.metrics.symlink_to("/dev/full")
+    with pytest.raises(SentinelError, match=r"metrics.jsonl cannot be written \(No space left on device\): make room"):
+        journal.wrote({"step": 1}, {})
+    journal.close()
+
+
 def test_lines_that_are_none_are_refused(tmp_path: Path) -> None:
     """With the file."""
     place = tmp_path / "metrics.jsonl"

@@ -41,8 +41,13 @@ def test_key_answers_to_what_a_warm_start_depends_on() -> None:
     same = recipe(warm=WARM, seed=1, steps=9)
     others = [recipe(warm={**WARM, "steps": 151}), recipe(warm=WARM, policy={"hidden": 8})]
     others.append(recipe(warm=WARM, environment={"name": "training:Letter", "letters": "abc"}))
-    assert key(base) == key(same)
-    assert len({key(base), *map(key, others)}) == 4
+
+    def known(wanted: Recipe) -> str:
+        return key(wanted, selected(wanted).environment)
+
+    assert known(base) == known(same)
+    assert len({known(base), *map(known, others)}) == 4
+    assert key(base, selected(recipe(environment={"name": "sort"})).environment) != known(base)
 
 
 def test_environment_without_a_warm_start_is_told(tmp_path: Path) -> None:

@@ -53,6 +53,19 @@ def test_any_cut_has_one_gradient(mode: str, pieces: int) -> None:
     torch.testing.assert_close(cut, whole, atol=1e-6 * float(whole.abs().max()), rtol=1e-6)
 
 
+def test_turns_merged_and_apart_have_one_gradient() -> None:
+    """Each token is read behind the same tokens, and trained once; the advantage is its trajectory's."""
+    how = {"prompts": 2, "responses": 4, "tokens": 4, "turns": 2}
+    found = []
+    for merged in (True, False):
+        wanted = recipe(environment={"name": "training:Twice"}, rollout={**how, "merged": merged})
+        made = _batch(wanted)
+        assert len(made[2].advantage) == (8 if merged else 16)
+        found.append(_gradient(wanted, made, lazy=False, size=99))
+    assert float(found[0].abs().max()) > 1e-3
+    torch.testing.assert_close(found[1], found[0], atol=1e-6 * float(found[0].abs().max()), rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["ppo", "reinforce", "importance_sampling", "cispo"])
 def test_dead_groups_are_skipped_without_changing_the_gradient(name: str) -> None:
     """Half of the groups have equal rewards; their tokens stay in the denominator."""

@@ -1,4 +1,4 @@
-"""Thirty characters, the end of a response, and padding: the vocabulary of the tiny model."""
+"""Thirty characters, the end of a turn, and padding: the vocabulary of the tiny model."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,9 @@ from rl_sentinel.core.errors import SentinelError
 
 #: What stands where there is no token, and what ends a response.
 PADDING, END = 0, 1
+
+#: How the end of a turn is written in a text that shows a conversation.
+TURN = "$"
 
 #: Characters in the order of their ids, from 2 on.
 LETTERS = "0123456789+-*/=><?:;.,| abcdef"
@@ -28,15 +31,15 @@ class Characters:
     size = SIZE
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """The ids of a text.
+        """The ids of a text; ``$`` is the end of a turn.
 
         Raises:
             SentinelError: if a character is none of the vocabulary.
         """
-        unknown = [c for c in text if c not in LETTERS]
+        unknown = [c for c in text if c not in LETTERS and c != TURN]
         if unknown:
             raise SentinelError(f"text {text!r} holds {unknown[0]!r}, expected characters of {LETTERS!r}")
-        return tuple(LETTERS.index(c) + 2 for c in text)
+        return tuple(END if c == TURN else LETTERS.index(c) + 2 for c in text)
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids, without ends; padding, which nobody should say, is ``_``."""

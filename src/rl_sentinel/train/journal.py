@@ -54,10 +54,18 @@ class Journal:
         self._lock.release()
 
     def wrote(self, seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
-        """One line each."""
+        """One line each.
+
+        Raises:
+            SentinelError: if they cannot be written, as on a full disk; what is half a line is cut off by ``back``.
+        """
         for path, line in ((self.metrics, seen), (self.timing, spent)):
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            try:
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+            except OSError as error:
+                way = "make room, and run the same command to go on from the newest checkpoint"
+                raise SentinelError(f"{path} cannot be written ({error.strerror}): {way}") from error
 
     def mark(self) -> dict[str, Any]:
         """Where the metrics stand, for a checkpoint: lines, and the digest of what they say."""

@@ -1,7 +1,9 @@
 """The warm start: a tiny model learns what the environment shows, before any reward."""
 
 import hashlib
+import inspect
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,13 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train import chance
+from rl_sentinel.train import chance, characters, llama
 from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.task import Environment
-
-#: Counted up when what a warm start computes changes, so that an old one is not served.
-EDITION = 1
 
 #: Serves the folder ``kind/key``, and has it filled where it is not there yet.
 Kept = Callable[[str, str, Callable[[Path], None]], Path]
@@ -48,14 +47,16 @@ def started(
         _learned(policy, environment, recipe, told)
         torch.save(policy.model.state_dict(), folder / "weights.pt")
 
-    folder = kept("warm", key(recipe), fill)
+    folder = kept("warm", key(recipe, environment), fill)
     policy.model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
 
 
-def key(recipe: Recipe) -> str:
-    """What a warm start is known by: everything that it depends on, torch's release and the threads included."""
+def key(recipe: Recipe, environment: Environment) -> str:
+    """What a warm start is known by: the numbers that it depends on, torch's release, and the code that computes it."""
     known = recipe.model_dump(include={"policy", "warm", "environment", "threads"}, mode="json")
-    text = json.dumps([EDITION, torch.__version__, known], sort_keys=True)
+    modules = (sys.modules[name] for name in (__name__, type(environment).__module__))
+    code = [inspect.getsource(m) for m in (*modules, llama, characters, chance)]
+    text = json.dumps([torch.__version__, known, *code], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
