@@ -142,7 +142,7 @@ def sampled(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[E
         for weight in policy.model.parameters():
             weight.mul_(3.0)
     how = wanted.rollout
-    chances = Chances(wanted.seed, step, how.tokens)
+    chances = Chances(wanted.seed, step, how.prompts * how.responses, how.tokens)
     episodes = opened(selection.environment, policy.text, chances, prompts=how.prompts, responses=how.responses)
     engine = Engine(policy, how.temperature, how.tokens)
     played(episodes, engine, selection.environment, policy.text, turns=how.turns, chances=chances)

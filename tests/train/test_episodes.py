@@ -8,7 +8,7 @@ from rl_sentinel.train.characters import END, Characters
 from rl_sentinel.train.episodes import Chances, Episode, laid, opened, played
 from training import Letter, Scripted, Twice
 
-TEXT, CHANCES = Characters(), Chances(0, 0, 4)
+TEXT, CHANCES = Characters(), Chances(0, 0, 2, 4)
 
 
 def _twice(turns: int = 2) -> tuple[list[Episode], Scripted]:
@@ -64,15 +64,15 @@ def test_no_outcome_after_the_last_turn_is_refused() -> None:
 
 def test_responses_to_a_prompt_share_its_task() -> None:
     """And steps set other tasks; the same step sets the same."""
-    one = opened(Letter("abcdef"), TEXT, CHANCES, prompts=8, responses=2)
+    one = opened(Letter("abcdef"), TEXT, Chances(0, 0, 16, 4), prompts=8, responses=2)
     assert [e.task for e in one[::2]] == [e.task for e in one[1::2]]
     assert [e.group for e in one] == [n for n in range(8) for _ in range(2)]
-    again, later = (opened(Letter("abcdef"), TEXT, Chances(0, s, 4), prompts=8, responses=2) for s in (0, 1))
+    again, later = (opened(Letter("abcdef"), TEXT, Chances(0, s, 16, 4), prompts=8, responses=2) for s in (0, 1))
     assert [e.task for e in one] == [e.task for e in again] != [e.task for e in later]
 
 
 def test_turns_draw_other_numbers() -> None:
     """So that a second turn does not repeat the first."""
-    first, second = CHANCES.of_turn(0, 2), CHANCES.of_turn(1, 2)
+    first, second = CHANCES.of_turn(0), CHANCES.of_turn(1)
     assert first.shape == (2, 4)
     assert not torch.equal(first, second)

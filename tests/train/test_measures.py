@@ -15,7 +15,7 @@ def test_numbers_are_those_of_the_trajectories() -> None:
     """Whatever was cut: two mini-batches, three rows at a time."""
     wanted = recipe(rollout={"prompts": 4, "responses": 4, "tokens": 6}, update={"epochs": 3, "rows": 3, "rate": 0.05})
     selection, policy, episodes = sampled(wanted)
-    batch, ready = prepared(wanted, selection, Models(policy, None), episodes, step=0, price=0.0)
+    batch, ready = prepared(wanted, selection, Models(policy, policy, None), episodes, step=0, price=0.0)
     seen = learned(
         policy,
         optimized(policy, wanted.update),
@@ -43,7 +43,7 @@ def test_clipped_share_is_of_all_trained_tokens() -> None:
     """A loss without clips has none."""
     wanted = recipe(loss={"name": "reinforce", "aggregation": "token-mean"}, update={"epochs": 2, "rate": 0.1})
     selection, policy, episodes = sampled(wanted)
-    batch, ready = prepared(wanted, selection, Models(policy, None), episodes, step=0, price=0.0)
+    batch, ready = prepared(wanted, selection, Models(policy, policy, None), episodes, step=0, price=0.0)
     seen = learned(
         policy,
         optimized(policy, wanted.update),

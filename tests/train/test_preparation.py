@@ -13,7 +13,7 @@ def test_advantages_are_rewards_less_their_groups_mean() -> None:
     """By hand, over all trained tokens and nowhere else."""
     wanted = recipe(rollout=WIDE, update={"prompts": 4})
     selection, policy, episodes = sampled(wanted)
-    batch, ready = prepared(wanted, selection, Models(policy, None), episodes, step=0, price=0.0)
+    batch, ready = prepared(wanted, selection, Models(policy, policy, None), episodes, step=0, price=0.0)
     reward = torch.tensor([e.outcome.reward for e in episodes if e.outcome]).view(4, 4)
     expected = (reward - reward.mean(dim=1, keepdim=True)).flatten().unsqueeze(1) * batch.mask
     assert float(expected.abs().max()) > 0
@@ -26,7 +26,7 @@ def test_policy_before_the_update_is_asked_where_it_will_have_moved() -> None:
     for more in ({"update": {"prompts": 1}}, {"update": {"epochs": 2}}, {"correction": {"weight": "token_weights"}}):
         wanted = recipe(rollout=WIDE, **more)
         selection, policy, episodes = sampled(wanted)
-        batch, ready = prepared(wanted, selection, Models(policy, None), episodes, step=0, price=0.0)
+        batch, ready = prepared(wanted, selection, Models(policy, policy, None), episodes, step=0, price=0.0)
         assert batch.old_logprob is not None
         told = batch.laid.rollout.rollout_logprob
         assert told is not None
@@ -42,7 +42,7 @@ def test_reference_is_priced_in_the_reward() -> None:
     with torch.no_grad():
         for weight in reference.model.parameters():
             weight.mul_(0.9)
-    batch, ready = prepared(wanted, selection, Models(policy, reference), episodes, step=0, price=0.5)
+    batch, ready = prepared(wanted, selection, Models(policy, policy, reference), episodes, step=0, price=0.5)
     assert batch.laid.rollout.rollout_logprob is not None
     assert batch.ref_logprob is not None
     assert ready.kl is not None
@@ -56,13 +56,15 @@ def test_shuffled_rewards_are_the_same_rewards_elsewhere() -> None:
     """A control: the same numbers on other trajectories, all rows of one with one reward."""
     wanted = recipe(rollout={**WIDE, "shuffled_rewards": True})
     selection, policy, episodes = sampled(wanted)
-    batch, _ = prepared(wanted, selection, Models(policy, None), episodes, step=0, price=0.0)
+    batch, _ = prepared(wanted, selection, Models(policy, policy, None), episodes, step=0, price=0.0)
     earned = [e.outcome.reward for e in episodes if e.outcome]
     given = batch.laid.rollout.reward.tolist()
     torch.testing.assert_close(torch.tensor(sorted(given)), torch.tensor(sorted(earned)))
     assert given != torch.tensor(earned).tolist()
     plain = recipe(rollout=WIDE)
     assert (
-        prepared(plain, selection, Models(policy, None), episodes, step=0, price=0.0)[0].laid.rollout.reward.tolist()
+        prepared(plain, selection, Models(policy, policy, None), episodes, step=0, price=0.0)[
+            0
+        ].laid.rollout.reward.tolist()
         != given
     )

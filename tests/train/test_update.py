@@ -14,7 +14,7 @@ from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored
 from rl_sentinel.train.selection import Selection
 from rl_sentinel.train.state import optimized
-from rl_sentinel.train.update import Batch, NotFiniteError, learned, loss_of, parts, rate
+from rl_sentinel.train.update import Batch, NotFiniteError, learned, loss_of, rate, speaking
 from training import recipe, sampled
 
 WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
@@ -25,7 +25,7 @@ def _batch(wanted: Recipe) -> tuple[Selection, Policy, Batch]:
     return (
         selection,
         policy,
-        prepared(wanted, selection, Models(policy, policy.copied()), episodes, step=0, price=0.0)[0],
+        prepared(wanted, selection, Models(policy, policy, policy.copied()), episodes, step=0, price=0.0)[0],
     )
 
 
@@ -34,7 +34,7 @@ def _gradient(wanted: Recipe, made: tuple[Selection, Policy, Batch], *, lazy: bo
     policy.model.zero_grad()
     every = torch.arange(len(batch.advantage))
     aggregation = selection.aggregation(wanted, batch.mask)
-    for part in parts(batch, every, lazy=lazy, size=size):
+    for part in torch.split(speaking(batch, every, lazy=lazy), size):
         logprob = scored(policy, batch.laid, part, temperature=wanted.rollout.temperature)
         loss_of(logprob, batch, part, selection=selection, aggregation=aggregation, coefficient=0.1).backward()  # type: ignore[no-untyped-call]  # torch's own
     return torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None])
@@ -75,8 +75,7 @@ def test_dead_groups_are_skipped_without_changing_the_gradient(name: str) -> Non
     dead = batch.laid.rollout.group < 3
     batch = replace(batch, advantage=batch.advantage.masked_fill(dead.unsqueeze(1), 0.0))
     assert selection.lazy
-    some = parts(batch, torch.arange(24), lazy=True, size=99)
-    assert 0 < sum(map(len, some)) <= 12
+    assert 0 < len(speaking(batch, torch.arange(24), lazy=True)) <= 12
     whole = _gradient(wanted, (selection, policy, batch), lazy=False, size=99)
     skipped = _gradient(wanted, (selection, policy, batch), lazy=True, size=99)
     torch.testing.assert_close(skipped, whole, atol=1e-6 * float(whole.abs().max()), rtol=1e-6)

@@ -1,6 +1,7 @@
 """``rl-sentinel train``: run a recipe."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -12,6 +13,7 @@ from rl_sentinel.report.training import Live, table
 from rl_sentinel.train import loop
 from rl_sentinel.train.evidence import replayed
 from rl_sentinel.train.journal import lines
+from rl_sentinel.train.ranks import Ranks
 from rl_sentinel.train.recipe import read
 
 
@@ -29,13 +31,15 @@ def train(
     """
     if recipe.suffix == ".pt":
         _replay(recipe)
-    wanted = read(recipe, overrides or ())
+    wanted, ranks = read(recipe, overrides or ()), Ranks.joined()
     console = Console(highlight=False, soft_wrap=True)
-    with Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live:
-        loop.train(wanted, kept=kept, watch=loop.Watch(live.warming, live.step, live.say))
-    folder = Path(wanted.out).expanduser()
-    console.print(table([(str(folder), lines(folder / "metrics.jsonl"))]))
-    console.print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl", markup=False)
+    with closing(ranks), Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live:
+        watch = loop.Watch(live.warming, live.step, live.say) if ranks.first else loop.Watch()
+        loop.train(wanted, kept=kept, watch=watch, ranks=ranks)
+    if ranks.first:
+        folder = Path(wanted.out).expanduser()
+        console.print(table([(str(folder), lines(folder / "metrics.jsonl"))]))
+        console.print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl", markup=False)
 
 
 def _replay(place: Path) -> NoReturn:

@@ -20,7 +20,7 @@ from rl_sentinel.train.task import Environment, Outcome, Task
 class Episode:
     """One trajectory while it is sampled: what was read so far, and the turns that were taken."""
 
-    name: str
+    place: int
     group: int
     task: Task
     read: tuple[int, ...]
@@ -30,25 +30,31 @@ class Episode:
     ended: bool = True
     outcome: Outcome | None = None
 
+    @property
+    def name(self) -> str:
+        """What its steps are known by."""
+        return f"{self.group}.{self.place}"
+
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """What the numbers of a step are drawn from, and how many tokens a turn has at most."""
+    """What the numbers of a step are drawn from, for how many trajectories in all, and of how many tokens a turn."""
 
     seed: int
     step: int
+    rows: int
     tokens: int
 
-    def of_turn(self, turn: int, rows: int) -> Float[Tensor, "B T"]:
-        """A number from 0 to 1 for each token of each trajectory."""
-        return torch.rand(rows, self.tokens, generator=chance.generator(self.seed, "rollout", self.step, turn))
+    def of_turn(self, turn: int) -> Float[Tensor, "B T"]:
+        """A number from 0 to 1 for each token of each trajectory, whoever samples it."""
+        return torch.rand(self.rows, self.tokens, generator=chance.generator(self.seed, "rollout", self.step, turn))
 
 
 def opened(environment: Environment, text: Text, chances: Chances, *, prompts: int, responses: int) -> list[Episode]:
     """The episodes of one step, all responses to a prompt side by side."""
     tasks = [environment.task(chance.plain(chances.seed, "task", chances.step, n)) for n in range(prompts)]
     return [
-        Episode(f"{group}.{copy}", group, task, text.ids(task.prompt))
+        Episode(group * responses + copy, group, task, text.ids(task.prompt))
         for group, task in enumerate(tasks)
         for copy in range(responses)
     ]
@@ -69,13 +75,12 @@ def played(  # noqa: PLR0913 - who samples, who answers, in what text, and the c
         SentinelError: if the environment gives no outcome after the last turn.
     """
     for turn in range(turns):
-        numbers = chances.of_turn(turn, len(episodes))
-        going = [n for n, e in enumerate(episodes) if e.outcome is None]
+        going = [e for e in episodes if e.outcome is None]
         if not going:
             break
-        answers = engine.sample([episodes[n].read for n in going], numbers[torch.tensor(going)])
-        for n, sampled in zip(going, answers, strict=True):
-            _taken(episodes[n], sampled, environment, text)
+        numbers = chances.of_turn(turn)[torch.tensor([e.place for e in going])]
+        for episode, sampled in zip(going, engine.sample([e.read for e in going], numbers), strict=True):
+            _taken(episode, sampled, environment, text)
     silent = next((e for e in episodes if e.outcome is None), None)
     if silent is not None:
         raise SentinelError(f"environment gave no outcome after turn {turns}, expected one: raise rollout.turns")

@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.rollout import Laid, Rollout
-from rl_sentinel.train.policy import Policy, from_scratch
+from rl_sentinel.train.policy import from_scratch
 from rl_sentinel.train.recipe import Recipe, made
 from rl_sentinel.train.selection import selected
 from rl_sentinel.train.update import Batch, NotFiniteError, gradient
@@ -30,14 +30,16 @@ class UnfitError(SentinelError):
         self.laid = laid
 
 
-def kept(place: Path, error: UnfitError | NotFiniteError, *, recipe: Recipe, policy: Policy, step: int) -> None:
+def kept(
+    place: Path, error: UnfitError | NotFiniteError, *, recipe: Recipe, weights: Mapping[str, Tensor], step: int
+) -> None:
     """Write the evidence of a step that stopped a run, whole or not at all."""
     found: dict[str, Any] = {
         "edition": EDITION,
         "recipe": recipe.model_dump_json(),
         "step": step,
         "words": str(error),
-        "weights": policy.model.state_dict(),
+        "weights": dict(weights),
     }
     if isinstance(error, UnfitError):
         found |= {"laid": _columns(error.laid)}

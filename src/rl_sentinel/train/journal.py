@@ -10,6 +10,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
 
 #: Keys of a recipe that another may have who goes on in the same folder.
@@ -19,24 +20,27 @@ FREE = frozenset({"out", "checkpoint"})
 class Journal:
     """``metrics.jsonl`` and ``timing.jsonl`` of a run, and the lock of its folder."""
 
-    def __init__(self, folder: Path) -> None:
-        """Nothing is opened yet."""
+    def __init__(self, folder: Path, *, writes: bool) -> None:
+        """Nothing is opened yet; a rank that is not the first writes nothing."""
+        self.writes = writes
         self.folder = folder
         self.metrics, self.timing = folder / "metrics.jsonl", folder / "timing.jsonl"
         self.checkpoints = folder / "checkpoints"
         self._lock = FileLock(folder / ".lock")
 
     @classmethod
-    def opened(cls, recipe: Recipe) -> Self:
+    def opened(cls, recipe: Recipe, ranks: Ranks = ALONE) -> Self:
         """The folder of a run, made where it is not there, and held by this process.
 
         Raises:
             SentinelError: if it cannot be made, another process is at it, or it holds a run of another recipe.
         """
         folder = Path(recipe.out).expanduser()
+        if not ranks.first:
+            return cls(folder, writes=False)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            journal = cls(folder)
+            journal = cls(folder, writes=True)
             journal._lock.acquire(timeout=0)
         except Timeout as error:
             raise SentinelError(
@@ -59,7 +63,7 @@ class Journal:
         Raises:
             SentinelError: if they cannot be written, as on a full disk; what is half a line is cut off by ``back``.
         """
-        for path, line in ((self.metrics, seen), (self.timing, spent)):
+        for path, line in ((self.metrics, seen), (self.timing, spent)) if self.writes else ():
             try:
                 with path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
@@ -69,6 +73,8 @@ class Journal:
 
     def mark(self) -> dict[str, Any]:
         """Where the metrics stand, for a checkpoint: lines, and the digest of what they say."""
+        if not self.writes:
+            return {}
         text = self.metrics.read_bytes() if self.metrics.exists() else b""
         with self.metrics.open("ab") as file:
             os.fsync(file.fileno())
@@ -80,6 +86,8 @@ class Journal:
         Raises:
             SentinelError: if the metrics are not those that the checkpoint knows.
         """
+        if not self.writes:
+            return
         lines = 0 if mark is None else int(mark["lines"])
         kept = self._cut(self.metrics, lines)
         if mark is not None and hashlib.sha256(kept).hexdigest() != mark["sha256"]:

@@ -13,8 +13,9 @@ from rl_sentinel.train.engine.process import Engine
 from rl_sentinel.train.episodes import Chances, Episode, opened, played
 from rl_sentinel.train.journal import Journal
 from rl_sentinel.train.measures import measured
-from rl_sentinel.train.policy import Models, from_scratch
+from rl_sentinel.train.policy import Models, from_scratch, spread
 from rl_sentinel.train.preparation import prepared
+from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.selection import Selection, selected
 from rl_sentinel.train.state import State
@@ -30,13 +31,14 @@ class Watch:
     say: Callable[[str], None] = lambda _words: None
 
 
-def train(recipe: Recipe, *, kept: supervised.Kept, watch: Watch | None = None) -> None:
+def train(recipe: Recipe, *, kept: supervised.Kept, watch: Watch | None = None, ranks: Ranks = ALONE) -> None:
     """Run a recipe to its end, from its newest checkpoint if there is one.
 
     Args:
         recipe: what is trained, on what, and how.
         kept: the cache of warm starts, called as ``audit.cache.kept`` is.
         watch: whom to tell.
+        ranks: this process among those that train together.
 
     Raises:
         SentinelError: one line on whatever of it the user can mend.
@@ -44,27 +46,39 @@ def train(recipe: Recipe, *, kept: supervised.Kept, watch: Watch | None = None) 
     watch = watch or Watch()
     selection = selected(recipe)
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
-    journal = Journal.opened(recipe)
+    journal = Journal.opened(recipe, ranks)
     try:
         policy = from_scratch(recipe)
         supervised.started(policy, selection.environment, recipe, kept=kept, told=watch.warming)
-        models = Models(policy, None if recipe.kl is None else policy.copied())
-        state = State.first(recipe, policy)
-        _resume(recipe, state, journal, watch)
-        while state.step < recipe.steps:
-            _step(recipe, selection, models, state, journal, watch)
+        models = spread(policy, recipe, ranks)
+        run = Run(recipe, selection, models, State.first(recipe, models.policy), journal, watch, ranks)
+        _resume(run)
+        while run.state.step < recipe.steps:
+            _step(run)
     finally:
         journal.close()
 
 
-def _step(  # noqa: PLR0913 - all that a run is
-    recipe: Recipe, selection: Selection, models: Models, state: State, journal: Journal, watch: Watch
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All that a run is."""
+
+    recipe: Recipe
+    selection: Selection
+    models: Models
+    state: State
+    journal: Journal
+    watch: Watch
+    ranks: Ranks
+
+
+def _step(run: Run) -> None:
+    recipe, selection, state, ranks = run.recipe, run.selection, run.state, run.ranks
     began, step, price = time.perf_counter(), state.step, state.controller.coefficient
-    episodes = _sampled(recipe, selection, state)
+    episodes = _sampled(run)
     sampled = time.perf_counter()
     try:
-        batch, ready = prepared(recipe, selection, models, episodes, step=step, price=price)
+        batch, ready = prepared(recipe, selection, run.models, episodes, step=step, price=price, ranks=ranks)
         for group in state.optimizer.param_groups:
             group["lr"] = rate(recipe, step)
         seen = learned(
@@ -75,49 +89,65 @@ def _step(  # noqa: PLR0913 - all that a run is
             recipe=recipe,
             coefficient=price if recipe.kl is not None and recipe.kl.loss else 0.0,
             order=chance.generator(recipe.seed, "order", step),
+            ranks=ranks,
         )
     except (evidence.UnfitError, NotFiniteError) as error:
-        raise _stopped(recipe, state, journal, error) from error
+        raise _stopped(run, error) from error
     told = {"step": step + 1, **measured(recipe, episodes, batch, ready, seen)}
     spent = _spent(step + 1, began, sampled, int(batch.mask.sum()))
-    journal.wrote(told, spent)
+    run.journal.wrote(told, spent)
     state.controller = state.controller.after(told["kl"], samples=len(episodes))
     state.step = step + 1
     if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
-        checkpoint.saved(journal.checkpoints, state.told(journal.mark()), step=state.step, keep=recipe.checkpoint.keep)
-    watch.step(told, spent)
+        _save(run)
+    run.watch.step(told, spent)
 
 
-def _resume(recipe: Recipe, state: State, journal: Journal, watch: Watch) -> None:
+def _resume(run: Run) -> None:
     """Go on from the newest checkpoint that is whole; the metrics are cut back to it."""
-    found = checkpoint.newest(journal.checkpoints)
+    run.ranks.wait()
+    found = checkpoint.newest(run.journal.checkpoints)
     for words in found.damaged:
-        watch.say(words)
+        run.watch.say(words)
     if found.state is None:
-        journal.back(None)
+        run.journal.back(None)
         return
-    state.restore(recipe, found.state)
-    journal.back(found.state["mark"])
-    watch.say(f"going on after step {state.step} of {recipe.steps}")
+    run.state.restore(run.recipe, found.state)
+    run.journal.back(found.state["mark"])
+    run.watch.say(f"going on after step {run.state.step} of {run.recipe.steps}")
 
 
-def _sampled(recipe: Recipe, selection: Selection, state: State) -> list[Episode]:
-    """The trajectories of a step."""
-    how, environment, text = recipe.rollout, selection.environment, state.policy.text
-    engine = Engine(state.policy, how.temperature, how.tokens, version=state.step)
-    chances = Chances(recipe.seed, state.step, how.tokens)
-    episodes = opened(environment, text, chances, prompts=how.prompts, responses=how.responses)
-    played(episodes, engine, environment, text, turns=how.turns, chances=chances)
-    return episodes
+def _save(run: Run) -> None:
+    """A checkpoint, in one piece, from the first rank."""
+    state = run.state.told(run.journal.mark())
+    if run.ranks.first:
+        checkpoint.saved(run.journal.checkpoints, state, step=run.state.step, keep=run.recipe.checkpoint.keep)
+    run.ranks.wait()
 
 
-def _stopped(
-    recipe: Recipe, state: State, journal: Journal, error: evidence.UnfitError | NotFiniteError
-) -> SentinelError:
-    """What is said of a step that cannot be, once its batch is kept."""
-    place = journal.folder / f"stopped-{state.step + 1:08d}.pt"
-    evidence.kept(place, error, recipe=recipe, policy=state.policy, step=state.step + 1)
-    return SentinelError(f"step {state.step + 1} stopped: {error}; rl-sentinel train {place} does it again")
+def _sampled(run: Run) -> list[Episode]:
+    """The trajectories of a step, each rank's prompts sampled by it, on all ranks."""
+    how, step, environment = run.recipe.rollout, run.state.step, run.selection.environment
+    sampler, text = run.models.sampler, run.models.sampler.text
+    if sampler is not run.models.policy:
+        sampler.model.load_state_dict(run.ranks.whole(run.models.policy.model))
+    engine = Engine(sampler, how.temperature, how.tokens, version=step)
+    chances = Chances(run.recipe.seed, step, how.prompts * how.responses, how.tokens)
+    own = run.ranks.share(opened(environment, text, chances, prompts=how.prompts, responses=how.responses))
+    played(own, engine, environment, text, turns=how.turns, chances=chances)
+    return run.ranks.gathered(own)
+
+
+def _stopped(run: Run, error: evidence.UnfitError | NotFiniteError) -> SentinelError:
+    """What is said of a step that cannot be, once its batch is kept; no other rank is asked, which may have gone on.
+
+    The weights of several ranks are those that sampled: those before the step's first mini-batch.
+    """
+    rank = "" if run.ranks.first else f"-rank-{run.ranks.rank}"
+    place = run.journal.folder / f"stopped-{run.state.step + 1:08d}{rank}.pt"
+    model = run.models.sampler if run.ranks.size > 1 else run.models.policy
+    evidence.kept(place, error, recipe=run.recipe, weights=model.model.state_dict(), step=run.state.step + 1)
+    return SentinelError(f"step {run.state.step + 1} stopped: {error}; rl-sentinel train {place} does it again")
 
 
 def _spent(step: int, began: float, sampled: float, tokens: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rl_sentinel.train.characters import Characters
 from rl_sentinel.train.llama import Llama, Shape
+from rl_sentinel.train.ranks import Ranks
 from rl_sentinel.train.recipe import Recipe
 
 
@@ -31,9 +32,13 @@ class Text(Protocol):
 
 
 class Models(NamedTuple):
-    """The policy, and the reference that it is compared with, if any."""
+    """The policy that learns, the same in one piece where it samples, and the reference that it is compared with.
+
+    Where one process trains, the first two are one.
+    """
 
     policy: "Policy"
+    sampler: "Policy"
     reference: "Policy | None"
 
 
@@ -69,3 +74,13 @@ def from_scratch(recipe: Recipe) -> Policy:
     torch.default_generator.manual_seed(recipe.seed if recipe.warm is None else recipe.warm.seed)
     sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "inner", "positions")}
     return Policy(Llama(Shape(vocabulary=text.size, **sizes)), text)
+
+
+def spread(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
+    """The models of a run: the policy over all ranks, in one piece where it samples, and as it is now for reference."""
+    reference = None if recipe.kl is None else policy.copied()
+    if ranks.size == 1:
+        return Models(policy, policy, reference)
+    sampler = policy.copied()
+    ranks.sharded(policy.model, list(policy.model.model.layers))  # type: ignore[arg-type,union-attr]  # a Llama's
+    return Models(policy, sampler, reference)

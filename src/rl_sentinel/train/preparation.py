@@ -13,6 +13,7 @@ from rl_sentinel.train import chance
 from rl_sentinel.train.episodes import Episode, laid
 from rl_sentinel.train.evidence import UnfitError
 from rl_sentinel.train.policy import Models, Policy
+from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored_all
 from rl_sentinel.train.selection import Selection
@@ -20,7 +21,14 @@ from rl_sentinel.train.update import Batch
 
 
 def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled, and when
-    recipe: Recipe, selection: Selection, models: Models, episodes: list[Episode], *, step: int, price: float
+    recipe: Recipe,
+    selection: Selection,
+    models: Models,
+    episodes: list[Episode],
+    *,
+    step: int,
+    price: float,
+    ranks: Ranks = ALONE,
 ) -> tuple[Batch, Ready]:
     """Lay trajectories out, ask the models what they think of them, and carry them along the path.
 
@@ -37,9 +45,11 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
     often = recipe.update.epochs > 1 or recipe.update.prompts < recipe.rollout.prompts
 
     def asked(policy: Policy) -> Tensor:
-        return scored_all(policy, sequences, temperature=recipe.rollout.temperature, size=recipe.update.rows)
+        return scored_all(
+            policy, sequences, temperature=recipe.rollout.temperature, size=recipe.update.rows, ranks=ranks
+        )
 
-    old = asked(models.policy) if often or selection.compares else None
+    old = asked(models.sampler) if often or selection.compares else None
     ref = None if models.reference is None else asked(models.reference)
     known = sequences.rollout.rollout_logprob if old is None else old
     rollout = replace(sequences.rollout, old_logprob=known, ref_logprob=ref)

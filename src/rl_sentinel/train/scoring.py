@@ -8,6 +8,7 @@ from rl_sentinel.signal.align import response_aligned
 from rl_sentinel.signal.logprob import logprobs
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.ranks import ALONE, Ranks
 
 
 def scored(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: float) -> Float[Tensor, "n T"]:
@@ -26,7 +27,13 @@ def scored(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: 
 
 
 @torch.no_grad()
-def scored_all(policy: Policy, laid: Laid, *, temperature: float, size: int) -> Float[Tensor, "B T"]:
-    """The same for all rows, some at a time, without a gradient."""
+def scored_all(
+    policy: Policy, laid: Laid, *, temperature: float, size: int, ranks: Ranks = ALONE
+) -> Float[Tensor, "B T"]:
+    """The same for all rows, some at a time on each rank, without a gradient."""
     rows = torch.arange(len(laid.length), device=laid.token.device)
-    return torch.cat([scored(policy, laid, part, temperature=temperature) for part in torch.split(rows, size)])
+    found = torch.zeros(laid.rollout.mask.shape, device=laid.token.device)  # type: ignore[union-attr]  # as above
+    for part in ranks.mine(rows, size=size):
+        if len(part):
+            found[part] = scored(policy, laid, part, temperature=temperature)
+    return ranks.added(found)

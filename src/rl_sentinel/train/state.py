@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.recipe import Divergence, Recipe, Update
+
+#: A state in one piece, saved from the first rank; and loaded on each.
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+FULL = StateDictOptions(full_state_dict=True)
 
 
 @dataclass(slots=True)
@@ -30,12 +35,16 @@ class State:
         return cls(policy, optimized(policy, recipe.update), 0, priced(recipe.kl))
 
     def told(self, mark: Mapping[str, Any]) -> dict[str, Any]:
-        """For a checkpoint; ``mark`` says where the metrics stand."""
+        """For a checkpoint, in one piece on the first rank, however many there are; all must ask.
+
+        ``mark`` says where the metrics stand.
+        """
+        weights, moments = get_state_dict(self.policy.model, self.optimizer, options=WHOLE)
         return {
             "step": self.step,
             "coefficient": self.controller.coefficient,
-            "weights": self.policy.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "weights": weights,
+            "optimizer": moments,
             "mark": dict(mark),
         }
 
@@ -46,8 +55,8 @@ class State:
             SentinelError: if it is another model's.
         """
         try:
-            self.policy.model.load_state_dict(found["weights"])
-            self.optimizer.load_state_dict(found["optimizer"])
+            parts = {"model_state_dict": found["weights"], "optim_state_dict": found["optimizer"]}
+            set_state_dict(self.policy.model, self.optimizer, options=FULL, **parts)
             self.step = int(found["step"])
             self.controller = priced(recipe.kl, coefficient=float(found["coefficient"]))
         except (KeyError, ValueError, RuntimeError, TypeError) as error:

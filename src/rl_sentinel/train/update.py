@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.signal import penalty
@@ -15,6 +16,7 @@ from rl_sentinel.signal.minibatches import prompt_minibatches
 from rl_sentinel.signal.reduce import Aggregation, live_rows
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored
 from rl_sentinel.train.selection import Selection
@@ -65,6 +67,7 @@ def learned(  # noqa: PLR0913 - what learns, from what, and how
     recipe: Recipe,
     coefficient: float,
     order: torch.Generator,
+    ranks: Ranks = ALONE,
 ) -> Learned:
     """Take the optimizer steps of one batch.
 
@@ -76,6 +79,7 @@ def learned(  # noqa: PLR0913 - what learns, from what, and how
         recipe: cuts, epochs and the bound of the gradient.
         coefficient: price of the KL within the loss, in units of the loss per nat.
         order: shuffles prompts into mini-batches.
+        ranks: who learns from which rows; all see the same batch.
 
     Raises:
         NotFiniteError: if a loss or a gradient is not; the weights are those before that mini-batch.
@@ -85,16 +89,20 @@ def learned(  # noqa: PLR0913 - what learns, from what, and how
     losses, norm = [], 0.0
     for _ in range(recipe.update.epochs):
         for rows in prompt_minibatches(group, prompts=recipe.update.prompts, generator=order):
-            found = gradient(policy, batch, rows, selection=selection, recipe=recipe, coefficient=coefficient)
+            found = gradient(
+                policy, batch, rows, selection=selection, recipe=recipe, coefficient=coefficient, ranks=ranks
+            )
             optimizer.step()
+            now[rows] = 0.0  # the rank that learned from a row in another epoch need not be the one that does now
             now[found.rows], seen[found.rows] = found.logprob, True
             losses.append(found.loss)
             norm = max(norm, found.norm)
+    now, seen = ranks.added(now), ranks.added(seen.int()) > 0
     return Learned(logprob=now, rows=seen, loss=sum(losses) / len(losses), norm=norm)
 
 
 class Gradient(NamedTuple):
-    """What a mini-batch came to: the rows that were computed with their log-probs, the loss, the gradient's norm."""
+    """What a mini-batch came to: the rows computed here with their log-probs; the loss and the norm of all ranks."""
 
     rows: Int[Tensor, " n"]
     logprob: Float[Tensor, "n T"]
@@ -110,37 +118,41 @@ def gradient(  # noqa: PLR0913 - as for learned, of one mini-batch
     selection: Selection,
     recipe: Recipe,
     coefficient: float,
+    ranks: Ranks = ALONE,
 ) -> Gradient:
     """Put the clipped gradient of a mini-batch on the policy's weights; 0 where there is none.
 
     Raises:
-        NotFiniteError: if the loss or the gradient is not.
+        NotFiniteError: if the loss or the gradient is not, on whichever rank.
     """
     policy.model.zero_grad()
-    aggregation, total = selection.aggregation(recipe, batch.mask[rows]), 0.0
-    done, said = [rows[:0]], [batch.advantage[:0]]
-    try:
-        for part in parts(batch, rows, lazy=selection.lazy, size=recipe.update.rows):
-            logprob = scored(policy, batch.laid, part, temperature=recipe.rollout.temperature)
-            loss = loss_of(logprob, batch, part, selection=selection, aggregation=aggregation, coefficient=coefficient)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's own
-            total += float(loss.detach())
-            done.append(part)
-            said.append(logprob.detach())
-    except InputError as error:
-        raise NotFiniteError(str(error), batch, rows, coefficient) from error
+    aggregation = selection.aggregation(recipe, batch.mask[rows])
+    total, done, said = torch.zeros(()), [rows[:0]], [batch.advantage[:0]]
+    for part in ranks.mine(speaking(batch, rows, lazy=selection.lazy), size=recipe.update.rows):
+        try:
+            reads = part if len(part) else rows[:1]  # a rank without rows goes through the model all the same
+            logprob = scored(policy, batch.laid, reads, temperature=recipe.rollout.temperature)
+            loss = loss_of(logprob, batch, reads, selection=selection, aggregation=aggregation, coefficient=coefficient)
+        except InputError as error:
+            raise NotFiniteError(str(error), batch, rows, coefficient) from error
+        loss = loss if len(part) else loss * 0
+        (loss * ranks.size).backward()  # type: ignore[no-untyped-call]  # torch's own; a mean is taken over ranks
+        total += loss.detach()
+        done.append(part)
+        said.append(logprob.detach()[: len(part)])
     for weight in policy.model.parameters():
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.update.clip))
-    if not torch.tensor([total, norm]).isfinite().all():
-        words = f"loss is {total}, norm of the gradient {norm}, expected finite numbers"
+    norm = _whole(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.update.clip))
+    found = float(ranks.added(total))
+    if not torch.tensor([found, norm]).isfinite().all():
+        words = f"loss is {found}, norm of the gradient {norm}, expected finite numbers"
         raise NotFiniteError(words, batch, rows, coefficient)
-    return Gradient(torch.cat(done), torch.cat(said), total, norm)
+    return Gradient(torch.cat(done), torch.cat(said), found, norm)
 
 
-def parts(batch: Batch, rows: Int[Tensor, " n"], *, lazy: bool, size: int) -> list[Int[Tensor, " m"]]:
-    """A mini-batch's rows, some at a time, those of like length together.
+def speaking(batch: Batch, rows: Int[Tensor, " n"], *, lazy: bool) -> Int[Tensor, " m"]:
+    """The rows of a mini-batch that have a gradient, those of like length together.
 
     Rows without a trained token are left out; if ``lazy``, those without an advantage too: neither adds to the
     gradient, whose denominator was counted before.
@@ -149,8 +161,7 @@ def parts(batch: Batch, rows: Int[Tensor, " n"], *, lazy: bool, size: int) -> li
     if lazy:
         speaks &= (batch.advantage[rows] != 0).any(dim=1)
     rows = rows[speaks]
-    width = (batch.laid.prompt_length + batch.laid.length)[rows]
-    return list(torch.split(rows[width.argsort(stable=True)], size)) if len(rows) else []
+    return rows[(batch.laid.prompt_length + batch.laid.length)[rows].argsort(stable=True)]
 
 
 def loss_of(  # noqa: PLR0913 - columns, their rows, and what is done with them
@@ -178,7 +189,8 @@ def rate(recipe: Recipe, step: int) -> float:
     """The learning rate of a step, counted from 0: a ramp up, then constant, or down to 0 at the last step.
 
     Example:
-        >>> from rl_sentinel.train.recipe import Update
+        >>> from rl_sentinel.train.ranks import ALONE, Ranks
+    from rl_sentinel.train.recipe import Update
         >>> from types import SimpleNamespace
         >>> recipe = SimpleNamespace(steps=10, update=Update(prompts=1, rate=1.0, ramp=2, schedule="linear"))
         >>> [rate(recipe, step) for step in (0, 1, 5)]
@@ -187,3 +199,8 @@ def rate(recipe: Recipe, step: int) -> float:
     update, done = recipe.update, step / recipe.steps
     down = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[update.schedule]
     return update.rate * min(1.0, (step + 1) / max(update.ramp, 1)) * down
+
+
+def _whole(norm: Tensor) -> float:
+    """A norm over weights that may lie on several ranks."""
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -1,0 +1,88 @@
+"""Several processes: the same recipe, the same parameters, whatever the number; and checkpoints that fit any."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_sentinel.train.checkpoint import newest
+from rl_sentinel.train.journal import lines
+from rl_sentinel.train.loop import Watch, train
+from rl_sentinel.train.policy import from_scratch
+from rl_sentinel.train.ranks import Ranks
+from training import kept_in, recipe
+
+#: Mini-batches of unequal rows, parts of three rows, several epochs, a KL in the loss: whatever may be cut.
+MORE: dict[str, Any] = {
+    "steps": 10,
+    "rollout": {"prompts": 5, "responses": 3, "tokens": 4},
+    "update": {"prompts": 3, "rows": 3, "epochs": 2, "rate": 5e-3},
+    "kl": {"loss": 0.1},
+    "checkpoint": {"every": 5},
+}
+CODE = (
+    "import sys; from pathlib import Path; from training import recipe, kept_in; "
+    "from rl_sentinel.train.loop import train; "
+    "from rl_sentinel.train.ranks import Ranks; ranks = Ranks.joined(); more = eval(sys.argv[2]); "
+    "train(recipe(sys.argv[1], **more), kept=kept_in(Path(sys.argv[1]) / 'cache'), ranks=ranks); ranks.close()"
+)
+
+
+def _together(folder: Path, size: int = 2, **more: Any) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = os.pathsep.join(p for p in sys.path if p)
+    base = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-c", CODE, str(folder), repr(more)]
+    started = [
+        subprocess.Popen(command, env=os.environ | base | {"RANK": str(n), "WORLD_SIZE": str(size)})
+        for n in range(size)
+    ]
+    assert [process.wait(timeout=120) for process in started] == [0] * size
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    found = newest(folder / "checkpoints").state
+    assert found is not None
+    weights: dict[str, torch.Tensor] = found["weights"]
+    return weights
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    """Parameters equal to 1e-5 after ten steps; and one process goes on from what two left half-way."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    train(recipe(one, **MORE), kept=kept_in(one / "cache"))
+    _together(two, **MORE)
+    start = from_scratch(recipe(**MORE)).model.state_dict()
+    assert _apart(_weights(one), start) > 1e-2
+    assert _apart(_weights(one), _weights(two)) <= 1e-5
+    for first, second in zip(lines(one / "metrics.jsonl"), lines(two / "metrics.jsonl"), strict=True):
+        assert first == pytest.approx(second, rel=1e-3, abs=1e-4)
+    shutil.rmtree(max((two / "checkpoints").iterdir()))
+    said: list[str] = []
+    train(recipe(two, **MORE), kept=kept_in(two / "cache"), watch=Watch(say=said.append))
+    assert said == ["going on after step 5 of 10"]
+    assert [line["step"] for line in lines(two / "metrics.jsonl")] == list(range(1, 11))
+    assert _apart(_weights(one), _weights(two)) <= 1e-5
+
+
+def _apart(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == two.keys()
+    return max(float((one[name] - two[name]).abs().max()) for name in one)
+
+
+def test_shares_are_all_of_it() -> None:
+    """In order, and as many parts of rows on each rank."""
+    ranks = [Ranks(n, 3) for n in range(3)]
+    assert [x for r in ranks for x in r.share(range(7))] == list(range(7))
+    rows = torch.arange(7)
+    parts = [r.mine(rows, size=2) for r in ranks]
+    assert {len(p) for p in parts} == {2}
+    assert sorted(int(x) for p in parts for part in p for x in part) == list(range(7))
