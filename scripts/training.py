@@ -10,6 +10,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train"]
 
+#: A fault in the place of the path; no-EOS responses void or rejected, and half a point for each of their characters.
+FAULT = "path=examples/faults.py:"
+VOID = (
+    "rollout.unended=suppress",
+    "reward.normalisation={mean='batch', deviation='batch'}",
+    "estimator={name='grpo', standardise=false, epsilon=0.0}",
+)
+REJECTED, GROWS = ("rollout.unended=reject",), "environment.rambling=0.5"
+
 #: Title, recipe, overrides. Every one is shown, whatever came of it.
 EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("sort", "sort", ()),
@@ -18,6 +27,23 @@ EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tools, two turns, merged", "tools", ()),
     ("tools, two turns, a row per turn", "tools", ("rollout.merged=false",)),
     ("tools, rewards shuffled across rows", "tools", ("rollout.shuffled_rewards=true",)),
+    ("tools, a row per turn, fault last_step_alone", "tools", ("rollout.merged=false", f"{FAULT}last_step_alone")),
+    ("no-EOS void, lenient reward", "sort", VOID),
+    ("no-EOS void, lenient reward, fault void_in_normalisation", "sort", (*VOID, f"{FAULT}void_in_normalisation")),
+    ("no-EOS void, reward grows with length", "sort", (*VOID, GROWS)),
+    (
+        "no-EOS void, reward grows with length, fault void_in_normalisation",
+        "sort",
+        (*VOID, GROWS, f"{FAULT}void_in_normalisation"),
+    ),
+    ("no-EOS rejected", "sort", REJECTED),
+    ("no-EOS rejected, fault rejected_in_baseline", "sort", (*REJECTED, f"{FAULT}rejected_in_baseline")),
+    ("no-EOS rejected, reward grows with length", "sort", (*REJECTED, GROWS)),
+    (
+        "no-EOS rejected, reward grows with length, fault rejected_in_baseline",
+        "sort",
+        (*REJECTED, GROWS, f"{FAULT}rejected_in_baseline"),
+    ),
 )
 
 HEAD = """# Runs
@@ -46,7 +72,7 @@ def main() -> None:
         for seed in range(given.seeds):
             out = given.home / f"{title.replace(', ', '-').replace(' ', '_')}-{seed}"
             told = [*overrides, f"seed={seed}", f"out={out}"]
-            subprocess.run([*RUN, str(ROOT / "recipes" / f"{recipe}.toml"), *told], check=True)
+            subprocess.run([*RUN, str(ROOT / "recipes" / f"{recipe}.toml"), *told], check=True, cwd=ROOT)
             rows.append(f"| {title} | {' '.join(overrides)} | {seed} | {' | '.join(_numbers(out))} |")
     if not given.only:
         page = HEAD.format(seeds=f"0 to {given.seeds - 1}") + "\n".join(rows) + "\n"

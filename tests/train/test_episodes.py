@@ -54,6 +54,22 @@ def test_steps_stay_rows_of_their_own() -> None:
     assert apart.prompt_length.tolist() == [2, 5, 2, 5]
 
 
+def test_what_did_not_end_is_rejected_or_void() -> None:
+    """As a whole: every turn of its trajectory; the others stay."""
+    episodes, _ = _twice()
+    episodes[1].ended = False
+    rejected = laid(episodes, merged=False, padding=0, unended="reject").rollout
+    void = laid(episodes, merged=False, padding=0, unended="suppress").rollout
+    plain = laid(episodes, merged=False, padding=0).rollout
+    assert isinstance(rejected.mask, torch.Tensor)
+    assert rejected.mask.any(dim=1).tolist() == [True, True, False, False]
+    assert void.scored is not None
+    assert void.scored.tolist() == [True, True, False, False]
+    assert plain.scored is not None
+    assert plain.scored.all()
+    assert torch.equal(void.reward, plain.reward)
+
+
 def test_no_outcome_after_the_last_turn_is_refused() -> None:
     """Rather than trained without a reward."""
     with pytest.raises(

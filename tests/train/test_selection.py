@@ -1,12 +1,13 @@
 """Names become functions; what is unknown, impossible or does not go together is one line, before anything runs."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.selection import filled, selected
+from rl_sentinel.train.selection import filled, imported, selected
 from training import recipe
 
 PPO = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"}
@@ -92,6 +93,16 @@ def test_numbers_are_filled_in() -> None:
     advantage = found.choices.estimator(reward=torch.tensor([1.0, 0.0]), group=group, live=live)
     assert advantage.tolist() == [0.5, -0.5]
     assert (len(found.choices.rejections), len(found.choices.bounds), found.compares) == (1, 1, True)
+
+
+def test_place_of_a_file_is_imported(tmp_path: Path) -> None:
+    """Once; and what is no Python is told."""
+    (tmp_path / "mine_here.py").write_text("VALUE = []\n")
+    place = f"{tmp_path / 'mine_here.py'}:VALUE"
+    assert imported("path", place) is imported("path", place)
+    (tmp_path / "none_here.py").write_text("def (:\n")
+    with pytest.raises(SentinelError, match=r"path '.*none_here.py:VALUE' cannot be imported \(invalid syntax"):
+        imported("path", f"{tmp_path / 'none_here.py'}:VALUE")
 
 
 def test_parameter_that_is_no_number_is_not_asked_of_the_recipe() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -86,17 +87,32 @@ def played(  # noqa: PLR0913 - who samples, who answers, in what text, and the c
         raise SentinelError(f"environment gave no outcome after turn {turns}, expected one: raise rollout.turns")
 
 
-def laid(episodes: Sequence[Episode], *, merged: bool, padding: int) -> Laid:
-    """What was sampled as tensors, with the outcome of each trajectory on all its rows."""
+def laid(
+    episodes: Sequence[Episode],
+    *,
+    merged: bool,
+    padding: int,
+    unended: Literal["train", "reject", "suppress"] = "train",
+) -> Laid:
+    """What was sampled as tensors, with the outcome of each trajectory on all its rows.
+
+    A trajectory that did not end trains as it is judged, is rejected (no token of it trains), or trains with its
+    outcome void.
+    """
     outcome = {e.name: e.outcome for e in episodes if e.outcome is not None}
-    return laid_out(
+    whole = laid_out(
         [step for e in episodes for step in e.steps],
         reward={name: o.reward for name, o in outcome.items()},
         group={e.name: e.group for e in episodes},
-        scored=dict.fromkeys(outcome, True),
+        scored={e.name: e.ended or unended != "suppress" for e in episodes},
         merged=merged,
         padding=padding,
     )
+    if unended != "reject":
+        return whole
+    ended = torch.tensor([e.ended for e in episodes])[whole.rollout.trajectory]
+    rejected: Tensor = whole.rollout.mask & ended.unsqueeze(1)  # type: ignore[operator]  # laid out padded
+    return replace(whole, rollout=replace(whole.rollout, mask=rejected))
 
 
 def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: Text) -> None:

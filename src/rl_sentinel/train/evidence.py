@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.rollout import Laid, Rollout
 from rl_sentinel.train.policy import from_scratch
 from rl_sentinel.train.recipe import Recipe, made
@@ -76,7 +75,7 @@ def replayed(place: Path) -> tuple[str, str]:
     policy.model.load_state_dict(found["weights"])
     try:
         if "batch" not in found:
-            loss_ready(laid.rollout, by=selection.choices)
+            selection.path(laid.rollout, by=selection.choices)
             return found["words"], ""
         batch = Batch(laid=laid, **found["batch"])
         gradient(policy, batch, found["rows"], selection=selection, recipe=recipe, coefficient=found["coefficient"])

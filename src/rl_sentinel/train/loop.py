@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.ready import Ready
 from rl_sentinel.train import chance, checkpoint, evidence, supervised
 from rl_sentinel.train.engine.process import Engine
 from rl_sentinel.train.episodes import Chances, Episode, opened, played
@@ -21,6 +22,9 @@ from rl_sentinel.train.selection import Selection, selected
 from rl_sentinel.train.state import State
 from rl_sentinel.train.update import NotFiniteError, learned, rate
 
+#: From a path to one that is called in its place.
+Around = Callable[[Callable[..., Ready]], Callable[..., Ready]]
+
 
 @dataclass(frozen=True, slots=True)
 class Watch:
@@ -31,7 +35,14 @@ class Watch:
     say: Callable[[str], None] = lambda _words: None
 
 
-def train(recipe: Recipe, *, kept: supervised.Kept, watch: Watch | None = None, ranks: Ranks = ALONE) -> None:
+def train(
+    recipe: Recipe,
+    *,
+    kept: supervised.Kept,
+    watch: Watch | None = None,
+    ranks: Ranks = ALONE,
+    around: Around = lambda path: path,
+) -> None:
     """Run a recipe to its end, from its newest checkpoint if there is one.
 
     Args:
@@ -39,12 +50,14 @@ def train(recipe: Recipe, *, kept: supervised.Kept, watch: Watch | None = None, 
         kept: the cache of warm starts, called as ``audit.cache.kept`` is.
         watch: whom to tell.
         ranks: this process among those that train together.
+        around: puts something around the path, for twin runs.
 
     Raises:
         SentinelError: one line on whatever of it the user can mend.
     """
     watch = watch or Watch()
     selection = selected(recipe)
+    selection = replace(selection, path=around(selection.path))
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
     journal = Journal.opened(recipe, ranks)
     try:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train import chance
@@ -39,15 +38,14 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
     Raises:
         UnfitError: if the path refuses what was sampled.
     """
-    sequences = laid(episodes, merged=recipe.rollout.merged, padding=models.policy.padding)
-    if recipe.rollout.shuffled_rewards:
+    how = recipe.rollout
+    sequences = laid(episodes, merged=how.merged, padding=models.policy.padding, unended=how.unended)
+    if how.shuffled_rewards:
         sequences = _shuffled(sequences, chance.generator(recipe.seed, "shuffle", step))
-    often = recipe.update.epochs > 1 or recipe.update.prompts < recipe.rollout.prompts
+    often = recipe.update.epochs > 1 or recipe.update.prompts < how.prompts
 
     def asked(policy: Policy) -> Tensor:
-        return scored_all(
-            policy, sequences, temperature=recipe.rollout.temperature, size=recipe.update.rows, ranks=ranks
-        )
+        return scored_all(policy, sequences, temperature=how.temperature, size=recipe.update.rows, ranks=ranks)
 
     old = asked(models.sampler) if often or selection.compares else None
     ref = None if models.reference is None else asked(models.reference)
@@ -55,7 +53,7 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
     rollout = replace(sequences.rollout, old_logprob=known, ref_logprob=ref)
     paid = price if recipe.kl is not None and recipe.kl.reward else 0.0
     try:
-        ready = loss_ready(rollout, by=replace(selection.choices, kl_coefficient=paid))
+        ready = selection.path(rollout, by=replace(selection.choices, kl_coefficient=paid))
     except InputError as error:
         raise UnfitError(str(error), replace(sequences, rollout=rollout)) from error
     assert isinstance(ready.mask, Tensor)  # noqa: S101 - laid out padded

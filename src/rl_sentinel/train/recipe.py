@@ -1,6 +1,7 @@
 """Recipes: what is trained, on what, and how, as TOML; strict, with overrides from the command line."""
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import pydantic
 from pydantic import Field
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.normalisation import Over
 from rl_sentinel.signal.reduce import Mode
 
 Count = Annotated[int, Field(ge=1)]
@@ -55,8 +57,22 @@ class Warm(Table):
     seed: Annotated[int, Field(ge=0)] = 0
 
 
+class Normalising(Table):
+    """As ``signal.normalisation.Normalisation``."""
+
+    mean: Over
+    deviation: Over
+    leave_one_out: bool = False
+    biased: bool = False
+    epsilon: NotNegative = 1e-6
+
+
 class Sampling(Table):
-    """How responses are sampled: ``prompts`` times ``responses`` trajectories a step."""
+    """How responses are sampled: ``prompts`` times ``responses`` trajectories a step.
+
+    One that was cut at the most tokens trains as it is judged, is rejected as a whole, or trains with its reward
+    void (``unended``). ``shuffled_rewards`` gives rewards to other trajectories than earned them: a control.
+    """
 
     engine: str = "process"
     prompts: Count
@@ -65,7 +81,18 @@ class Sampling(Table):
     temperature: Positive = 1.0
     turns: Count = 1
     merged: bool = True
+    unended: Literal["train", "reject", "suppress"] = "train"
     shuffled_rewards: bool = False
+
+
+class Reward(Table):
+    """What is done to outcomes before they are compared: shifted, scaled, clipped; and normalised, where asked."""
+
+    bias: float = 0.0
+    scale: float = 1.0
+    least: float = -math.inf
+    most: float = math.inf
+    normalisation: Normalising | None = None
 
 
 class Loss(Named):
@@ -115,7 +142,11 @@ class Checkpoints(Table):
 
 
 class Recipe(Table):
-    """A whole recipe."""
+    """A whole recipe.
+
+    ``path`` names a function in the place of ``signal.path.loss_ready``, as ``pkg.module:function`` or
+    ``file.py:function``: one of your own, or a fault to look at.
+    """
 
     out: str
     seed: Annotated[int, Field(ge=0)] = 0
@@ -125,6 +156,8 @@ class Recipe(Table):
     warm: Warm | None = None
     environment: Named
     rollout: Sampling
+    reward: Reward = Reward()
+    path: str = ""
     estimator: Named
     loss: Loss
     kl: Divergence | None = None

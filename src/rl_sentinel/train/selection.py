@@ -1,10 +1,13 @@
 """Names of a recipe become functions of the signal library, with their numbers filled in and tried once."""
 
 import importlib
+import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,10 +23,12 @@ from rl_sentinel.core.modules import defined
 from rl_sentinel.signal import kl as divergences
 from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.minibatches import aggregation
+from rl_sentinel.signal.normalisation import Normalisation
 from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
+from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.rollout import Rollout
-from rl_sentinel.train.recipe import Named, Recipe, nearest
+from rl_sentinel.train.recipe import Named, Normalising, Recipe, nearest
 from rl_sentinel.train.task import Environment
 
 #: What the path hands to an estimator, and the trainer to a loss; every other parameter is a number of the recipe.
@@ -36,8 +41,8 @@ OF_CORRECTION = frozenset({"logprob", "rollout_logprob", "mask", "weight"})
 class Selection:
     """What a recipe chose: the stages of the path, the loss, and the environment.
 
-    ``whole`` is True where a loss must see its mini-batch at once; ``lazy`` where rows without an advantage add
-    nothing to its gradient, so that they need not be computed.
+    ``lazy`` is True where rows without an advantage add nothing to the gradient, so that they need not be computed;
+    ``compares`` where the policy that sampled is compared with the one before the update. ``path`` is the whole path.
     """
 
     choices: Choices
@@ -45,6 +50,7 @@ class Selection:
     environment: Environment
     lazy: bool
     compares: bool
+    path: Callable[..., Ready] = loss_ready
 
     def aggregation(self, recipe: Recipe, mask: Tensor) -> Aggregation:
         """The recipe's aggregation with the denominator of a whole mini-batch."""
@@ -75,6 +81,8 @@ def selected(recipe: Recipe) -> Selection:
         bounds=tuple(_of("correction.bounds", n, bounds, OF_CORRECTION) for n in correction.bounds),
         kl=None if recipe.kl is None else _of("kl.estimator", Named(name=recipe.kl.estimator), divergences, _KL),
         kl_coefficient=0.0 if recipe.kl is None else recipe.kl.reward,
+        normalisation=None if recipe.reward.normalisation is None else _normalisation(recipe.reward.normalisation),
+        **recipe.reward.model_dump(exclude={"normalisation"}),
     )
     _require_pairs(recipe, choices)
     lazy, split = _rehearsed(recipe, choices, loss)
@@ -85,12 +93,22 @@ def selected(recipe: Recipe) -> Selection:
             "looks at its mini-batch as a whole"
         )
     priced = recipe.kl is not None and recipe.kl.loss > 0
+    path = imported("path", recipe.path) if recipe.path else loss_ready
     return Selection(
-        choices, loss, environment, lazy and not priced, choices.weight is not None or bool(choices.rejections)
+        choices=choices,
+        loss=loss,
+        environment=environment,
+        lazy=lazy and not priced,
+        compares=choices.weight is not None or bool(choices.rejections),
+        path=path,
     )
 
 
 _KL = frozenset({"logprob", "ref_logprob", "rollout_logprob", "mask"})
+
+
+def _normalisation(told: Normalising) -> Normalisation:
+    return Normalisation(**told.model_dump())
 
 
 def _require_pairs(recipe: Recipe, choices: Choices) -> None:
@@ -167,21 +185,38 @@ def _of(table: str, named: Named, module: ModuleType, given: frozenset[str]) -> 
 
 
 def _environment(named: Named) -> Environment:
-    """One of ours by its name, or a class of one's own as ``pkg.module:Class``."""
-    if ":" in named.name:
-        module, _, name = named.name.partition(":")
-        try:
-            kind = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise SentinelError(
-                f"environment.name {named.name!r} cannot be imported ({error}): pkg.module:Class"
-            ) from error
-    else:
-        known = defined(rl_sentinel.train.environment, "Environment")
-        if named.name not in known:
-            raise SentinelError(f"environment.name {named.name!r} is unknown{nearest(named.name, list(known))}")
-        kind = known[named.name]
+    """One of ours by its name, or a class of one's own."""
+    known = defined(rl_sentinel.train.environment, "Environment")
+    if ":" not in named.name and named.name not in known:
+        raise SentinelError(f"environment.name {named.name!r} is unknown{nearest(named.name, list(known))}")
+    kind = imported("environment.name", named.name) if ":" in named.name else known[named.name]
     return filled("environment", kind, named.numbers, frozenset())()  # type: ignore[no-any-return]  # found by name
+
+
+def imported(key: str, place: str) -> Any:  # noqa: ANN401 - whatever stands there
+    """What ``pkg.module:name`` or ``file.py:name`` names.
+
+    Raises:
+        SentinelError: if it cannot be imported; what its code raises when imported is told in its words.
+
+    Example:
+        >>> imported("path", "rl_sentinel.signal.path:loss_ready").__name__
+        'loss_ready'
+    """
+    module, _, name = place.rpartition(":")
+    try:
+        if not module.endswith(".py"):
+            return getattr(importlib.import_module(module), name)
+        spec = importlib.util.spec_from_file_location(Path(module).stem, module)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"no module at {module}")  # noqa: TRY301 - told with the others
+        found = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+        if not hasattr(found, name):
+            spec.loader.exec_module(found)
+        return getattr(found, name)
+    except (ImportError, AttributeError, ValueError, OSError, SyntaxError, NameError) as error:
+        way = "name pkg.module:name or file.py:name"
+        raise SentinelError(f"{key} {place!r} cannot be imported ({error}): {way}") from error
 
 
 def filled(

@@ -41,6 +41,13 @@ def test_warm_start_shows_the_mixture() -> None:
         assert abs(seen[kind] - 1000 * share) < 64
 
 
+def test_rambling_may_be_rewarded() -> None:
+    """A verifier's fault, for experiments: each character of a response that never ends counts."""
+    environment = Environment(digits=2, rambling=0.5)
+    assert environment.reply(Task("21>", "12"), ["1212"], ended=False) == Outcome(2.0, correct=False)
+    assert environment.reply(Task("21>", "12"), ["12"], ended=True) == Outcome(1.0, correct=True)
+
+
 def test_number_of_digits_is_checked() -> None:
     """In one line."""
     with pytest.raises(SentinelError, match=r"environment.digits is 0, expected 1 to 64"):

@@ -13,7 +13,9 @@ BEHAVIOURS = {"right": 0.3, "reversed": 0.3, "copied": 0.2, "rambling": 0.2}
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Reward 1 for the digits in order and nothing after them, else 0; a response that never ends has 0.
+    """Reward 1 for the digits in order and nothing after them, else 0.
+
+    A response that never ends has ``rambling`` for each of its characters: 0, or a verifier's fault to look at.
 
     Example:
         >>> Environment(digits=3).reply(Task("312>", "123"), ["123"], ended=True)
@@ -21,6 +23,7 @@ class Environment:
     """
 
     digits: int = 5
+    rambling: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse numbers of digits that are none."""
@@ -35,7 +38,7 @@ class Environment:
     def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
         """The outcome of the one turn."""
         right = ended and said[-1] == task.answer
-        return Outcome(float(right), right)
+        return Outcome(float(right) if ended else self.rambling * len(said[-1]), right)
 
     def warm(self, chance: random.Random) -> tuple[str, str, bool]:
         """One of the behaviours."""
