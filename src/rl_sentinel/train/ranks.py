@@ -16,6 +16,7 @@ class Ranks:
     """This process among all; one process is one rank, and asks nobody.
 
     Example:
+        >>> import torch
         >>> ranks = Ranks(rank=0, size=1)
         >>> ranks.gathered([1, 2]), ranks.mine(torch.tensor([5, 6]), size=1)
         ([1, 2], [tensor([5]), tensor([6])])
