@@ -56,9 +56,9 @@ expect: setup
 	$(BIN)/python scripts/expectation.py expect/.seen.json > expect/verl-0.9.1.toml
 	rm -f expect/.seen.toml expect/.seen.json
 
-# What is longer, or needs git histories: SLIME=PATH AREAL=PATH make proof. Writes docs/proof.md.
+# What is longer, or needs git histories: SLIME=PATH AREAL=PATH TRL=PATH SKYRL=PATH make proof. Writes docs/proof.md.
 proof: setup
-	$(BIN)/python scripts/proof
+	PYTHONPATH=scripts $(BIN)/python scripts/proof
 
 # Faults put into the signal library, one at a time, and the laws alone asked; writes docs/mutants.md.
 mutants: setup

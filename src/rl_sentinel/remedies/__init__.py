@@ -1,29 +1,45 @@
-"""Estimators of the signal library in the registries of frameworks: one import, one line of configuration."""
+"""Estimators and losses of the signal library in frameworks' registries: one import, one line of configuration."""
 
 from collections.abc import Mapping
 
-#: Framework -> how its configuration names an estimator, and those that have a remedy.
-REMEDIES: Mapping[str, tuple[str, frozenset[str]]] = {
-    "verl": (
-        "algorithm.adv_estimator=",
-        frozenset({"grpo", "rloo", "opo", "grpo_passk", "gpg", "reinforce_plus_plus_baseline"}),
-    ),
+_OUTCOMES = frozenset({"grpo", "rloo", "opo", "grpo_passk", "gpg", "reinforce_plus_plus_baseline"})
+
+#: Framework -> how its configuration names an estimator or a loss, and those that have a remedy.
+REMEDIES: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "verl": {
+        "algorithm.adv_estimator=": _OUTCOMES,
+        "actor.policy_loss.loss_mode=": frozenset({"vanilla", "gspo", "cispo", "sapo", "dro"}),
+    },
+    "skyrl": {
+        "trainer.algorithm.advantage_estimator=": frozenset({"grpo", "rloo", "maxrl"}),
+        "trainer.algorithm.policy_loss_type=": frozenset(
+            {"regular", "dual_clip", "gspo", "cispo", "sapo", "importance_sampling"}
+        ),
+    },
 }
 
 
 def remedy(framework: str, reach: str) -> str:
-    """What to import and to configure instead of an estimator of a framework, or an empty word.
+    """What to import and to configure instead of an estimator or a loss of a framework, or an empty word.
 
     Args:
         framework: its name, as in a target.
-        reach: the settings by which the framework comes to the estimator, apart by spaces.
+        reach: the settings by which the framework comes there, apart by spaces or commas.
 
     Example:
         >>> remedy("verl", "algorithm.adv_estimator=grpo")
         'import rl_sentinel.remedies.verl, and algorithm.adv_estimator=sentinel_grpo'
     """
-    setting, names = REMEDIES.get(framework, ("", frozenset()))
-    chosen = [word.removeprefix(setting) for word in reach.split() if setting and word.startswith(setting)]
-    if len(chosen) != 1 or chosen[0] not in names:
+    words = reach.replace(",", " ").split()
+    found = [
+        (setting, word.removeprefix(setting))
+        for setting in REMEDIES.get(framework, {})
+        for word in words
+        if word.startswith(setting)
+    ]
+    if len(found) != 1:
         return ""
-    return f"import rl_sentinel.remedies.{framework}, and {setting}sentinel_{chosen[0]}"
+    setting, name = found[0]
+    if name not in REMEDIES[framework][setting]:
+        return ""
+    return f"import rl_sentinel.remedies.{framework}, and {setting}sentinel_{name}"

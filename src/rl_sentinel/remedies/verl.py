@@ -1,50 +1,35 @@
-"""Outcome estimators of :mod:`rl_sentinel.signal` in verl's own registry.
+"""Outcome estimators and policy losses of :mod:`rl_sentinel.signal` in verl's own registries.
 
-Import this module where the trainer starts, and name the estimator::
+Import this module where the trainer starts (estimators) and where its workers do (losses), and name what is wanted::
 
     import rl_sentinel.remedies.verl    # in the script that calls verl's main_ppo
     algorithm.adv_estimator=sentinel_grpo
 
+    actor_rollout_ref.model.external_lib=rl_sentinel.remedies.verl    # what workers import
+    actor_rollout_ref.actor.policy_loss.loss_mode=sentinel_vanilla
+
 A response without a trained token (rejected, truncated, padding) then moves nobody's advantage. verl
-keeps a lone response's raw reward in some estimators; here it gets 0, as all others of a group do.
+keeps a lone response's raw reward in some estimators; here it gets 0, as all others of a group do. A loss reads
+nothing off the mask, whatever stands there, and refuses numbers that are none.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from math import nan
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
-from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo import core_algos
 
+from rl_sentinel.remedies.asked import Responses, Update, per_token, responses, whole
 from rl_sentinel.signal.advantage import gpg, grpo, opo, passk, reinforce_plus_plus_baseline, rloo
-from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.reduce import row_sums
+from rl_sentinel.signal.loss import cispo, dro, dual_clip, gspo, sapo
 
 #: Added to a deviation, in reward units; verl's own number.
 EPSILON = 1e-6
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """What verl hands to an estimator, one row per response, and its one choice."""
-
-    reward: Tensor
-    group: Tensor
-    live: Tensor
-    length: Tensor
-    by_deviation: bool
-
-    @property
-    def rows(self) -> dict[str, Tensor]:
-        """What every outcome estimator is told of the rows."""
-        return {"group": self.group, "live": self.live}
-
-
 #: Name after ``sentinel_`` -> the estimator.
-ESTIMATORS: dict[str, Callable[[Asked], Tensor]] = {
+ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
     "grpo": lambda x: grpo.advantages(x.reward, **x.rows, standardise=x.by_deviation, epsilon=EPSILON),
     "rloo": lambda x: rloo.advantages(x.reward, **x.rows),
     "opo": lambda x: opo.advantages(x.reward, **x.rows, length=x.length),
@@ -56,24 +41,65 @@ ESTIMATORS: dict[str, Callable[[Asked], Tensor]] = {
 }
 
 
-def _answer(
-    estimator: Callable[[Asked], Tensor],
+def clips(config: Any) -> dict[str, float]:  # noqa: ANN401 - verl's configuration, of several classes over its releases
+    """The two clips of a configuration: each side's own, or the one for both."""
+    both = config.clip_ratio
+    own = {"clip_low": config.clip_ratio_low, "clip_high": config.clip_ratio_high}
+    return {name: both if clip is None else clip for name, clip in own.items()}
+
+
+#: Name after ``sentinel_`` -> the loss.
+LOSSES: dict[str, Callable[[Update], Tensor]] = {
+    "vanilla": lambda x: x.loss(dual_clip.loss, **clips(x.config), ceiling=x.config.get("clip_ratio_c", 3.0)),
+    "gspo": lambda x: x.loss(gspo.loss, **clips(x.config)),
+    "cispo": lambda x: x.loss(cispo.loss, **clips(x.config)),
+    "sapo": lambda x: x.loss(sapo.loss, temperature=x.config.tau_pos, negative_temperature=x.config.tau_neg),
+    "dro": lambda x: x.loss(dro.loss, penalty=nan if (beta := x.config.policy_loss.dro_beta) is None else beta),
+}
+
+#: Losses that verl aggregates in one way, whatever ``loss_agg_mode`` says.
+ALWAYS = {"sapo": "seq-mean-token-mean"}
+
+
+def _advantages(
+    estimator: Callable[[Responses], Tensor],
     *,
     token_level_rewards: Tensor,
     response_mask: Tensor,
-    index: np.ndarray,
-    config: Any = None,  # noqa: ANN401 - verl's configuration, of several classes over its releases
+    index: object,
+    config: Any = None,  # noqa: ANN401 - verl's configuration
     **_more: object,
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns ``[B, T]`` as verl wants them; the outcome is the sum of a row's rewards."""
     mask = response_mask.bool()
-    group = torch.from_numpy(np.unique(np.asarray(index).astype(str), return_inverse=True)[1]).to(mask.device)
     by_deviation = bool(config.get("norm_adv_by_std_in_grpo", True)) if config is not None else True
-    reward = row_sums(token_level_rewards, mask=torch.ones_like(mask))
-    row = estimator(Asked(reward, group, mask.any(dim=1), mask.sum(dim=1), by_deviation))
-    found = spread(row, mask=mask)
-    return found, found
+    asked = responses(token_level_rewards, mask=mask, index=index, by_deviation=by_deviation)
+    return per_token(estimator(asked), mask=mask)
+
+
+def _loss(  # noqa: PLR0913 - verl's signature
+    function: Callable[[Update], Tensor],
+    always: str | None,
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,  # noqa: ANN401 - verl's configuration
+    rollout_is_weights: Tensor | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss and what verl logs of it; weights of the rollout correction scale the advantages."""
+    mask = response_mask.bool()
+    weighed = advantages if rollout_is_weights is None else advantages * rollout_is_weights
+    denominator = whole(mask, always or loss_agg_mode, **config.global_batch_info)
+    asked = Update(log_prob, old_log_prob, weighed, mask, denominator, config)
+    told = {"actor/pg_clipfrac": asked.clipped(**clips(config)), "actor/ppo_kl": asked.moved()}
+    return function(asked), {**told, "actor/pg_clipfrac_lower": 0.0}
 
 
 for name, estimator in ESTIMATORS.items():
-    register_adv_est(f"sentinel_{name}")(partial(_answer, estimator))
+    core_algos.register_adv_est(f"sentinel_{name}")(partial(_advantages, estimator))
+
+if hasattr(core_algos, "register_policy_loss"):  # absent before 0.5
+    for name, function in LOSSES.items():
+        core_algos.register_policy_loss(f"sentinel_{name}")(partial(_loss, function, ALWAYS.get(name)))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -143,7 +144,8 @@ def _loss(
         settings={MODE: {**wanted, **choosing(name), **settings_of(MODE)}},
         claims=claims(function, aggregation=MODE) | knobs_of(name),
     )
-    yield from of_numbers(target, path, function)
+    every = {"chosen": torch.ones(2, 2).bool()} if name in CHOOSERS else {}
+    yield from of_numbers(target, path, function, **every)
 
 
 FRAMEWORK = Framework(name="rl_sentinel", package="rl_sentinel", distribution="rl-sentinel", boundaries=boundaries)

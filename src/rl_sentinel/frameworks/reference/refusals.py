@@ -40,6 +40,9 @@ _OUTSIDE: Mapping[str, tuple[float, ...]] = {
     "floor": (0.0, 1.5),
     "threshold": (-0.5,),
     "value_clip": (-0.5, 0.0),
+    "clip_low": (-0.5, torch.nan),
+    "clip_high": (-0.5, torch.nan),
+    "penalty": (-0.5, torch.nan),
 }
 
 #: Parameter -> values at the edge of its range, which are sound.
@@ -59,6 +62,9 @@ _INSIDE: Mapping[str, tuple[float, ...]] = {
     "floor": (0.01, 1.0),
     "threshold": (0.0,),
     "value_clip": (0.01,),
+    "clip_low": (0.0,),
+    "clip_high": (0.0,),
+    "penalty": (0.0,),
 }
 
 #: Setting -> denominator that no count can be.

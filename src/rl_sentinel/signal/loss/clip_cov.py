@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -51,7 +51,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``clip_low`` or ``clip_high`` is negative.
 
     Source:
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice
@@ -65,6 +66,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         tensor(-0.5000)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
+    within("clip_low", clip_low, least=0.0)
+    within("clip_high", clip_high, least=0.0)
     ratio = selected(logprob - old_logprob, mask=mask).exp()
     plain, held = ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
     gain = torch.where(chosen & (plain <= held), torch.zeros_like(plain), torch.minimum(plain, held))

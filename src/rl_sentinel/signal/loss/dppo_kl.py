@@ -55,7 +55,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
 
     Raises:
         InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
-            if ``ceiling`` is not above 1.
+            if ``clip_low`` or ``clip_high`` is negative, or ``ceiling`` is not above 1.
 
     Source:
         Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879, the binary approximation: the
@@ -70,6 +70,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         tensor(0.3065)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
+    within("clip_low", clip_low, least=0.0)
+    within("clip_high", clip_high, least=0.0)
     within("ceiling", ceiling, least=1.0, open_below=True)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
     log_ratio = current.detach() - before

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -42,7 +42,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
         The loss, which is no bound on anything: its gradient is what counts; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``penalty`` is negative.
 
     Source:
         Offline Regularised Reinforcement Learning for Large Language Models Alignment, arXiv 2405.19107, whose
@@ -57,6 +58,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
         tensor(2.)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
+    within("penalty", penalty, least=0.0)
     current = selected(logprob, mask=mask)
     apart = selected(logprob - old_logprob, mask=mask).square()
     found = aggregate(penalty / 2 * apart - current * advantage, mask=mask, aggregation=aggregation)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.blocks import summed
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -56,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
 
     Raises:
         InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
-            if ``ceiling`` is not above 1.
+            if ``clip_low`` or ``clip_high`` is negative, or ``ceiling`` is not above 1.
 
     Source:
         Mastering Complex Control in MOBA Games, arXiv 1912.09729.
@@ -69,6 +69,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         tensor(3.)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
+    within("clip_low", clip_low, least=0.0)
+    within("clip_high", clip_high, least=0.0)
     if not ceiling > 1:
         raise InputError(f"ceiling is {ceiling}, expected a ratio above 1: at or below it no token trains")
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -53,7 +53,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``clip_low`` or ``clip_high`` is negative.
 
     Source:
         Geometric-Mean Policy Optimization, arXiv 2507.20673.
@@ -65,6 +66,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-1.2214)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
+    within("clip_low", clip_low, least=0.0)
+    within("clip_high", clip_high, least=0.0)
     log_ratio = selected(logprob - old_logprob, mask=mask)
     cut = torch.where(advantage > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
     gain = row_means(cut, mask=mask).exp() * row_means(advantage, mask=mask)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -54,7 +54,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``clip_low`` or ``clip_high`` is negative.
 
     Source:
         Group Sequence Policy Optimization, arXiv 2507.18071, the token-level variant; no bound is
@@ -67,6 +68,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-2.7183)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
+    within("clip_low", clip_low, least=0.0)
+    within("clip_high", clip_high, least=0.0)
     current = selected(logprob, mask=mask)
     together = row_means(current - old_logprob, mask=mask).detach()
     ratio = (spread(together, mask=mask) + current - current.detach()).exp()

@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -45,7 +45,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``penalty`` is negative.
 
     Source:
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice
@@ -60,6 +61,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
         tensor(-0.7183)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
+    within("penalty", penalty, least=0.0)
     log_ratio = selected(logprob - old_logprob, mask=mask)
     held = selected(log_ratio.abs(), mask=chosen)
     found = aggregate(penalty * held - log_ratio.exp() * advantage, mask=mask, aggregation=aggregation)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.blocks import summed
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -49,7 +49,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+            if ``clip_low`` or ``clip_high`` is negative.
 
     Source:
         Proximal Policy Optimization, arXiv 1707.06347; the two sides of the clip are set apart.
@@ -62,6 +63,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-1.2000)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
+    within("clip_low", clip_low, least=0.0)
+    within("clip_high", clip_high, least=0.0)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
         ratio = selected(logprob - old_logprob, mask=mask).exp()

@@ -1,0 +1,1 @@
+"""One module for each framework: our functions under its signatures."""

@@ -1,0 +1,114 @@
+"""What frameworks hand to an estimator or a loss, in our words; it imports none of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.signal import metrics
+from rl_sentinel.signal.align import spread
+from rl_sentinel.signal.reduce import Aggregation, Mode, live_rows, row_sums
+
+#: verl's words for an aggregation -> ours; its "norm" divides by a length besides.
+MODES: Mapping[str, Mode] = {
+    "token-mean": "token-mean",
+    "token-sum": "token-sum",
+    "seq-mean-token-sum": "sequence-mean-token-sum",
+    "seq-mean-token-sum-norm": "sequence-mean-token-sum",
+    "seq-mean-token-mean": "sequence-mean-token-mean",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Responses:
+    """What an estimator of outcomes is told: a reward, a prompt and a length for each response."""
+
+    reward: Tensor
+    group: Tensor
+    live: Tensor
+    length: Tensor
+    by_deviation: bool
+
+    @property
+    def rows(self) -> dict[str, Tensor]:
+        """What every outcome estimator is told of the rows."""
+        return {"group": self.group, "live": self.live}
+
+
+def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviation: bool) -> Responses:
+    """Rows of token rewards, whose sums are the outcomes; labels may be numbers or strings.
+
+    Example:
+        >>> one = responses(torch.ones(2, 2), mask=torch.ones(2, 2).bool(), index=["b", "a"], by_deviation=True)
+        >>> one.reward, one.group
+        (tensor([2., 2.]), tensor([1, 0]))
+    """
+    group = torch.from_numpy(np.unique(np.asarray(index).astype(str), return_inverse=True)[1]).to(mask.device)
+    reward = row_sums(token_rewards, mask=torch.ones_like(mask))
+    return Responses(reward, group, mask.any(dim=1), mask.sum(dim=1), by_deviation)
+
+
+def per_token(row: Tensor, *, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Advantages and returns ``[B, T]``, which are the same of an outcome."""
+    found = spread(row, mask=mask)
+    return found, found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """What a policy loss is given: the columns, how they become one number, and the framework's configuration."""
+
+    logprob: Tensor
+    old_logprob: Tensor
+    advantage: Tensor
+    mask: Tensor
+    aggregation: Aggregation
+    config: Any
+
+    def loss(self, function: Callable[..., Tensor], **numbers: float) -> Tensor:
+        """A loss of the signal library."""
+        told: dict[str, Any] = {"mask": self.mask, **numbers, "aggregation": self.aggregation}
+        return function(self.logprob, self.old_logprob, self.advantage, **told)
+
+    def clipped(self, *, clip_low: float, clip_high: float) -> float:
+        """The share of trained tokens whose ratio is cut, for the log."""
+        columns = self.logprob.detach(), self.old_logprob, self.advantage
+        return metrics.clip_fraction(*columns, mask=self.mask, clip_low=clip_low, clip_high=clip_high).tokens.item()
+
+    def moved(self) -> float:
+        """The mean of k1 from the old policy to the current one over trained tokens, for the log, in nats."""
+        return metrics.mean_kl(self.old_logprob, self.logprob.detach(), mask=self.mask).k1.item()
+
+
+def whole(mask: Tensor, mode: str, **counts: Any) -> Aggregation:  # noqa: ANN401 - numbers, or None
+    """The aggregation that verl's word and its counts of the whole mini-batch mean.
+
+    Its ranks' gradients are averaged afterwards, so that a denominator is divided by their number. Where a
+    count is None, verl takes that of the micro-batch.
+
+    Args:
+        mask: True on trained tokens of the micro-batch.
+        mode: ``loss_agg_mode``.
+        counts: verl's ``batch_num_tokens``, ``global_batch_size``, ``loss_scale_factor`` and ``dp_size``.
+
+    Raises:
+        ValueError: if there is no such mode.
+
+    Example:
+        >>> whole(torch.ones(2, 3).bool(), "token-mean", batch_num_tokens=12, dp_size=2)
+        Aggregation(mode='token-mean', denominator=6.0)
+    """
+    if mode not in MODES:
+        raise ValueError(f"loss_agg_mode is {mode!r}, expected one of {', '.join(MODES)}")
+    tokens, rows = counts.get("batch_num_tokens"), counts.get("global_batch_size")
+    number = 1.0
+    if mode == "token-mean":
+        number = float(mask.sum() if tokens is None else tokens)
+    elif mode.startswith("seq-mean"):
+        number = float(live_rows(mask).sum() if rows is None else rows)
+    if mode.endswith("norm"):
+        number *= counts.get("loss_scale_factor") or mask.shape[1]
+    return Aggregation(MODES[mode], max(number, 1.0) / (counts.get("dp_size") or 1))

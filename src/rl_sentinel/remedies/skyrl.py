@@ -1,0 +1,109 @@
+"""Outcome estimators and policy losses of :mod:`rl_sentinel.signal` in SkyRL's own registries.
+
+Import this module where the trainer starts, and name the estimator or the loss::
+
+    import rl_sentinel.remedies.skyrl   # in the script that calls SkyRL's entry point
+    trainer.algorithm.advantage_estimator=sentinel_grpo
+    trainer.algorithm.policy_loss_type=sentinel_dual_clip
+
+A response without a trained token then moves nobody's advantage, and a group of equal rewards gets exactly 0. A
+loss reads nothing off the mask, whatever stands there. SkyRL scales advantages by the denominator of its
+``loss_reduction`` beforehand, so that losses are sums; its off-policy correction is its own.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from skyrl.backends.skyrl_train.utils.off_policy_correction_utils import compute_off_policy_correction
+from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry, PolicyLossRegistry
+from torch import Tensor
+
+from rl_sentinel.remedies.asked import Responses, Update, per_token, responses
+from rl_sentinel.signal.advantage import grpo, maxrl, rloo
+from rl_sentinel.signal.loss import cispo, dual_clip, gspo, importance_sampling, ppo, sapo
+from rl_sentinel.signal.reduce import Aggregation
+
+#: Added to a deviation, in reward units; SkyRL's own number.
+EPSILON = 1e-6
+
+#: Advantages carry the denominator already.
+SUM = Aggregation("token-sum", 1.0)
+
+#: Name after ``sentinel_`` -> the estimator.
+ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
+    "grpo": lambda x: grpo.advantages(x.reward, **x.rows, standardise=x.by_deviation, epsilon=EPSILON),
+    "rloo": lambda x: rloo.advantages(x.reward, **x.rows),
+    "maxrl": lambda x: maxrl.advantages(x.reward, **x.rows),
+}
+
+
+def clips(config: Any) -> dict[str, float]:  # noqa: ANN401 - SkyRL's configuration
+    """The two clips of a configuration."""
+    return {"clip_low": config.eps_clip_low, "clip_high": config.eps_clip_high}
+
+
+def _cispo(x: Update) -> Tensor:
+    chosen = x.config.cispo
+    return x.loss(cispo.loss, clip_low=chosen.cispo_eps_clip_low, clip_high=chosen.cispo_eps_clip_high)
+
+
+def _sapo(x: Update) -> Tensor:
+    chosen = x.config.sapo
+    return x.loss(sapo.loss, temperature=chosen.tau_pos, negative_temperature=chosen.tau_neg)
+
+
+#: Name after ``sentinel_`` -> the loss.
+LOSSES: dict[str, Callable[[Update], Tensor]] = {
+    "regular": lambda x: x.loss(ppo.loss, **clips(x.config)),
+    "dual_clip": lambda x: x.loss(dual_clip.loss, **clips(x.config), ceiling=x.config.clip_ratio_c),
+    "gspo": lambda x: x.loss(gspo.loss, **clips(x.config)),
+    "cispo": _cispo,
+    "sapo": _sapo,
+    "importance_sampling": lambda x: x.loss(importance_sampling.loss),
+}
+
+
+def _advantages(
+    estimator: Callable[[Responses], Tensor],
+    *,
+    token_level_rewards: Tensor,
+    response_mask: Tensor,
+    index: object,
+    grpo_norm_by_std: bool = True,
+    **_more: object,
+) -> tuple[Tensor, Tensor]:
+    """Advantages and returns ``[B, T]`` as SkyRL wants them; the outcome is the sum of a row's rewards."""
+    mask = response_mask.bool()
+    asked = responses(token_level_rewards, mask=mask, index=index, by_deviation=grpo_norm_by_std)
+    return per_token(estimator(asked), mask=mask)
+
+
+def _loss(  # noqa: PLR0913 - SkyRL's signature
+    function: Callable[[Update], Tensor],
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    config: Any,  # noqa: ANN401 - SkyRL's configuration
+    loss_mask: Tensor | None = None,
+    rollout_logprobs: Tensor | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss and what SkyRL logs of it; weights of its correction scale the advantages, and its mask is the mask."""
+    mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
+    told: dict[str, float] = {}
+    if rollout_logprobs is not None:
+        columns = old_log_probs, rollout_logprobs, mask.to(log_probs.dtype)
+        weight, told, kept = compute_off_policy_correction(*columns, config.off_policy_correction)
+        advantages, mask = advantages if weight is None else advantages * weight, kept.bool()
+    asked = Update(log_probs, old_log_probs, advantages, mask, SUM, config)
+    return function(asked), {"clip_ratio": asked.clipped(**clips(config)), **told}
+
+
+for _registry, _ours in (
+    (AdvantageEstimatorRegistry, {n: partial(_advantages, f) for n, f in ESTIMATORS.items()}),
+    (PolicyLossRegistry, {n: partial(_loss, f) for n, f in LOSSES.items()}),
+):
+    for _name, _function in _ours.items():
+        if f"sentinel_{_name}" not in _registry.list_available():  # another process may have told it
+            _registry.register(f"sentinel_{_name}", _function)
