@@ -1,5 +1,8 @@
 """The composed path: its order on the numbers of known faults, steps of trajectories, and what it refuses."""
 
+import importlib
+import inspect
+import pkgutil
 from collections.abc import Callable
 from functools import partial
 
@@ -8,10 +11,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal import kl
-from rl_sentinel.signal.advantage import gae, grpo, maxrl, opo, optimal_token_baseline, passk, remax, rloo
+from rl_sentinel.signal import advantage, kl
+from rl_sentinel.signal.advantage import gae, gdpo, grpo, maxrl, opo, optimal_token_baseline, passk, remax, rloo
 from rl_sentinel.signal.advantage import gpg as gpg_module
 from rl_sentinel.signal.advantage import reinforce_plus_plus_baseline as baseline
+from rl_sentinel.signal.align import at_last
 from rl_sentinel.signal.controller import Adaptive
 from rl_sentinel.signal.correction import rejection, weights
 from rl_sentinel.signal.loss import ppo
@@ -25,6 +29,7 @@ from rl_sentinel.signal.segments import Segments, packed, trained
 
 CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
 GAE = partial(gae.advantages, discount=1.0, decay=1.0)
+LOW = torch.full((4, 2), -1.0)
 BATCH = Normalisation(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
 
 OUTCOMES: dict[str, Callable[..., Tensor]] = {
@@ -100,6 +105,103 @@ def test_a_rejected_reward_moves_no_sibling(name: str) -> None:
     assert torch.equal(judged(0.0), judged(100.0))
     assert torch.equal(judged(100.0)[left], expected)
     assert judged(100.0)[3] == 0
+
+
+#: What an estimator is given besides the columns of a rollout.
+FILLED = {
+    "standardise": True,
+    "epsilon": 1e-6,
+    "discount": 0.9,
+    "decay": 0.8,
+    "weight": torch.tensor([1.0, 0.5]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(m.name for m in pkgutil.iter_modules(advantage.__path__)))
+def test_every_estimator_walks_the_path(name: str) -> None:
+    """Whatever the library has, with its numbers filled in, is what it is when it is called by itself."""
+    function = importlib.import_module(f"{advantage.__name__}.{name}").advantages
+    wanted = inspect.signature(function).parameters
+    estimator = partial(function, **{n: v for n, v in FILLED.items() if n in wanted})
+    mask = torch.tensor([[True, True, False], [False, True, True], [True, False, False], [True, True, True]])
+    reward, old = torch.tensor([1.0, 0.0, 0.5, 2.0]), -torch.arange(1.0, 13.0).view(4, 3) / 4
+    rollout = Rollout(
+        reward=reward,
+        group=torch.tensor([3, 3, 5, 5]),
+        mask=mask,
+        old_logprob=old,
+        value=old / 2,
+        reward_baseline=torch.full((4,), 0.25),
+        reward_parts=torch.stack([reward, 1 - reward], dim=1),
+        pi_squared=old.exp() / 2,
+    )
+    known = {
+        "reward": reward,
+        "group": rollout.group,
+        "live": mask.any(dim=1),
+        "length": mask.sum(dim=1),
+        "reward_baseline": rollout.reward_baseline,
+        "reward_parts": rollout.reward_parts,
+        "mask": mask,
+        "token_reward": at_last(reward, mask=mask),
+        "logprob": old,
+        "value": rollout.value,
+        "pi_squared": rollout.pi_squared,
+    }
+    ready = loss_ready(rollout, by=Choices(estimator=estimator))
+    assert torch.equal(ready.advantage, estimator(**{n: v for n, v in known.items() if n in wanted}))
+    assert bool(ready.advantage.any())
+
+
+def _parts(parts: list[list[float]], **more: object) -> Tensor:
+    """GDPO of two prompts with two responses each."""
+    by = {"estimator": partial(gdpo.advantages, weight=torch.ones(2), epsilon=0.0)}
+    choices = {n: more.pop(n) for n in ("scale", "most", "kl", "kl_coefficient", "normalisation") if n in more}
+    rollout = Rollout(
+        reward=torch.zeros(4),
+        group=torch.tensor([0, 0, 1, 1]),
+        mask=torch.ones(4, 2).bool(),
+        reward_parts=torch.tensor(parts),
+        **more,  # type: ignore[arg-type]  # columns of each test
+    )
+    return loss_ready(rollout, by=Choices(**by, **choices)).advantage  # type: ignore[arg-type]  # of each test
+
+
+def test_parts_are_treated_as_the_reward_is() -> None:
+    """A part is void where nothing is scored, and cut where the reward is; a prompt's own deviation follows."""
+    plain = [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    high = [[5.0, 0.0], [0.0, 0.0], [1.0, 7.0], [0.0, 0.0]]
+    assert torch.equal(_parts(high, most=1.0), _parts(plain))
+    assert not torch.equal(_parts([*high[:1], [0.0, 3.0], *high[2:]]), _parts(plain))
+    void = {"scored": torch.tensor([True, False, True, True])}
+    assert torch.equal(_parts([*high[:1], [3.0, torch.nan], *high[2:]], **void), _parts(high, **void))
+
+
+def test_steps_of_a_trajectory_carry_its_parts() -> None:
+    """The last step's parts are the trajectory's; its earlier row has the same advantage."""
+    steps = {"trajectory": torch.tensor([0, 0, 1, 2]), "last": torch.tensor([False, True, True, True])}
+    rollout = {"reward": torch.zeros(4), "group": torch.zeros(4, dtype=torch.long), "mask": torch.ones(4, 2).bool()}
+    by = Choices(estimator=partial(gdpo.advantages, weight=torch.tensor([1.0, 0.0]), epsilon=0.0))
+    parts = torch.tensor([[99.0, 9.0], [1.0, 0.0], [0.0, 0.0], [0.5, 0.0]])
+    found = loss_ready(Rollout(**rollout, **steps, reward_parts=parts), by=by).advantage
+    assert found.tolist() == pytest.approx([1.0, 1.0, -1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            {"kl": kl.k1, "kl_coefficient": 0.1, "old_logprob": LOW, "ref_logprob": LOW},
+            "kl_coefficient is given with gdpo",
+        ),
+        ({"token_reward": LOW}, "token_reward is given with gdpo.advantages, expected none: it belongs to no part; "),
+    ],
+)
+def test_what_is_paid_per_token_is_no_part(more: dict[str, object], told: str) -> None:
+    """It is refused, not lost."""
+    with pytest.raises(InputError) as refused:
+        _parts([[1.0, 0.0]] * 4, **more)
+    assert str(refused.value).startswith(told)
 
 
 def test_the_logged_kl_is_a_kl() -> None:
@@ -205,6 +307,10 @@ REFUSED = {
     "an unknown column": (
         {"estimator": partial(optimal_token_baseline.advantages)},
         "optimal_token_baseline.advantages wants logprob, expected one of mask, token_reward, group: give the column",
+    ),
+    "no parts": (
+        {"estimator": partial(gdpo.advantages, weight=torch.ones(2), epsilon=0.0)},
+        "gdpo.advantages wants reward_parts, expected one of reward, group, live, length: give the column",
     ),
     "no sampler": (
         {"estimator": CENTRED, "weight": weights.token_weights},

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -31,8 +32,9 @@ class Choices:
     ``bias``, ``scale``, ``least`` and ``most`` are those of ``reward.rescaled`` and ``reward.clipped``, in
     reward units and a ratio. ``kl`` is an estimator of ``signal.kl``; it is logged if given, and taken off the
     reward at ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or of your
-    own with parameters of these names: an outcome estimator reads ``reward``, ``group``, ``live``,
-    ``length``, ``reward_baseline``, a temporal one ``mask`` and columns of tokens.
+    own with parameters of these names: an outcome estimator reads ``reward`` or ``reward_parts``, ``group``,
+    ``live``, ``length``, ``reward_baseline``, a temporal one ``mask``, ``group`` and columns of tokens. What is done
+    to the reward is done to each of its parts; these have no place for what is paid per token.
     """
 
     estimator: Callable[..., Tensor]
@@ -176,7 +178,7 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
         )
     reward = _outcomes(rollout.reward, group=rollout.group, live=live_rows(mask), scored=_scored(rollout), by=by)
     known = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
-    more = {"logprob": rollout.old_logprob, "value": rollout.value}
+    more = {"logprob": rollout.old_logprob, "pi_squared": rollout.pi_squared, "value": rollout.value}
     known |= {name: column for name, column in more.items() if column is not None}
     return reward, _called(by.estimator, known)
 
@@ -190,18 +192,34 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
     gained = group_sums(paid, group=trajectory, live=live)[rows]
     length = group_sums(row_counts(mask=mask).double(), group=trajectory, live=live)[rows].long()
 
+    def told(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
+        return _outcomes(reward, group=group, live=live, scored=_scored(rollout)[rows], by=by)
+
     def outcome(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
-        found = _outcomes(reward, group=group, live=live, scored=_scored(rollout)[rows], by=by)
-        return found + torch.where(live, gained, torch.zeros_like(gained))
+        return told(reward, group=group, live=live) + torch.where(live, gained, torch.zeros_like(gained))
 
     def judged(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
         known = {"reward": outcome(reward, group=group, live=live), "group": group, "live": live, "length": length}
         if rollout.reward_baseline is not None:
             known["reward_baseline"] = rollout.reward_baseline[rows]
+        if _weighs_parts(rollout, by):
+            parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
+            known["reward_parts"] = torch.stack([told(part, group=group, live=live) for part in parts], dim=1)
         return _called(by.estimator, known)
 
-    told = {"group": rollout.group, "live": live, "trajectory": trajectory, "last": last}
-    return over_trajectories(outcome, rollout.reward, **told), over_trajectories(judged, rollout.reward, **told)
+    which = {"group": rollout.group, "live": live, "trajectory": trajectory, "last": last}
+    return over_trajectories(outcome, rollout.reward, **which), over_trajectories(judged, rollout.reward, **which)
+
+
+def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
+    """Whether the estimator is given parts of the outcome; what is paid per token would be lost on it."""
+    if rollout.reward_parts is None or "reward_parts" not in inspect.signature(by.estimator).parameters:
+        return False
+    if by.kl_coefficient or rollout.token_reward is not None:
+        paid = "kl_coefficient" if by.kl_coefficient else "token_reward"
+        way = "take the KL into the loss, or give rewards of tokens as a part"
+        raise InputError(f"{paid} is given with {_named(by.estimator)}, expected none: it belongs to no part; {way}")
+    return True
 
 
 def _scored(rollout: Rollout) -> Tensor:

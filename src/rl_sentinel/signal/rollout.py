@@ -16,7 +16,7 @@ from rl_sentinel.signal.segments import Mask
 
 #: Columns with one entry per row, and with one per token; the others of the class are these two's.
 OF_ROWS = ("reward", "group", "scored", "trajectory", "last", "reward_baseline")
-OF_TOKENS = ("mask", "token_reward", "old_logprob", "rollout_logprob", "ref_logprob", "value")
+OF_TOKENS = ("mask", "token_reward", "old_logprob", "rollout_logprob", "ref_logprob", "pi_squared", "value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,8 +28,10 @@ class Rollout:
     the response never ended; ``trajectory`` and ``last`` tell which rows are steps of one. Log-probs, in nats, are
     those of the policy before the update (``old``), of the one that sampled, as the sampler told them
     (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` what is added per token, both in
-    reward units. ``reward_baseline`` is the outcome of a greedy response. What is None is not known; it is
-    asked for only by choices that need it.
+    reward units. ``reward_baseline`` is the outcome of a greedy response, ``reward_parts`` the outcomes that an
+    estimator weighs itself, each in a reward unit of its own; ``pi_squared`` is the sum of squared probabilities over
+    the vocabulary, under the policy before the update. What is None is not known; it is asked for only by choices
+    that need it.
     """
 
     reward: Float[Tensor, " B"]
@@ -44,12 +46,17 @@ class Rollout:
     ref_logprob: Float[Tensor, "*S"] | None = None
     value: Float[Tensor, "*S"] | None = None
     reward_baseline: Float[Tensor, " B"] | None = None
+    reward_parts: Float[Tensor, "B K"] | None = None
+    pi_squared: Float[Tensor, "*S"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse columns of other kinds or shapes than their names say, and half a trajectory."""
         known = {f.name: column for f in fields(self) if (column := getattr(self, f.name)) is not None}
         checked("B", **{n: known[n] for n in OF_ROWS if n in known})
         checked("B T", **{n: known[n] for n in OF_TOKENS if n in known})
+        if self.reward_parts is not None:
+            checked("B K", reward_parts=self.reward_parts)
+            checked("B", reward=self.reward, reward_part=self.reward_parts[:, :1].squeeze(1))
         rows = len(live_rows(self.mask))
         if len(self.reward) != rows:
             raise InputError(f"mask has {rows} rows, expected {len(self.reward)}, one for each reward")
