@@ -23,7 +23,11 @@ def test_recipe_runs_and_tells_a_table(place: Path, capsys: pytest.CaptureFixtur
     status, said, live = ran(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2")
     assert status == 0, live
     assert [line["step"] for line in lines(out / "metrics.jsonl")] == [1, 2, 3]
-    assert said.splitlines()[0].split() == ["run", "steps", "reward", "accuracy", "kl", "clipped", "entropy", "length"]
+    assert said.splitlines()[0].split() == ["metric", "run", "steps", "first", "last", "curve"]
+    assert [line.split()[:3] for line in said.splitlines()[1:3]] == [
+        ["reward", "elsewhere", "3"],
+        ["accuracy", "elsewhere", "3"],
+    ]
     assert said.splitlines()[-1] == f"{out}/metrics.jsonl: a line per step; times in timing.jsonl"
     assert [line.split()[1] for line in live.splitlines()] == ["1", "2", "3"]
 

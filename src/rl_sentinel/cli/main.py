@@ -9,7 +9,7 @@ from types import FrameType
 
 import typer
 
-from rl_sentinel.cli import audit, look, replay, train, twin
+from rl_sentinel.cli import audit, curves, look, replay, train, twin
 from rl_sentinel.core.errors import SentinelError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("influence")(look.influence)
 app.command("replay")(replay.replay)
 app.command("train")(train.train)
 app.command("twin")(twin.twin)
+app.command("curves")(curves.curves)
 
 #: What the command line raises at a wrong option; typer carries a copy of click, whose names are its own affair.
 _USAGE: type[Exception] = next(

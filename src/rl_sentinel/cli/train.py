@@ -1,15 +1,18 @@
 """``rl-sentinel train``: run a recipe."""
 
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from rl_sentinel.audit.cache import kept
-from rl_sentinel.report.training import Live, table
+from rl_sentinel.report.curves import picture, table
+from rl_sentinel.report.tensorboard import TensorBoard
+from rl_sentinel.report.training import Live
 from rl_sentinel.train import loop
 from rl_sentinel.train.evidence import replayed
 from rl_sentinel.train.journal import lines
@@ -32,14 +35,29 @@ def train(
     if recipe.suffix == ".pt":
         _replay(recipe)
     wanted, ranks = read(recipe, overrides or ()), Ranks.joined()
-    console = Console(highlight=False, soft_wrap=True)
-    with closing(ranks), Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live:
-        watch = loop.Watch(live.warming, live.step, live.say) if ranks.first else loop.Watch()
+    folder = Path(wanted.out).expanduser()
+    with (
+        closing(ranks),
+        closing(TensorBoard(folder)) as board,
+        Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live,
+    ):
+
+        def step(seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
+            live.step(seen, spent)
+            board.step(seen, spent)
+
+        watch = loop.Watch(live.warming, step, live.say) if ranks.first else loop.Watch()
         loop.train(wanted, kept=kept, watch=watch, ranks=ranks)
     if ranks.first:
-        folder = Path(wanted.out).expanduser()
-        console.print(table([(str(folder), lines(folder / "metrics.jsonl"))]))
-        console.print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl", markup=False)
+        _show(folder)
+
+
+def _show(folder: Path) -> None:
+    """The table at the end, and the picture where it can be drawn."""
+    run, place = (folder.name, lines(folder / "metrics.jsonl")), folder / "curves.png"
+    Console(highlight=False).print(table([run]))
+    drawn = f", curves in {place.name}" if picture([run], place) else ""
+    print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{drawn}")  # noqa: T201 - the command line's own
 
 
 def _replay(place: Path) -> NoReturn:

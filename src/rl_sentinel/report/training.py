@@ -1,11 +1,10 @@
-"""What people look at while a model trains, and when it is done: a line per step, a bar, a table."""
+"""What people look at while a model trains: a line per step, and a bar."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 #: What a step's line tells: the metric, how it is written, and its name on the screen.
 COLUMNS = (
@@ -68,32 +67,6 @@ class Live:
         if name not in self._bar:
             self._bar[name] = self._progress.add_task(name, total=whole)
         self._progress.update(self._bar[name], completed=done)
-
-
-def table(runs: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], *, window: int = 10) -> Table:
-    """Runs side by side: each metric's mean over the first and the last steps.
-
-    Args:
-        runs: a name and the lines of ``metrics.jsonl``, for each run.
-        window: how many steps a mean is taken over, at either end.
-
-    Example:
-        >>> table([("a", [{"step": 1, "reward": 0.0}, {"step": 2, "reward": 1.0}])], window=1).row_count
-        1
-    """
-    found = Table(box=None, pad_edge=False)
-    known = [c for c in COLUMNS if any(c[0] in line for _, lines in runs for line in lines)]
-    for name in ("run", "steps", *(name for _, _, name in known)):
-        found.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
-    for name, lines in runs:
-        cells = [f"{_mean(lines[:window], key, form)} -> {_mean(lines[-window:], key, form)}" for key, form, _ in known]
-        found.add_row(name, str(len(lines)), *cells)
-    return found
-
-
-def _mean(lines: Sequence[Mapping[str, Any]], key: str, form: str) -> str:
-    values = [line[key] for line in lines if key in line]
-    return form.format(sum(values) / len(values)) if values else "-"
 
 
 def _now_and_then(done: int, whole: int) -> bool:

@@ -1,0 +1,31 @@
+"""``rl-sentinel curves``: runs beside each other."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from rl_sentinel.cli.place import writable
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.report.curves import picture, table
+from rl_sentinel.train.journal import lines
+
+
+def curves(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    *,
+    png: Annotated[Path | None, typer.Option(help="Draw them into this file (needs matplotlib).")] = None,
+) -> None:
+    """Show the curves of one or more runs on one scale."""
+    place = writable(png, "--png") if png else None
+    known = [(_name(path, runs), lines(path / "metrics.jsonl")) for path in runs]
+    Console(highlight=False, width=None).print(table(known))
+    if place is not None and not picture(known, place):
+        raise SentinelError("--png needs matplotlib, which is not installed: pip install 'rl-sentinel[train]'")
+
+
+def _name(path: Path, every: list[Path]) -> str:
+    """The folder's name, or its path where two have the same."""
+    same = [p for p in every if p.resolve().name == path.resolve().name]
+    return path.resolve().name if len(same) == 1 else str(path)

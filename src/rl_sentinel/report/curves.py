@@ -1,0 +1,97 @@
+"""Curves of runs: a table with a small curve for every terminal, and a picture where matplotlib is there."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from rl_sentinel.core.errors import SentinelError
+
+#: What is shown of a run: the metric, and how it is written.
+METRICS = (
+    ("reward", "{:.3f}"),
+    ("accuracy", "{:.3f}"),
+    ("kl", "{:.4f}"),
+    ("clip_fraction", "{:.3f}"),
+    ("entropy", "{:.3f}"),
+    ("response_length", "{:.1f}"),
+)
+
+#: A run: its name, and the lines of its ``metrics.jsonl``.
+Run = tuple[str, Sequence[Mapping[str, Any]]]
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def table(runs: Sequence[Run], *, window: int = 10, width: int = 24) -> Table:
+    """Runs side by side: each metric's mean over the first and the last steps, and its curve between.
+
+    Args:
+        runs: the runs.
+        window: how many steps a mean is taken over, at either end.
+        width: characters of a curve; each is a mean over its share of the steps.
+
+    Example:
+        >>> table([("a", [{"step": 1, "reward": 0.0}, {"step": 2, "reward": 1.0}])], window=1).row_count
+        1
+    """
+    found = Table(box=None, pad_edge=False)
+    for name in ("metric", "run", "steps", "first", "last", "curve"):
+        found.add_column(name, justify="right" if name in {"steps", "first", "last"} else "left", overflow="fold")
+    for key, form in METRICS:
+        known = [(name, [float(line[key]) for line in lines if key in line]) for name, lines in runs]
+        every = [value for _, values in known for value in values]
+        for name, values in known:
+            if values:
+                ends = (form.format(_mean(part)) for part in (values[:window], values[-window:]))
+                curve = bars(values, width=width, least=min(every), most=max(every))
+                found.add_row(key, name, str(len(values)), *ends, curve)
+    return found
+
+
+def bars(values: Sequence[float], *, width: int, least: float, most: float) -> str:
+    """A curve of blocks, on one scale for all runs.
+
+    Example:
+        >>> bars([0.0, 0.0, 1.0, 1.0], width=2, least=0.0, most=1.0)
+        '▁█'
+    """
+    size = min(width, len(values))
+    bounds = [len(values) * n // size for n in range(size + 1)]
+    means = [_mean(values[a:b]) for a, b in pairwise(bounds)]
+    span = most - least or 1.0
+    return "".join(_BARS[min(len(_BARS) - 1, int((m - least) / span * len(_BARS)))] for m in means)
+
+
+def picture(runs: Sequence[Run], place: Path) -> bool:
+    """Draw the runs into a PNG, a panel per metric; answers whether matplotlib was there to do it.
+
+    Raises:
+        SentinelError: if the file cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - an extra
+        from matplotlib.figure import Figure  # noqa: PLC0415 - as above
+    except ImportError:
+        return False
+    figure = Figure(figsize=(12, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (key, _) in zip(figure.subplots(2, 3).flat, METRICS, strict=True):
+        for name, lines in runs:
+            axes.plot([line["step"] for line in lines if key in line], [line[key] for line in lines if key in line])
+            axes.lines[-1].set_label(name)
+        axes.set_title(key)
+        axes.set_xlabel("step")
+        axes.grid(visible=True, alpha=0.3)
+    figure.axes[0].legend()
+    try:
+        figure.savefig(place, format="png", dpi=110)
+    except OSError as error:
+        raise SentinelError(f"{place} cannot be written ({error.strerror}): name another place") from error
+    return True
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
