@@ -6,10 +6,10 @@ from oracle.draws import Draw
 from pairs import Pair
 from torch import Tensor
 
-from rl_sentinel.signal import metrics
+from rl_sentinel.signal import metrics, staleness
 
 
-def _stacked(found: metrics.Statistics | metrics.Clipped | metrics.MeanKl) -> Tensor:
+def _stacked(found: metrics.Statistics | metrics.Clipped | metrics.MeanKl | staleness.Staleness) -> Tensor:
     return torch.stack([x for x in found if isinstance(x, Tensor)])
 
 
@@ -19,6 +19,11 @@ def _counted(x: Draw, *names: str) -> list[list[float]]:
 
 def _of_rows(x: Draw) -> list[float]:
     return [r for r, on in zip(x.reward.tolist(), x.live.tolist(), strict=True) if on]
+
+
+def _version(x: Draw) -> Tensor:
+    """From 0 to 3, of any numbers."""
+    return (x.reward.nan_to_num().unsqueeze(1) + 8 * x.value.nan_to_num()).round().long() % 4
 
 
 #: Functions of the whole batch.
@@ -54,6 +59,14 @@ WHOLE: dict[str, Pair] = {
     "metrics.effective_sample_size": (
         lambda x: metrics.effective_sample_size(x.weight, mask=x.mask),
         lambda x: measures.effective_sample_size(*_counted(x, "weight")),
+    ),
+    "staleness.staleness": (
+        lambda x: _stacked(staleness.staleness(_version(x), mask=x.mask, current=7)),
+        lambda x: measures.staleness(_version(x).tolist(), x.mask.tolist(), 7),
+    ),
+    "staleness.fresh_rows": (
+        lambda x: staleness.fresh_rows(_version(x), mask=x.mask, current=4, most=2),
+        lambda x: measures.fresh_rows(_version(x).tolist(), x.mask.tolist(), 4, 2.0),
     ),
     "metrics.dead_group_fraction": (
         lambda x: metrics.dead_group_fraction(x.reward, group=x.group, live=x.live),

@@ -34,6 +34,7 @@ SOUND: dict[str, Tensor] = {
     "logits": torch.zeros(2, 3, 5),
     "token": torch.zeros(2, 3, dtype=torch.long),
     "pi_squared": WIDE.exp(),
+    "version": torch.zeros(2, 3, dtype=torch.long),
 }
 
 #: What else is given.
@@ -57,6 +58,7 @@ GIVEN: dict[str, Any] = {
     "high": 2.0,
     "least": -1.0,
     "most": 1.0,
+    "current": 3,
 }
 
 #: Function -> parameters that hold another thing there.

@@ -22,7 +22,7 @@ _KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
 #: Parameter -> the kind that it has; every other tensor holds floating numbers.
 _KIND_OF = {
     **dict.fromkeys(("mask", "live", "scored", "keep", "last", "chosen", "fact"), "bool"),
-    **dict.fromkeys(("group", "length", "prompt_length", "trajectory", "token"), "whole"),
+    **dict.fromkeys(("group", "length", "prompt_length", "trajectory", "token", "version"), "whole"),
 }
 
 

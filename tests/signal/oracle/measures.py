@@ -18,6 +18,20 @@ def statistics(numbers: list[float]) -> list[float]:
     return [mean(numbers), deviation(numbers), min(numbers, default=0.0), max(numbers, default=0.0)]
 
 
+def staleness(version: list[list[int]], mask: Mask, current: int) -> list[float]:
+    """Mean and most over tokens, and how many of the live rows are of several versions."""
+    rows = [[current - v for v, on in zip(*both, strict=True) if on] for both in zip(version, mask, strict=True)]
+    tokens = [float(a) for row in rows for a in row]
+    mixed = [len(set(row)) > 1 for row in rows if row]
+    return [mean(tokens), max(tokens, default=0.0), share(mixed)]
+
+
+def fresh_rows(version: list[list[int]], mask: Mask, current: int, most: float) -> list[bool]:
+    """No trained token is too old, and there is one."""
+    rows = [[v for v, on in zip(*both, strict=True) if on] for both in zip(version, mask, strict=True)]
+    return [bool(row) and all(current - v <= most for v in row) for row in rows]
+
+
 def share(facts: list[bool]) -> float:
     """Of those that count."""
     return sum(facts) / len(facts) if facts else 0.0

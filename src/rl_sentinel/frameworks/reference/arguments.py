@@ -37,6 +37,7 @@ COLUMN_OF: Mapping[str, str] = {
     "returns": "returns",
     "logits": "logits",
     "token": "token",
+    "version": "token",
 }
 
 #: Parameter that is a number -> what it is set to; in the unit of its docstring.
@@ -64,6 +65,7 @@ NUMBERS: Mapping[str, Scalar] = {
     "penalty": 0.5,
     "value_clip": 0.3,
     "share": 0.4,
+    "current": 5,
 }
 
 #: Parameter that is a number -> the edge of what it may be, at which the library is audited too.
@@ -73,9 +75,11 @@ EDGES: Mapping[str, Scalar] = {"epsilon": 0.0}
 CHOICES: Mapping[str, str] = {"standardise": "standardised"}
 
 
-#: Parameter that is a tensor with no column of its own -> what it is.
+#: Parameter that is a tensor with no column of its own, or not as it stands there -> what it is.
 MADE: Mapping[str, Callable[[Batch], Tensor]] = {
     "weight": lambda batch: torch.arange(1.0, 1.0 + batch.reward_parts.shape[1]),
+    # A label of each row, and one more update after its first trained token: sampled on while the weights changed.
+    "version": lambda batch: batch.token + (batch.mask.cumsum(dim=1) > 1),
 }
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims
+from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims, given
 from rl_sentinel.frameworks.target import Target
 
 METRICS = f"{SIGNAL}.metrics"
@@ -41,6 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         {"reward", "group", "mask"},
         lambda b: target.call(f"{METRICS}.dead_group_fraction", b.reward, group=b.group, live=b.live),
     )
+    yield from _staleness(target)
     yield _rows(target, "share", {"scored", "mask"}, lambda b: target.call(f"{METRICS}.share", ~b.scored, mask=b.live))
 
 
@@ -106,6 +107,38 @@ def _metric(
         reads=frozenset({*columns, "mask"}),
         outputs={n: Output("", unit, q, over="live") for n, q in quantities.items()},
         claims=claims(target.find(path)),
+    )
+
+
+def _staleness(target: Target) -> Iterator[Boundary]:
+    """Updates behind and the decision on them, of versions made of the batch's token labels."""
+    path, decided = f"{SIGNAL}.staleness.staleness", f"{SIGNAL}.staleness.fresh_rows"
+    now = NUMBERS["current"]
+
+    def told(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        found = target.call(path, **given(target.find(path), batch), current=now)
+        return {"mean": found.mean, "most": found.most, "mixed": found.mixed}
+
+    def keep(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        return {"keep": target.call(decided, **given(target.find(decided), batch), current=now, **settings)}
+
+    reads = frozenset({"token", "mask"})
+    yield Boundary(
+        path=path,
+        stage="metric",
+        call=told,
+        reads=reads,
+        outputs={n: Output("", "", f"staleness.{n}", over="live") for n in ("mean", "most", "mixed")},
+        claims=claims(target.find(path)),
+    )
+    yield Boundary(
+        path=decided,
+        stage="correct",
+        call=keep,
+        reads=reads,
+        outputs={"keep": Output("B", "", "keep", "sequence")},
+        settings={"default": {"most": 3.0}},
+        claims=claims(target.find(decided)),
     )
 
 

@@ -1,0 +1,99 @@
+"""How old the weights are that sampled what is trained: in asynchronous training each token has its own."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.reduce import live_rows, row_maxima
+from rl_sentinel.signal.segments import Mask, trained
+
+#: What the functions say of themselves.
+CLAIMS = {"masked": "yes", "masked-slots": "any"}
+
+#: What one of them says besides.
+CLAIMS_OF = {"fresh_rows": {"knob:most": "3.0|4.0"}}
+
+
+class Staleness(NamedTuple):
+    """Updates behind, as the mean over trained tokens and at the most; and the share of rows of mixed versions."""
+
+    mean: Float[Tensor, ""]
+    most: Float[Tensor, ""]
+    mixed: Float[Tensor, ""]
+
+
+def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Staleness:
+    r"""How many updates lie between the weights that sampled a token and those that are trained on it.
+
+    .. math:: a_t = c - v_t, \quad \bar a = \frac1n \sum_t a_t
+
+    Args:
+        version: how many updates the weights had seen that sampled each token, a count.
+        mask: True on trained tokens; anything may stand elsewhere. Rows and their mask do as well.
+        current: how many updates the weights have seen that are trained now, a count.
+
+    Returns:
+        Mean and most of the updates behind, and the share of live rows whose trained tokens are of more than one
+        version, sampled on while the weights changed; all 0 where nothing is trained.
+
+    Raises:
+        InputError: if a trained token is of a version after ``current``, or a shape or kind is wrong.
+
+    Example:
+        >>> version, mask = torch.tensor([[3, 4], [4, 9]]), torch.tensor([[True, True], [True, False]])
+        >>> staleness(version, mask=mask, current=5)
+        Staleness(mean=tensor(1.3333), most=tensor(2.), mixed=tensor(0.5000))
+    """
+    behind = _behind(version, mask=mask, current=current)
+    where = trained(mask)
+    kept = torch.where(where, behind, torch.zeros_like(behind))
+    count = where.sum().clamp(min=1)
+    most = kept.max() if kept.numel() else kept.sum()
+    if where.dim() == 1 and where is mask:
+        return Staleness(kept.sum() / count, most, torch.zeros_like(most))
+    live = live_rows(mask)
+    mixed = live & (row_maxima(behind, mask=mask) != -row_maxima(-behind, mask=mask))
+    return Staleness(kept.sum() / count, most, mixed.sum() / live.sum().clamp(min=1))
+
+
+def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: float) -> Bool[Tensor, " B"]:
+    r"""The responses whose oldest trained token is not too old: one decision each.
+
+    .. math:: \max_t (c - v_t) \le m
+
+    Args:
+        version: how many updates the weights had seen that sampled each token, a count.
+        mask: True on trained tokens; anything may stand elsewhere.
+        current: how many updates the weights have seen that are trained now, a count.
+        most: how many updates a token may be behind, a count; 0 or more.
+
+    Returns:
+        True for responses that are kept; False in a row without a trained token. ``segments.narrowed`` takes the
+        others out of the mask of a rollout, before any statistic.
+
+    Raises:
+        InputError: as ``staleness``, or if ``most`` is negative.
+
+    Example:
+        >>> version, mask = torch.tensor([[3, 4], [4, 0]]), torch.tensor([[True, True], [True, False]])
+        >>> fresh_rows(version, mask=mask, current=5, most=1)
+        tensor([False,  True])
+    """
+    within("most", most, least=0.0)
+    behind = _behind(version, mask=mask, current=current)
+    return live_rows(mask) & (row_maxima(behind, mask=mask) <= most)
+
+
+def _behind(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Float[Tensor, "*S"]:
+    checked("B T" if version.dim() > 1 else "B", version=version, mask=mask)
+    behind = (current - version).to(torch.get_default_dtype())
+    ahead = torch.nonzero(trained(mask) & (behind < 0))
+    if len(ahead):
+        place = ahead[0].tolist()
+        told = f"version[{', '.join(map(str, place))}] is {int(version[tuple(place)])}"
+        raise InputError(f"{told}, expected at most {current}, the current one: no token is sampled by later weights")
+    return behind
