@@ -1,7 +1,7 @@
 """What the tests of the trainer share: a recipe that runs in a second, environments, an engine with a script."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,9 @@ class Scripted:
 
     texts: list[str]
     read: list[tuple[int, ...]] = field(default_factory=list)
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """A script has no weights."""
 
     def sample(self, prompts: Sequence[tuple[int, ...]], chance: Tensor) -> list[Sampled]:  # noqa: ARG002 - asked with it
         """The next texts; each ends."""

@@ -25,7 +25,7 @@ def test_numbers_are_those_of_the_trajectories() -> None:
         coefficient=0.0,
         order=chance.generator(0),
     )
-    found = measured(wanted, episodes, batch, ready, seen)
+    found = measured(wanted, episodes, batch, ready, seen, step=0)
     outcomes = [e.outcome for e in episodes if e.outcome]
     said = [x for e in episodes for x in e.steps[0].logprob]
     assert abs(found["reward"] - sum(o.reward for o in outcomes) / 16) < 1e-9
@@ -53,4 +53,4 @@ def test_clipped_share_is_of_all_trained_tokens() -> None:
         coefficient=0.0,
         order=torch.Generator(),
     )
-    assert measured(wanted, episodes, batch, ready, seen)["clip_fraction"] == 0.0
+    assert measured(wanted, episodes, batch, ready, seen, step=0)["clip_fraction"] == 0.0

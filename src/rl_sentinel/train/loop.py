@@ -2,15 +2,18 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.train import chance, checkpoint, evidence, supervised
-from rl_sentinel.train.engine.process import Engine
+from rl_sentinel.train.ahead import Ahead, Weights
 from rl_sentinel.train.episodes import Chances, Episode, opened, played
 from rl_sentinel.train.journal import Journal
 from rl_sentinel.train.measures import measured
@@ -18,6 +21,7 @@ from rl_sentinel.train.policy import Models, from_scratch, spread
 from rl_sentinel.train.preparation import prepared
 from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
+from rl_sentinel.train.sampling import Engine
 from rl_sentinel.train.selection import Selection, selected
 from rl_sentinel.train.state import State
 from rl_sentinel.train.update import NotFiniteError, learned, rate
@@ -64,10 +68,13 @@ def train(
         policy = from_scratch(recipe)
         supervised.started(policy, selection.environment, recipe, kept=kept, told=watch.warming)
         models = spread(policy, recipe, ranks)
-        run = Run(recipe, selection, models, State.first(recipe, models.policy), journal, watch, ranks)
-        _resume(run)
-        while run.state.step < recipe.steps:
-            _step(run)
+        engine = selection.engine(recipe.rollout, models.sampler, shared=models.sampler is models.policy)
+        ahead = Ahead(partial(_sampled, recipe, selection, models, engine, ranks), staleness=recipe.rollout.staleness)
+        run = Run(recipe, selection, models, State.first(recipe, models.policy), journal, watch, ranks, ahead)
+        with closing(ahead):
+            _resume(run)
+            while run.state.step < recipe.steps:
+                _step(run)
     finally:
         journal.close()
 
@@ -83,12 +90,13 @@ class Run:
     journal: Journal
     watch: Watch
     ranks: Ranks
+    ahead: Ahead
 
 
 def _step(run: Run) -> None:
     recipe, selection, state, ranks = run.recipe, run.selection, run.state, run.ranks
     began, step, price = time.perf_counter(), state.step, state.controller.coefficient
-    episodes = _sampled(run)
+    episodes = ranks.gathered(run.ahead.taken(step))
     sampled = time.perf_counter()
     try:
         batch, ready = prepared(recipe, selection, run.models, episodes, step=step, price=price, ranks=ranks)
@@ -106,11 +114,12 @@ def _step(run: Run) -> None:
         )
     except (evidence.UnfitError, NotFiniteError) as error:
         raise _stopped(run, error) from error
-    told = {"step": step + 1, **measured(recipe, episodes, batch, ready, seen)}
+    told = {"step": step + 1, **measured(recipe, episodes, batch, ready, seen, step=step)}
     spent = _spent(step + 1, began, sampled, int(batch.mask.sum()))
     run.journal.wrote(told, spent)
     state.controller = state.controller.after(told["kl"], samples=len(episodes))
     state.step = step + 1
+    _publish(run)
     if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
         _save(run)
     run.watch.step(told, spent)
@@ -124,31 +133,57 @@ def _resume(run: Run) -> None:
         run.watch.say(words)
     if found.state is None:
         run.journal.back(None)
+        _publish(run)
         return
     run.state.restore(run.recipe, found.state)
     run.journal.back(found.state["mark"])
+    for step, version, weights in found.state["ahead"]:
+        run.ahead.ask(step, _whole(run) if weights is None else weights, version)
     run.watch.say(f"going on after step {run.state.step} of {run.recipe.steps}")
 
 
 def _save(run: Run) -> None:
     """A checkpoint, in one piece, from the first rank."""
-    state = run.state.told(run.journal.mark())
+    state = run.state.told(run.journal.mark()) | {"ahead": _outstanding(run)}
     if run.ranks.first:
         checkpoint.saved(run.journal.checkpoints, state, step=run.state.step, keep=run.recipe.checkpoint.keep)
     run.ranks.wait()
 
 
-def _sampled(run: Run) -> list[Episode]:
-    """The trajectories of a step, each rank's prompts sampled by it, on all ranks."""
-    how, step, environment = run.recipe.rollout, run.state.step, run.selection.environment
-    sampler, text = run.models.sampler, run.models.sampler.text
-    if sampler is not run.models.policy:
-        sampler.model.load_state_dict(run.ranks.whole(run.models.policy.model))
-    engine = Engine(sampler, how.temperature, how.tokens, version=step)
-    chances = Chances(run.recipe.seed, step, how.prompts * how.responses, how.tokens)
-    own = run.ranks.share(opened(environment, text, chances, prompts=how.prompts, responses=how.responses))
+def _publish(run: Run) -> None:
+    """Have the newest weights sample what is theirs."""
+    run.ahead.publish(_whole(run), version=run.state.step, until=run.recipe.steps)
+
+
+def _whole(run: Run) -> Mapping[str, Tensor]:
+    """The weights in one piece; a copy, where they will have changed before they are used."""
+    weights = run.ranks.whole(run.models.policy.model)
+    return {n: w.clone() for n, w in weights.items()} if run.recipe.rollout.staleness else weights
+
+
+def _outstanding(run: Run) -> list[tuple[int, int, Weights]]:
+    """What is being sampled ahead, for a checkpoint; None stands for the newest weights, which it holds anyway."""
+    every = run.ahead.outstanding()
+    return [(step, version, None if version == run.state.step else weights) for step, version, weights in every]
+
+
+def _sampled(  # noqa: PLR0913 - what is chosen, who samples, and when
+    recipe: Recipe,
+    selection: Selection,
+    models: Models,
+    engine: Engine,
+    ranks: Ranks,
+    step: int,
+    weights: Mapping[str, Tensor],
+    version: int,
+) -> list[Episode]:
+    """This rank's trajectories of a step, sampled by the weights of a version."""
+    how, environment, text = recipe.rollout, selection.environment, models.sampler.text
+    engine.load(weights, version)
+    chances = Chances(recipe.seed, step, how.prompts * how.responses, how.tokens)
+    own = ranks.share(opened(environment, text, chances, prompts=how.prompts, responses=how.responses))
     played(own, engine, environment, text, turns=how.turns, chances=chances)
-    return run.ranks.gathered(own)
+    return own
 
 
 def _stopped(run: Run, error: evidence.UnfitError | NotFiniteError) -> SentinelError:

@@ -14,12 +14,15 @@ from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.update import Batch, Learned
 
 
-def measured(recipe: Recipe, episodes: list[Episode], batch: Batch, ready: Ready, seen: Learned) -> dict[str, Any]:
+def measured(  # noqa: PLR0913 - all that a step came to
+    recipe: Recipe, episodes: list[Episode], batch: Batch, ready: Ready, seen: Learned, *, step: int
+) -> dict[str, Any]:
     """What ``metrics.jsonl`` holds of a step, but its number.
 
     ``reward`` and ``accuracy`` are means over trajectories, as the environment judged them; ``kl`` is in nats per
     token; ``entropy`` is minus the mean log-prob of the sampled tokens, in nats per token; ``response_length`` is in
-    trained tokens per trajectory; ``clip_fraction``, ``ended`` and ``dead_groups`` are shares.
+    trained tokens per trajectory; ``clip_fraction``, ``ended`` and ``dead_groups`` are shares; ``staleness`` is how
+    many updates the sampler was behind, a mean over turns.
     """
     rollout = batch.laid.rollout
     known = rollout.rollout_logprob
@@ -35,6 +38,7 @@ def measured(recipe: Recipe, episodes: list[Episode], batch: Batch, ready: Ready
         "response_length": float(row_counts(mask=rollout.mask).sum()) / whole,
         "ended": sum(e.ended for e in episodes) / whole,
         "dead_groups": float(metrics.dead_group_fraction(ready.reward, group=ready.group, live=ready.kept)),
+        "staleness": _mean([step - version for e in episodes for version in e.versions]),
         "loss": seen.loss,
         "gradient_norm": seen.norm,
     }
@@ -56,3 +60,7 @@ def _clipped(recipe: Recipe, batch: Batch, seen: Learned) -> float:
     now = torch.where(seen.rows.unsqueeze(1), seen.logprob, batch.old_logprob)
     told = {"mask": batch.mask, "clip_low": low, "clip_high": high}
     return float(metrics.clip_fraction(now, batch.old_logprob, batch.advantage, **told).tokens)
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values)

@@ -34,7 +34,7 @@ class Text(Protocol):
 class Models(NamedTuple):
     """The policy that learns, the same in one piece where it samples, and the reference that it is compared with.
 
-    Where one process trains, the first two are one.
+    Where one process trains, and samples in step, the first two are one.
     """
 
     policy: "Policy"
@@ -79,8 +79,9 @@ def from_scratch(recipe: Recipe) -> Policy:
 def spread(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
     """The models of a run: the policy over all ranks, in one piece where it samples, and as it is now for reference."""
     reference = None if recipe.kl is None else policy.copied()
-    if ranks.size == 1:
+    if ranks.size == 1 and not recipe.rollout.staleness:
         return Models(policy, policy, reference)
     sampler = policy.copied()
-    ranks.sharded(policy.model, list(policy.model.model.layers))  # type: ignore[arg-type,union-attr]  # a Llama's
+    if ranks.size > 1:
+        ranks.sharded(policy.model, list(policy.model.model.layers))  # type: ignore[arg-type,union-attr]  # a Llama's
     return Models(policy, sampler, reference)

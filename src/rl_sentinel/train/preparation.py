@@ -47,7 +47,7 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
     def asked(policy: Policy) -> Tensor:
         return scored_all(policy, sequences, temperature=how.temperature, size=recipe.update.rows, ranks=ranks)
 
-    old = asked(models.sampler) if often or selection.compares else None
+    old = asked(models.policy) if often or selection.compares else None
     ref = None if models.reference is None else asked(models.reference)
     known = sequences.rollout.rollout_logprob if old is None else old
     rollout = replace(sequences.rollout, old_logprob=known, ref_logprob=ref)

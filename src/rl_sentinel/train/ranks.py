@@ -84,7 +84,7 @@ class Ranks:
             mesh = init_device_mesh("cpu", (self.size,))
             for layer in layers:
                 fully_shard(layer, mesh=mesh)
-            fully_shard(model, mesh=mesh)
+            fully_shard(model, mesh=mesh, reshard_after_forward=True)  # else a pass without a gradient leaves it whole
         return model
 
     def whole(self, model: nn.Module) -> dict[str, Any]:

@@ -71,10 +71,13 @@ class Sampling(Table):
     """How responses are sampled: ``prompts`` times ``responses`` trajectories a step.
 
     One that was cut at the most tokens trains as it is judged, is rejected as a whole, or trains with its reward
-    void (``unended``). ``shuffled_rewards`` gives rewards to other trajectories than earned them: a control.
+    void (``unended``). ``staleness`` is how many updates the policy that samples is behind. ``shuffled_rewards`` gives
+    rewards to other trajectories than earned them: a control.
     """
 
     engine: str = "process"
+    url: str = ""
+    staleness: Annotated[int, Field(ge=0)] = 0
     prompts: Count
     responses: Count
     tokens: Count

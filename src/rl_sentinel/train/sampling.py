@@ -1,6 +1,6 @@
 """What a rollout engine answers, and what it is asked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,9 @@ class Sampled:
 
 class Engine(Protocol):
     """Whoever samples: in this process, or a server."""
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Sample with these weights from now on; ``version`` counts the updates that they have seen."""
 
     def sample(self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"]) -> list[Sampled]:
         """One response to each prompt.

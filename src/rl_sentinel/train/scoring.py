@@ -34,6 +34,6 @@ def scored_all(
     rows = torch.arange(len(laid.length), device=laid.token.device)
     found = torch.zeros(laid.rollout.mask.shape, device=laid.token.device)  # type: ignore[union-attr]  # as above
     for part in ranks.mine(rows, size=size):
-        if len(part):
-            found[part] = scored(policy, laid, part, temperature=temperature)
+        reads = part if len(part) else rows[:1]  # a rank without rows goes through the model all the same
+        found[part] = scored(policy, laid, reads, temperature=temperature)[: len(part)]
     return ranks.added(found)

@@ -29,6 +29,7 @@ from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.train.recipe import Named, Normalising, Recipe, nearest
+from rl_sentinel.train.sampling import Engine
 from rl_sentinel.train.task import Environment
 
 #: What the path hands to an estimator, and the trainer to a loss; every other parameter is a number of the recipe.
@@ -50,6 +51,7 @@ class Selection:
     environment: Environment
     lazy: bool
     compares: bool
+    engine: Callable[..., Engine]
     path: Callable[..., Ready] = loss_ready
 
     def aggregation(self, recipe: Recipe, mask: Tensor) -> Aggregation:
@@ -68,7 +70,7 @@ def selected(recipe: Recipe) -> Selection:
     loss = _found("loss", recipe.loss, rl_sentinel.signal.loss, "loss", OF_LOSS)
     environment = _environment(recipe.environment)
     correction = recipe.correction
-    if recipe.rollout.engine not in (engines := defined(rl_sentinel.train.engine, "Engine")):
+    if recipe.rollout.engine not in (engines := defined(rl_sentinel.train.engine, "engine")):
         raise SentinelError(
             f"rollout.engine {recipe.rollout.engine!r} is unknown{nearest(recipe.rollout.engine, list(engines))}"
         )
@@ -100,6 +102,7 @@ def selected(recipe: Recipe) -> Selection:
         environment=environment,
         lazy=lazy and not priced,
         compares=choices.weight is not None or bool(choices.rejections),
+        engine=engines[recipe.rollout.engine],
         path=path,
     )
 
@@ -133,6 +136,14 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
         raise SentinelError(
             f"rollout.responses is 1, expected 2 or more with estimator {recipe.estimator.name}: "
             "a lone response has nobody to be compared with"
+        )
+    if rollout.staleness and choices.weight is None and not choices.rejections:
+        raise SentinelError(
+            f"rollout.staleness is {rollout.staleness}, expected a correction with it: name correction.weight or reject"
+        )
+    if bool(rollout.url) != (rollout.engine == "http"):
+        raise SentinelError(
+            f"rollout.url is {rollout.url!r} with engine {rollout.engine}: the address is of engine http"
         )
     if update.prompts > rollout.prompts:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")

@@ -1,1 +1,1 @@
-"""Rollout engines, one module each: who samples, given prompts as token ids."""
+"""Rollout engines, one module each, which defines ``engine(sampling, policy, shared=...)``: who samples."""

@@ -1,6 +1,6 @@
 """Sampling in this process: a batch at a time, each token read once, rows that ended left behind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,18 +8,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.recipe import Sampling
 from rl_sentinel.train.sampling import Sampled
 
 
 @dataclass(slots=True)
 class Engine:
-    """Samples with the very policy that is trained; its version is counted by whoever changes it."""
+    """Samples with a policy of this process, ``rows`` at a time; a ``shared`` one is that which learns."""
 
     policy: Policy
     temperature: float
     tokens: int
     rows: int = 256
     version: int = 0
+    shared: bool = False
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Sample with these weights from now on; what is shared has them already."""
+        if not self.shared:
+            self.policy.model.load_state_dict(weights)
+        self.version = version
 
     def sample(self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"]) -> list[Sampled]:
         """One response to each prompt, as ``sampling.Engine`` says; prompts of like length go together."""
@@ -58,6 +66,11 @@ class Engine:
                 alive, going, real, new = alive[rows], going[rows], real[rows], new[rows]
             token, real = new.unsqueeze(1), torch.cat((real, torch.ones_like(real[:, :1])), dim=1)
         return _taken(drawn.tolist(), logprob.tolist(), policy.end, self.version)
+
+
+def engine(sampling: Sampling, policy: Policy, *, shared: bool) -> Engine:
+    """The engine of a recipe."""
+    return Engine(policy, sampling.temperature, sampling.tokens, shared=shared)
 
 
 def _left_padded(prompts: Sequence[tuple[int, ...]], padding: int) -> tuple[Tensor, Tensor]:

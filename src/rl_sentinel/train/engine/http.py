@@ -1,0 +1,110 @@
+"""Sampling by a server: token ids in; token ids, log-probs, finish reason and the version of the weights out."""
+
+import json
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.recipe import Sampling
+from rl_sentinel.train.sampling import Sampled
+
+
+@dataclass(slots=True)
+class Engine:
+    """Asks ``rollout.url`` by ``/v1/completions``, and has it reload weights from a file by ``/v1/weights``.
+
+    A server that does not answer is asked again ``tries`` times, after pauses that double from ``pause`` seconds.
+    """
+
+    url: str
+    temperature: float
+    tokens: int
+    end: int
+    tries: int = 5
+    pause: float = 0.5
+    version: int = 0
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Have the server take new weights, by a file that both can read."""
+        with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
+            place = Path(folder) / "weights.pt"
+            torch.save(dict(weights), place)
+            self._asked("/v1/weights", {"path": str(place), "version": version})
+        self.version = version
+
+    def sample(self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"]) -> list[Sampled]:
+        """One response to each prompt, as ``sampling.Engine`` says.
+
+        Raises:
+            SentinelError: if the server does not answer, or not in this protocol, or with weights of another version.
+        """
+        wanted = {
+            "prompt": [list(p) for p in prompts],
+            "max_tokens": min(self.tokens, chance.shape[1]),
+            "temperature": self.temperature,
+            "logprobs": 0,
+            "return_token_ids": True,
+            "chance": chance.tolist(),
+        }
+        answer = self._asked("/v1/completions", wanted)
+        try:
+            choices = sorted(answer["choices"], key=lambda c: int(c["index"]))
+            found = [_sampled(c, int(answer["weight_version"])) for c in choices]
+        except (KeyError, TypeError, ValueError) as error:
+            raise SentinelError(
+                f"rollout.url {self.url} answered without {error}, expected token ids and log-probs"
+            ) from error
+        if len(found) != len(prompts):
+            raise SentinelError(f"rollout.url {self.url} answered {len(found)} responses, expected {len(prompts)}")
+        if found and found[0].version != self.version:
+            raise SentinelError(
+                f"rollout.url {self.url} sampled with weights of version {found[0].version}, expected {self.version}"
+            )
+        return found
+
+    def _asked(self, path: str, told: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what JSON holds
+        body, words = json.dumps(told).encode(), ""
+        for attempt in range(self.tries):
+            if attempt:
+                time.sleep(self.pause * 2 ** (attempt - 1))
+            request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"})  # noqa: S310 - checked to be http
+            try:
+                with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310 - as above
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                words = f"status {error.code}: {error.read().decode(errors='replace').partition(chr(10))[0]}"
+            except (OSError, ValueError) as error:
+                words = str(getattr(error, "reason", error))
+        raise SentinelError(
+            f"rollout.url {self.url} does not answer {path} ({words}) in {self.tries} tries: start the server, and run "
+            "the same command to go on from the newest checkpoint"
+        )
+
+
+def engine(sampling: Sampling, policy: Policy, *, shared: bool) -> Engine:  # noqa: ARG001 - a server shares no weights
+    """The engine of a recipe.
+
+    Raises:
+        SentinelError: if the address is none.
+    """
+    if not sampling.url.startswith(("http://", "https://")):
+        raise SentinelError(f"rollout.url is {sampling.url!r}, expected an address, as http://127.0.0.1:8000")
+    return Engine(sampling.url.rstrip("/"), sampling.temperature, sampling.tokens, policy.end)
+
+
+def _sampled(choice: Mapping[str, Any], version: int) -> Sampled:
+    token, known = tuple(choice["token_ids"]), tuple(choice["logprobs"]["token_logprobs"])
+    if len(token) != len(known):
+        raise ValueError("a log-prob for each token")
+    return Sampled(token, known, choice["finish_reason"] == "stop", version)
