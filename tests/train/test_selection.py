@@ -64,6 +64,16 @@ PPO = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-m
             },
             "estimator reinforce_plus_plus carries credit along one row, rollout.merged is false with 2 turns",
         ),
+        (
+            {"estimator": {"name": "gae", "discount": 1.0, "decay": 1.0}},
+            "estimator gae needs a critic: add [critic] with its rate",
+        ),
+        ({"critic": {"rate": 0.1}}, "estimator grpo reads no critic: leave [critic] out"),
+        (
+            {"rollout": {"staleness": 1}},
+            "rollout.staleness is 1, expected a correction with it: name correction.weight",
+        ),
+        ({"rollout": {"url": "http://there"}}, "rollout.url is 'http://there' with engine process: the address is of"),
         ({"update": {"prompts": 3}}, "update.prompts is 3, expected at most rollout.prompts, 2"),
         ({"policy": {"hidden": 18}}, "policy.hidden is 18, expected a multiple of 2 x policy.heads"),
         ({"correction": {"bounds": ({"name": "truncated", "high": 2.0},)}}, "bounds are given without a weight"),

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
+from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train import chance, checkpoint, evidence, supervised
 from rl_sentinel.train.ahead import Ahead, Weights
+from rl_sentinel.train.critic import critic_of
 from rl_sentinel.train.episodes import Chances, Episode, opened, played
 from rl_sentinel.train.journal import Journal
 from rl_sentinel.train.measures import measured
@@ -67,10 +69,11 @@ def train(
     try:
         policy = from_scratch(recipe)
         supervised.started(policy, selection.environment, recipe, kept=kept, told=watch.warming)
+        critic = critic_of(policy, recipe.critic)
         models = spread(policy, recipe, ranks)
         engine = selection.engine(recipe.rollout, models.sampler, shared=models.sampler is models.policy)
         ahead = Ahead(partial(_sampled, recipe, selection, models, engine, ranks), staleness=recipe.rollout.staleness)
-        run = Run(recipe, selection, models, State.first(recipe, models.policy), journal, watch, ranks, ahead)
+        run = Run(recipe, selection, models, State.first(recipe, models.policy, critic), journal, watch, ranks, ahead)
         with closing(ahead):
             _resume(run)
             while run.state.step < recipe.steps:
@@ -99,7 +102,9 @@ def _step(run: Run) -> None:
     episodes = ranks.gathered(run.ahead.taken(step))
     sampled = time.perf_counter()
     try:
-        batch, ready = prepared(recipe, selection, run.models, episodes, step=step, price=price, ranks=ranks)
+        batch, ready = prepared(
+            recipe, selection, run.models, episodes, step=step, price=price, ranks=ranks, critic=state.critic
+        )
         for group in state.optimizer.param_groups:
             group["lr"] = rate(recipe, step)
         seen = learned(
@@ -112,9 +117,10 @@ def _step(run: Run) -> None:
             order=chance.generator(recipe.seed, "order", step),
             ranks=ranks,
         )
+        fitted = _fitted(run, batch.laid, ready)
     except (evidence.UnfitError, NotFiniteError) as error:
         raise _stopped(run, error) from error
-    told = {"step": step + 1, **measured(recipe, episodes, batch, ready, seen, step=step)}
+    told = {"step": step + 1, **measured(recipe, episodes, batch, ready, seen, step=step), **fitted}
     spent = _spent(step + 1, began, sampled, int(batch.mask.sum()))
     run.journal.wrote(told, spent)
     state.controller = state.controller.after(told["kl"], samples=len(episodes))
@@ -123,6 +129,16 @@ def _step(run: Run) -> None:
     if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
         _save(run)
     run.watch.step(told, spent)
+
+
+def _fitted(run: Run, laid: Laid, ready: Ready) -> dict[str, float]:
+    """Fit the critic, if any, and tell its numbers."""
+    critic = run.state.critic
+    if critic is None:
+        return {}
+    order = chance.generator(run.recipe.seed, "critic", run.state.step)
+    found = critic.fit(laid, ready, how=run.recipe.update, order=order)
+    return {"value_loss": found.loss, "explained_variance": found.explained}
 
 
 def _resume(run: Run) -> None:

@@ -9,6 +9,7 @@ from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train import chance
+from rl_sentinel.train.critic import Critic
 from rl_sentinel.train.episodes import Episode, laid
 from rl_sentinel.train.evidence import UnfitError
 from rl_sentinel.train.policy import Models, Policy
@@ -28,6 +29,7 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
     step: int,
     price: float,
     ranks: Ranks = ALONE,
+    critic: Critic | None = None,
 ) -> tuple[Batch, Ready]:
     """Lay trajectories out, ask the models what they think of them, and carry them along the path.
 
@@ -50,12 +52,14 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
     old = asked(models.policy) if often or selection.compares else None
     ref = None if models.reference is None else asked(models.reference)
     known = sequences.rollout.rollout_logprob if old is None else old
-    rollout = replace(sequences.rollout, old_logprob=known, ref_logprob=ref)
+    value = None if critic is None else critic.judged(sequences, size=recipe.update.rows)
+    rollout = replace(sequences.rollout, old_logprob=known, ref_logprob=ref, value=value)
+    sequences = replace(sequences, rollout=rollout)
     paid = price if recipe.kl is not None and recipe.kl.reward else 0.0
     try:
         ready = selection.path(rollout, by=replace(selection.choices, kl_coefficient=paid))
     except InputError as error:
-        raise UnfitError(str(error), replace(sequences, rollout=rollout)) from error
+        raise UnfitError(str(error), sequences) from error
     assert isinstance(ready.mask, Tensor)  # noqa: S101 - laid out padded
     batch = Batch(laid=sequences, mask=ready.mask, advantage=ready.token_advantage(), old_logprob=old, ref_logprob=ref)
     return batch, ready

@@ -137,6 +137,14 @@ class Update(Table):
     schedule: Literal["constant", "linear", "cosine"] = "constant"
 
 
+class Critic(Table):
+    """A critic for a temporal estimator; ``clip`` is how far a value may go from what it was, in reward units."""
+
+    rate: Positive
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    clip: Positive = 0.2
+
+
 class Checkpoints(Table):
     """A checkpoint every so many steps, and how many are kept."""
 
@@ -166,6 +174,7 @@ class Recipe(Table):
     kl: Divergence | None = None
     correction: Correction = Correction()
     update: Update
+    critic: Critic | None = None
     checkpoint: Checkpoints = Checkpoints()
 
 

@@ -132,6 +132,12 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
             f"estimator {recipe.estimator.name} carries credit along one row, rollout.merged is false with "
             f"{rollout.turns} turns: merge the steps, or take an outcome estimator"
         )
+    values = "value" in inspect.signature(choices.estimator).parameters
+    if values != (recipe.critic is not None):
+        way = "add [critic] with its rate" if values else "leave [critic] out"
+        raise SentinelError(
+            f"estimator {recipe.estimator.name} {'needs' if values else 'reads'} {'a' if values else 'no'} critic: {way}"
+        )
     if claims.get("baseline") == "relative" and rollout.responses == 1:
         raise SentinelError(
             f"rollout.responses is 1, expected 2 or more with estimator {recipe.estimator.name}: "

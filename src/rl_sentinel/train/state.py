@@ -9,6 +9,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.controller import Adaptive, Fixed
+from rl_sentinel.train.critic import Critic
 from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.recipe import Divergence, Recipe, Update
 
@@ -19,7 +20,7 @@ FULL = StateDictOptions(full_state_dict=True)
 
 @dataclass(slots=True)
 class State:
-    """The policy, its optimizer, how many steps were done, and the price of the KL.
+    """The policy, its optimizer, how many steps were done, the price of the KL, and the critic, if any.
 
     Random numbers need no place here: they depend on the step alone (``chance``), and so do the tasks.
     """
@@ -28,11 +29,12 @@ class State:
     optimizer: torch.optim.Optimizer
     step: int
     controller: Adaptive | Fixed
+    critic: Critic | None = None
 
     @classmethod
-    def first(cls, recipe: Recipe, policy: Policy) -> Self:
+    def first(cls, recipe: Recipe, policy: Policy, critic: Critic | None = None) -> Self:
         """Before the first step."""
-        return cls(policy, optimized(policy, recipe.update), 0, priced(recipe.kl))
+        return cls(policy, optimized(policy, recipe.update), 0, priced(recipe.kl), critic)
 
     def told(self, mark: Mapping[str, Any]) -> dict[str, Any]:
         """For a checkpoint, in one piece on the first rank, however many there are; all must ask.
@@ -40,8 +42,12 @@ class State:
         ``mark`` says where the metrics stand.
         """
         weights, moments = get_state_dict(self.policy.model, self.optimizer, options=WHOLE)
+        critic = None
+        if self.critic is not None:
+            critic = [self.critic.model.state_dict(), self.critic.optimizer.state_dict()]
         return {
             "step": self.step,
+            "critic": critic,
             "coefficient": self.controller.coefficient,
             "weights": weights,
             "optimizer": moments,
@@ -57,6 +63,9 @@ class State:
         try:
             parts = {"model_state_dict": found["weights"], "optim_state_dict": found["optimizer"]}
             set_state_dict(self.policy.model, self.optimizer, options=FULL, **parts)
+            if self.critic is not None:
+                self.critic.model.load_state_dict(found["critic"][0])
+                self.critic.optimizer.load_state_dict(found["critic"][1])
             self.step = int(found["step"])
             self.controller = priced(recipe.kl, coefficient=float(found["coefficient"]))
         except (KeyError, ValueError, RuntimeError, TypeError) as error:

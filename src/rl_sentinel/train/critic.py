@@ -1,0 +1,80 @@
+"""The critic of temporal estimators: the policy's trunk with a head of one number, fitted to returns."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from rl_sentinel.signal import metrics
+from rl_sentinel.signal.align import response_aligned
+from rl_sentinel.signal.minibatches import aggregation, prompt_minibatches
+from rl_sentinel.signal.ready import Ready
+from rl_sentinel.signal.rollout import Laid
+from rl_sentinel.signal.value import value_loss
+from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.recipe import Critic as Numbers
+from rl_sentinel.train.recipe import Update
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What a fit saw: the mean loss over its mini-batches, and how much of the returns' variance was told before it."""
+
+    loss: float
+    explained: float
+
+
+@dataclass(slots=True)
+class Critic:
+    """A model of values, its optimizer and its numbers; each rank has all of it, and reads all rows."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    numbers: Numbers
+
+    def values(self, laid: Laid, rows: Int[Tensor, " n"]) -> Float[Tensor, "n T"]:
+        """The value of each response token, in reward units: what is expected before it is said; 0 behind a response."""
+        found = self.model(laid.token[rows])[..., 0]
+        where = {"prompt_length": laid.prompt_length[rows], "length": laid.length[rows]}
+        width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
+        return response_aligned(found, **where, width=width, predicts_next=True)
+
+    @torch.no_grad()
+    def judged(self, laid: Laid, *, size: int) -> Float[Tensor, "B T"]:
+        """Values of all rows, some at a time, without a gradient."""
+        return torch.cat([self.values(laid, part) for part in torch.split(torch.arange(len(laid.length)), size)])
+
+    def fit(self, laid: Laid, ready: Ready, *, how: Update, order: torch.Generator) -> Fitted:
+        """Move the values towards the returns, by the same mini-batches of prompts as the policy's."""
+        old, returns, mask = laid.rollout.value, ready.returns, ready.mask
+        assert old is not None  # noqa: S101 - judged before
+        assert returns is not None  # noqa: S101 - made by a temporal estimator
+        assert isinstance(mask, Tensor)  # noqa: S101 - laid out padded
+        losses = []
+        for _ in range(how.epochs):
+            for rows in prompt_minibatches(ready.group, prompts=how.prompts, generator=order):
+                self.model.zero_grad()
+                whole, total = aggregation("token-mean", mask=mask[rows]), 0.0
+                for part in torch.split(rows, how.rows):
+                    told = {"mask": mask[part], "value_clip": self.numbers.clip, "aggregation": whole}
+                    loss = value_loss(self.values(laid, part), old[part], returns[part], **told)
+                    loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+                    total += float(loss.detach())
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), how.clip)
+                self.optimizer.step()
+                losses.append(total)
+        return Fitted(sum(losses) / len(losses), float(metrics.explained_variance(old, returns, mask=mask)))
+
+
+def critic_of(policy: Policy, numbers: Numbers | None) -> Critic | None:
+    """A critic with the policy's trunk as it is now, that expects 0 everywhere; none where the recipe has none."""
+    if numbers is None:
+        return None
+    model = copy.deepcopy(policy.model)
+    head = nn.Linear(model.lm_head.in_features, 1, bias=False)  # type: ignore[union-attr,arg-type]  # a Llama's
+    nn.init.zeros_(head.weight)
+    model.lm_head = head
+    optimizer = torch.optim.AdamW(model.parameters(), lr=numbers.rate, betas=numbers.betas, weight_decay=0.0)
+    return Critic(model, optimizer, numbers)
