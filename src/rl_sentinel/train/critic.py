@@ -35,7 +35,7 @@ class Critic:
     numbers: Numbers
 
     def values(self, laid: Laid, rows: Int[Tensor, " n"]) -> Float[Tensor, "n T"]:
-        """The value of each response token, in reward units: what is expected before it is said; 0 behind a response."""
+        """The value of each response token, in reward units, before it is said; 0 behind a response."""
         found = self.model(laid.token[rows])[..., 0]
         where = {"prompt_length": laid.prompt_length[rows], "length": laid.length[rows]}
         width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
@@ -58,8 +58,14 @@ class Critic:
                 self.model.zero_grad()
                 whole, total = aggregation("token-mean", mask=mask[rows]), 0.0
                 for part in torch.split(rows, how.rows):
-                    told = {"mask": mask[part], "value_clip": self.numbers.clip, "aggregation": whole}
-                    loss = value_loss(self.values(laid, part), old[part], returns[part], **told)
+                    loss = value_loss(
+                        self.values(laid, part),
+                        old[part],
+                        returns[part],
+                        mask=mask[part],
+                        value_clip=self.numbers.clip,
+                        aggregation=whole,
+                    )
                     loss.backward()  # type: ignore[no-untyped-call]  # torch's own
                     total += float(loss.detach())
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), how.clip)

@@ -134,10 +134,8 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
         )
     values = "value" in inspect.signature(choices.estimator).parameters
     if values != (recipe.critic is not None):
-        way = "add [critic] with its rate" if values else "leave [critic] out"
-        raise SentinelError(
-            f"estimator {recipe.estimator.name} {'needs' if values else 'reads'} {'a' if values else 'no'} critic: {way}"
-        )
+        way = "needs a critic: add [critic] with its rate" if values else "reads no critic: leave [critic] out"
+        raise SentinelError(f"estimator {recipe.estimator.name} {way}")
     if claims.get("baseline") == "relative" and rollout.responses == 1:
         raise SentinelError(
             f"rollout.responses is 1, expected 2 or more with estimator {recipe.estimator.name}: "
