@@ -117,7 +117,7 @@ def _normalisation(told: Normalising) -> Normalisation:
 def _require_pairs(recipe: Recipe, choices: Choices) -> None:
     """Refuse what does not go together."""
     kl, rollout, update = recipe.kl, recipe.rollout, recipe.update
-    claims = vars(importlib.import_module(f"rl_sentinel.signal.advantage.{recipe.estimator.name}")).get("CLAIMS", {})
+    claims = choices.estimator.func.__globals__.get("CLAIMS", {})  # type: ignore[attr-defined]  # numbers filled in
     outcome = is_outcome(choices.estimator)
     if kl is not None and kl.reward and kl.loss:
         raise SentinelError(
@@ -186,9 +186,10 @@ def _rehearsed(recipe: Recipe, choices: Choices, loss: Callable[..., Tensor]) ->
 
 def _found(table: str, named: Named, package: ModuleType, attribute: str, given: frozenset[str]) -> Callable[..., Any]:
     known = defined(package, attribute)
-    if named.name not in known:
+    if ":" not in named.name and named.name not in known:
         raise SentinelError(f"{table}.name {named.name!r} is unknown{nearest(named.name, list(known))}")
-    return filled(table, known[named.name], named.numbers, given)
+    function = imported(f"{table}.name", named.name) if ":" in named.name else known[named.name]
+    return filled(table, function, named.numbers, given)
 
 
 def _of(table: str, named: Named, module: ModuleType, given: frozenset[str]) -> Callable[..., Any]:
