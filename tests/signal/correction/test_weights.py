@@ -38,7 +38,9 @@ def test_overflow_is_infinite() -> None:
 def test_refused() -> None:
     """A trained token without a log-prob, of either policy."""
     everywhere = torch.ones_like(MASK)
-    with pytest.raises(InputError, match=r"^logprob\[0, 1\] is nan, expected a finite number: a trained token has"):
+    with pytest.raises(
+        InputError, match=r"^logprob\[0, 1\] is nan, expected a finite number: a trained token needs one"
+    ):
         token_weights(NEW, ROLLOUT.nan_to_num(), mask=everywhere)
     with pytest.raises(InputError, match=r"^rollout_logprob\[1, 0\] is inf"):
         sequence_weights(NEW.nan_to_num(), ROLLOUT, mask=everywhere)

@@ -1,7 +1,7 @@
 """What becomes of importance weights that are too large or too small, and their mean."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
@@ -43,7 +43,7 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
         tensor([0.1000, 2.0000])
     """
     within("high", high, least=0.0, open_below=True)
-    return _where(trained(mask), _checked(weight, mask=mask).clamp(max=high))
+    return _checked(weight, mask=mask).clamp_(max=high)
 
 
 def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
@@ -68,7 +68,7 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         tensor([0.5000, 2.0000, 0.0000])
     """
     _ordered(low, high)
-    return _where(trained(mask), _checked(weight, mask=mask).clamp(low, high))
+    return torch.where(trained(mask), _checked(weight, mask=mask).clamp_(low, high), 0.0)
 
 
 def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
@@ -99,7 +99,7 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
     """
     _ordered(low, high)
     found = _checked(weight, mask=mask)
-    return _where(trained(mask) & (found >= low) & (found <= high), found)
+    return torch.where((found >= low) & (found <= high), found, 0.0)
 
 
 def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
@@ -123,7 +123,7 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
         >>> self_normalised(torch.tensor([1.0, 3.0, 9.0]), mask=torch.tensor([True, True, False]))
         tensor([0.5000, 1.5000, 0.0000])
     """
-    found = _where(trained(mask), _checked(weight, mask=mask))
+    found = _checked(weight, mask=mask)
     mean = found.sum() / trained(mask).sum().clamp(min=1)
     if not bool(mean.isfinite()):
         raise InputError("weight has a mean that is not finite, expected bounded weights: truncate or mask them first")
@@ -132,19 +132,15 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
 
 def _checked(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     checked("B T" if weight.dim() == 2 else "B", weight=weight, mask=mask)
-    wrong = trained(mask) & ((weight < 0) | weight.isnan())
-    if bool(wrong.any()):
-        place = torch.nonzero(wrong)[0].tolist()
+    kept = torch.where(trained(mask), weight.detach(), 0.0)
+    if kept.numel() and not bool(kept.amin() >= 0):  # NaN is no more than 0, nor is the least of what has one
+        place = torch.nonzero(~(kept >= 0))[0].tolist()
         told = f"weight[{', '.join(map(str, place))}] is {weight[tuple(place)].item()}"
         raise InputError(f"{told}, expected a ratio of 0 or more: it is that of two probabilities")
-    return weight.detach()
+    return kept
 
 
 def _ordered(low: float, high: float) -> None:
     within("low", low, least=0.0)
     if not low <= high:
         raise InputError(f"high is {high}, expected {low} or more: it is the upper bound, and low the lower one")
-
-
-def _where(kept: Bool[Tensor, "*S"], weight: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    return torch.where(kept, weight, torch.zeros_like(weight))

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import within
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.correction.weights import log_ratios
 from rl_sentinel.signal.reduce import live_rows, row_maxima, row_means, row_sums
 from rl_sentinel.signal.segments import Mask, trained
@@ -29,6 +29,8 @@ _ESTIMATES: Mapping[Estimator, Callable[[Tensor], Tensor]] = {
     "k2": lambda d: d.square() / 2,
     "k3": lambda d: torch.expm1(d) - d,
 }
+
+_OVER: Mapping[Over, Callable[..., Tensor]] = {"sum": row_sums, "mean": row_means, "max": row_maxima}
 
 
 def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and its two bounds
@@ -108,14 +110,14 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         tensor([False,  True])
     """
     _check(estimator, low, high)
-    if over not in get_args(Over):
-        raise InputError(f"over is {over!r}, expected one of {', '.join(get_args(Over))}")
-    estimate = _ESTIMATES[estimator](log_ratios(logprob, rollout_logprob, mask=mask))
-    if over == "max":
-        row = row_maxima(estimate, mask=mask)
-    else:
-        row = (row_sums if over == "sum" else row_means)(estimate, mask=mask)
-    return live_rows(mask) & _within(row, low, high)
+    if over not in _OVER:
+        raise InputError(f"over is {over!r}, expected one of {', '.join(_OVER)}")
+    checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
+    apart, live = (logprob - rollout_logprob).detach(), live_rows(mask)
+    row = _OVER[over](_ESTIMATES[estimator](apart), mask=mask)
+    told = row_sums(apart, mask=mask) if over == "max" else row[live]  # a largest number hides minus infinity
+    answered(told, mask=mask, logprob=logprob, rollout_logprob=rollout_logprob)
+    return live & _within(row, low, high)
 
 
 def vetoed(

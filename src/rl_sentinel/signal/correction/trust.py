@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite, within
+from rl_sentinel.signal.checks import answered, checked, finite, within
 from rl_sentinel.signal.correction.weights import log_ratios
 from rl_sentinel.signal.reduce import live_rows, row_means
 from rl_sentinel.signal.segments import Mask, trained
@@ -59,7 +59,9 @@ def off_policy_sequences_kept(
         tensor([False])
     """
     within("threshold", threshold, least=0.0)
-    away = row_means(-log_ratios(logprob, old_logprob, mask=mask), mask=mask)
+    checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
+    away = row_means((old_logprob - logprob).detach(), mask=mask)
+    answered(away, mask=mask, logprob=logprob, old_logprob=old_logprob)
     live, why = live_rows(mask), "a trained token needs one (mask the token to leave it out)"
     if advantage.shape == live.shape and advantage.shape != trained(mask).shape:
         checked("B", live=live, advantage=advantage)

@@ -1,17 +1,17 @@
 """Importance weights of samples that another policy, or another engine, has drawn."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite
+from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import live_rows, row_means, row_sums, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the functions say of themselves: the weights are constants of the loss.
 CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
-
-_WHY = "a trained token has a log-prob of either policy (mask the token to leave it out)"
 
 
 def log_ratios(
@@ -38,11 +38,8 @@ def log_ratios(
         tensor([[0.5000, 0.0000]])
     """
     checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
-    found = selected(logprob - rollout_logprob, mask=mask).detach()
-    if not bool(found.sum().isfinite()):
-        finite("logprob", logprob, where=mask, why=_WHY)
-        finite("rollout_logprob", rollout_logprob, where=mask, why=_WHY)
-    return found
+    found = selected((logprob - rollout_logprob).detach(), mask=mask)
+    return answered(found, mask=mask, logprob=logprob, rollout_logprob=rollout_logprob)
 
 
 def token_weights(
@@ -69,7 +66,7 @@ def token_weights(
         >>> token_weights(same, same, mask=mask)
         tensor([[1., 0.]])
     """
-    return selected(log_ratios(logprob, rollout_logprob, mask=mask).exp(), mask=mask)
+    return selected(log_ratios(logprob, rollout_logprob, mask=mask).exp_(), mask=mask)
 
 
 def sequence_weights(
@@ -96,7 +93,7 @@ def sequence_weights(
         >>> sequence_weights(new, torch.zeros(1, 2), mask=mask)
         tensor([0.2500])
     """
-    return _of_rows(row_sums(log_ratios(logprob, rollout_logprob, mask=mask), mask=mask), mask)
+    return _of_rows(row_sums, logprob, rollout_logprob, mask=mask)
 
 
 def geometric_weights(
@@ -122,8 +119,13 @@ def geometric_weights(
         >>> geometric_weights(new, torch.zeros(1, 2), mask=mask)
         tensor([0.5000])
     """
-    return _of_rows(row_means(log_ratios(logprob, rollout_logprob, mask=mask), mask=mask), mask)
+    return _of_rows(row_means, logprob, rollout_logprob, mask=mask)
 
 
-def _of_rows(log_weight: Float[Tensor, " B"], mask: Mask) -> Float[Tensor, " B"]:
-    return torch.where(live_rows(mask), log_weight.exp(), torch.zeros_like(log_weight))
+def _of_rows(
+    over: Callable[..., Tensor], logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
+) -> Float[Tensor, " B"]:
+    checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
+    found = over((logprob - rollout_logprob).detach(), mask=mask)
+    answered(found, mask=mask, logprob=logprob, rollout_logprob=rollout_logprob)
+    return torch.where(live_rows(mask), found.exp(), 0.0)
