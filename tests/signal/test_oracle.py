@@ -124,6 +124,10 @@ APART: dict[str, Pair] = {
         lambda x: reduce.selected(x.value, mask=x.mask),
         lambda x: tokens.selected(x.value.tolist(), x.mask.tolist()),
     ),
+    "blocks.by_rows": (
+        lambda x: blocks.by_rows(reduce.row_sums, x.value, mask=x.mask, size=2),
+        lambda x: tokens.row_sums(x.value.tolist(), x.mask.tolist()),
+    ),
     "reduce.row_sums": (
         lambda x: reduce.row_sums(x.value, mask=x.mask),
         lambda x: tokens.row_sums(x.value.tolist(), x.mask.tolist()),

@@ -78,7 +78,7 @@ APART = {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.tru
 APART |= {"merging.merge", "merging.counts"}
 APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns")}
 APART |= {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "within")}
-APART |= {"blocks.summed", "scan.lined_up", "scan.put_back"}  # parts of others, which have checked
+APART |= {"blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}  # parts of others, which have checked
 
 #: Parts that a NaN passes through, to be refused by whatever is made of them.
 PARTS = {f"reduce.{n}" for n in ("selected", "row_sums", "row_means", "row_maxima", "aggregate")}

@@ -1,4 +1,4 @@
-"""A loss over tokens, and its gradient, a block of rows at a time: what is between fits into the cache."""
+"""Losses with their gradients, and statistics of rows, a block of rows at a time: all between fits a cache."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,8 +11,8 @@ from torch.autograd.function import once_differentiable
 from rl_sentinel.signal.reduce import Aggregation, row_counts, row_sums, selected
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
-#: Tokens per block.
-BLOCK = 32_768
+#: Tokens per block of a loss, and of a statistic.
+BLOCK, ROWS = 32_768, 262_144
 
 
 def summed(
@@ -50,6 +50,32 @@ def summed(
     return whole / aggregation.denominator
 
 
+def by_rows(
+    of_rows: Callable[..., Tensor], *columns: Float[Tensor, "*S"], mask: Mask, size: int = ROWS
+) -> Float[Tensor, " B"]:
+    """What a function of whole rows gives.
+
+    Args:
+        of_rows: called as ``of_rows(*columns, mask=mask)`` with some rows of each; one number per row, of which none
+            depends on another row.
+        columns: one number per token.
+        mask: True on trained tokens; packed, all is done in one piece.
+        size: about how many tokens a block has.
+
+    Returns:
+        The same numbers, whatever the size of a block.
+
+    Example:
+        >>> values, mask = torch.tensor([[1.0, 2.0], [5.0, 5.0]]), torch.tensor([[True, True], [True, False]])
+        >>> by_rows(row_sums, values, mask=mask, size=1)
+        tensor([3., 5.])
+    """
+    if isinstance(mask, Segments):
+        return of_rows(*columns, mask=mask)
+    parts = [of_rows(*(c[rows] for c in columns), mask=mask[rows]) for rows in _blocks(columns[0], size)]
+    return torch.cat(parts) if parts else of_rows(*columns, mask=mask)
+
+
 def _share(mask: Mask) -> Tensor:
     """What each row (packed: each token) is divided by where rows are averaged first."""
     count = row_counts(mask=mask).clamp(min=1)
@@ -76,7 +102,7 @@ class _InBlocks(torch.autograd.Function):
     ) -> Tensor:
         wanted = ctx.needs_input_grad[3]
         slope, parts = torch.empty_like(leaf) if wanted else None, []
-        for rows in _blocks(leaf):
+        for rows in _blocks(leaf, BLOCK):
             own = leaf[rows].detach().requires_grad_(wanted)
             with torch.set_grad_enabled(wanted):
                 others = (c[rows] for c in columns)
@@ -94,7 +120,7 @@ class _InBlocks(torch.autograd.Function):
         return (None, None, None, grad * slope, *[None] * (len(ctx.needs_input_grad) - 4))
 
 
-def _blocks(leaf: Tensor) -> Iterator[slice]:
+def _blocks(values: Tensor, tokens: int) -> Iterator[slice]:
     """Rows, some at a time; on a device other than the CPU all at once, since each call there has its price."""
-    size = len(leaf) if leaf.device.type != "cpu" else max(1, BLOCK // max(1, leaf[:1].numel()))
-    yield from (slice(start, start + size) for start in range(0, len(leaf), size or 1))
+    size = len(values) if values.device.type != "cpu" else max(1, tokens // max(1, values[:1].numel()))
+    yield from (slice(start, start + size) for start in range(0, len(values), size or 1))

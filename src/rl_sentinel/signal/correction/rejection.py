@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.blocks import by_rows
 from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.correction.weights import log_ratios
 from rl_sentinel.signal.reduce import live_rows, row_maxima, row_means, row_sums
@@ -113,9 +114,13 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
     if over not in _OVER:
         raise InputError(f"over is {over!r}, expected one of {', '.join(_OVER)}")
     checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
-    apart, live = (logprob - rollout_logprob).detach(), live_rows(mask)
-    row = _OVER[over](_ESTIMATES[estimator](apart), mask=mask)
-    told = row_sums(apart, mask=mask) if over == "max" else row[live]  # a largest number hides minus infinity
+
+    def of_rows(logprob: Tensor, rollout_logprob: Tensor, *, mask: Mask) -> Tensor:
+        return _OVER[over](_ESTIMATES[estimator]((logprob - rollout_logprob).detach()), mask=mask)
+
+    row, live = by_rows(of_rows, logprob, rollout_logprob, mask=mask), live_rows(mask)
+    # A largest number hides minus infinity.
+    told = log_ratios(logprob, rollout_logprob, mask=mask) if over == "max" else row[live]
     answered(told, mask=mask, logprob=logprob, rollout_logprob=rollout_logprob)
     return live & _within(row, low, high)
 

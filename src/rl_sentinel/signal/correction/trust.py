@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rl_sentinel.signal.blocks import by_rows
 from rl_sentinel.signal.checks import answered, checked, finite, within
 from rl_sentinel.signal.correction.weights import log_ratios
 from rl_sentinel.signal.reduce import live_rows, row_means
@@ -60,7 +61,7 @@ def off_policy_sequences_kept(
     """
     within("threshold", threshold, least=0.0)
     checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
-    away = row_means((old_logprob - logprob).detach(), mask=mask)
+    away = by_rows(_away, logprob, old_logprob, mask=mask)
     answered(away, mask=mask, logprob=logprob, old_logprob=old_logprob)
     live, why = live_rows(mask), "a trained token needs one (mask the token to leave it out)"
     if advantage.shape == live.shape and advantage.shape != trained(mask).shape:
@@ -72,6 +73,10 @@ def off_policy_sequences_kept(
         finite("advantage", advantage, where=mask, why=why)
         mean = row_means(advantage, mask=mask)
     return live & ~((mean < 0) & (away > threshold))
+
+
+def _away(logprob: Tensor, old_logprob: Tensor, *, mask: Mask) -> Tensor:
+    return row_means((old_logprob - logprob).detach(), mask=mask)
 
 
 def second_moment_kept(

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.blocks import by_rows
 from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import live_rows, row_means, row_sums, selected
 from rl_sentinel.signal.segments import Mask
@@ -126,6 +127,10 @@ def _of_rows(
     over: Callable[..., Tensor], logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, " B"]:
     checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
-    found = over((logprob - rollout_logprob).detach(), mask=mask)
+
+    def of_rows(logprob: Tensor, rollout_logprob: Tensor, *, mask: Mask) -> Tensor:
+        return over((logprob - rollout_logprob).detach(), mask=mask)
+
+    found = by_rows(of_rows, logprob, rollout_logprob, mask=mask)
     answered(found, mask=mask, logprob=logprob, rollout_logprob=rollout_logprob)
     return torch.where(live_rows(mask), found.exp(), 0.0)
