@@ -85,7 +85,7 @@ def picture(runs: Sequence[Run], place: Path) -> bool:
         axes.set_title(key)
         axes.set_xlabel("step")
         axes.grid(visible=True, alpha=0.3)
-    figure.axes[0].legend()
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center")
     try:
         figure.savefig(place, format="png", dpi=110)
     except OSError as error:

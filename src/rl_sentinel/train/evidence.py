@@ -12,6 +12,7 @@ from torch import Tensor
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.rollout import Laid, Rollout
 from rl_sentinel.train.policy import from_scratch
+from rl_sentinel.train.pretrained import loaded
 from rl_sentinel.train.recipe import Recipe, made
 from rl_sentinel.train.selection import selected
 from rl_sentinel.train.update import Batch, NotFiniteError, gradient
@@ -71,7 +72,8 @@ def replayed(place: Path) -> tuple[str, str]:
         raise SentinelError(f"evidence {place} cannot be read ({words}), expected what a stopped run wrote") from error
     if edition != EDITION:
         raise SentinelError(f"evidence {place} is of edition {edition}, expected {EDITION}")
-    selection, policy = selected(recipe), from_scratch(recipe)
+    selection, named = selected(recipe), recipe.policy.load
+    policy = loaded(named) if named else from_scratch(recipe)
     policy.model.load_state_dict(found["weights"])
     try:
         if "batch" not in found:

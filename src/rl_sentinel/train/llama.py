@@ -168,6 +168,11 @@ class Llama(nn.Module):
             cache.read += width
         return self.lm_head(self.model.norm(x[:, -1:] if last else x))  # type: ignore[no-any-return]  # as above
 
+    @property
+    def layers(self) -> list[nn.Module]:
+        """What is sharded one by one."""
+        return list(self.model.layers)
+
     def memory(self, width: int) -> Cache:
         """An empty cache for sequences of up to ``width`` tokens."""
         return Cache(width)

@@ -21,6 +21,7 @@ from rl_sentinel.train.journal import Journal
 from rl_sentinel.train.measures import measured
 from rl_sentinel.train.policy import Models, from_scratch, spread
 from rl_sentinel.train.preparation import prepared
+from rl_sentinel.train.pretrained import loaded
 from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.sampling import Engine
@@ -67,7 +68,7 @@ def train(
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
     journal = Journal.opened(recipe, ranks)
     try:
-        policy = from_scratch(recipe)
+        policy = loaded(recipe.policy.load) if recipe.policy.load else from_scratch(recipe)
         supervised.started(policy, selection.environment, recipe, kept=kept, told=watch.warming)
         critic = critic_of(policy, recipe.critic)
         models = spread(policy, recipe, ranks)

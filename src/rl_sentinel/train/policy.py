@@ -83,5 +83,5 @@ def spread(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
         return Models(policy, policy, reference)
     sampler = policy.copied()
     if ranks.size > 1:
-        ranks.sharded(policy.model, list(policy.model.model.layers))  # type: ignore[arg-type,union-attr]  # a Llama's
+        ranks.sharded(policy.model, policy.model.layers)  # type: ignore[arg-type]  # modules are untyped
     return Models(policy, sampler, reference)

@@ -39,8 +39,9 @@ class Named(Table):
 
 
 class Policy(Table):
-    """A Llama from scratch, by its sizes."""
+    """A Llama from scratch, by its sizes; or with ``load`` one that transformers finds, in a folder or by a name."""
 
+    load: str = ""
     hidden: Count = 64
     layers: Count = 2
     heads: Count = 4

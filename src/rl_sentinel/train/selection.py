@@ -132,10 +132,7 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
             f"estimator {recipe.estimator.name} carries credit along one row, rollout.merged is false with "
             f"{rollout.turns} turns: merge the steps, or take an outcome estimator"
         )
-    values = "value" in inspect.signature(choices.estimator).parameters
-    if values != (recipe.critic is not None):
-        way = "needs a critic: add [critic] with its rate" if values else "reads no critic: leave [critic] out"
-        raise SentinelError(f"estimator {recipe.estimator.name} {way}")
+    _require_critic(recipe, choices)
     if claims.get("baseline") == "relative" and rollout.responses == 1:
         raise SentinelError(
             f"rollout.responses is 1, expected 2 or more with estimator {recipe.estimator.name}: "
@@ -153,6 +150,16 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")
     if recipe.policy.hidden % (2 * recipe.policy.heads):
         raise SentinelError(f"policy.hidden is {recipe.policy.hidden}, expected a multiple of 2 x policy.heads")
+
+
+def _require_critic(recipe: Recipe, choices: Choices) -> None:
+    """A critic where the estimator reads values, and nowhere else."""
+    values = "value" in inspect.signature(choices.estimator).parameters
+    if values != (recipe.critic is not None):
+        way = "needs a critic: add [critic] with its rate" if values else "reads no critic: leave [critic] out"
+        raise SentinelError(f"estimator {recipe.estimator.name} {way}")
+    if recipe.policy.load and recipe.critic is not None:
+        raise SentinelError("critic is given with policy.load, expected none: it is made of a model from scratch")
 
 
 def _rehearsed(recipe: Recipe, choices: Choices, loss: Callable[..., Tensor]) -> tuple[bool, bool]:
