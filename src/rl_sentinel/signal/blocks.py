@@ -52,12 +52,12 @@ def summed(
 
 def by_rows(
     of_rows: Callable[..., Tensor], *columns: Float[Tensor, "*S"], mask: Mask, size: int = ROWS
-) -> Float[Tensor, " B"]:
+) -> Float[Tensor, "..."]:
     """What a function of whole rows gives.
 
     Args:
-        of_rows: called as ``of_rows(*columns, mask=mask)`` with some rows of each; one number per row, of which none
-            depends on another row.
+        of_rows: called as ``of_rows(*columns, mask=mask)`` with some rows of each; numbers per row or per token, of
+            which none depends on another row.
         columns: one number per token.
         mask: True on trained tokens; packed, all is done in one piece.
         size: about how many tokens a block has.

@@ -67,7 +67,8 @@ def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
     checked("B T", mask=mask)
     if not isinstance(mask, Segments):
         gap = mask[:, 1:] & ~mask[:, :-1]
-        return torch.argsort(~mask, dim=1, stable=True) if bool(gap.any()) else None
+        gaps = gap.numel() and bool(gap.view(torch.uint8).amax())  # any() is ten times slower
+        return torch.argsort(~mask, dim=1, stable=True) if gaps else None
     place, turn = torch.nonzero(mask.mask).squeeze(1), turns(mask)[mask.mask]
     most = int(turn.max()) + 1 if len(turn) else 0
     order = torch.full((len(mask.length), most), len(mask.mask), device=place.device)

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.blocks import by_rows
 from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
@@ -63,9 +64,13 @@ def advantages(
     checked("B T", token_reward=token_reward, value=value, mask=mask)
     within("discount", discount, least=0.0, most=1.0)
     within("decay", decay, least=0.0, most=1.0)
-    order = trained_first(mask=mask)
-    own, reward = (lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (value, token_reward))
-    later = torch.nn.functional.pad(own[:, 1:], (0, 1))
-    found = discounted_suffix_sums(reward + discount * later - own, discount=discount * decay)
-    found = put_back(found, mask=mask, order=order)
+
+    def of_rows(token_reward: Tensor, value: Tensor, *, mask: Mask) -> Tensor:
+        order = trained_first(mask=mask)
+        own, reward = (lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (value, token_reward))
+        later = torch.nn.functional.pad(own[:, 1:], (0, 1))
+        found = discounted_suffix_sums(reward + discount * later - own, discount=discount * decay)
+        return put_back(found, mask=mask, order=order)
+
+    found = by_rows(of_rows, token_reward, value, mask=mask)
     return answered(found, mask=mask, token_reward=token_reward, value=value)
