@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.kl import absolute, importance_weighted, k1, k1_plus, k2, k3, k3_plus
+from rl_sentinel.signal.kl import absolute, absolute_plus, importance_weighted, k1, k1_plus, k2, k3, k3_plus
 
 MASK = torch.tensor([[True, True, False]])
 NEW = torch.tensor([[-1.0, -2.0, torch.nan]])
@@ -38,7 +38,7 @@ def test_absolute() -> None:
     assert absolute(NEW, REF, mask=MASK).tolist() == [[0.5, 1.0, 0.0]]
 
 
-@pytest.mark.parametrize(("plus", "plain"), [(k1_plus, k1), (k3_plus, k3)])
+@pytest.mark.parametrize(("plus", "plain"), [(absolute_plus, absolute), (k1_plus, k1), (k3_plus, k3)])
 def test_straight_through(plus: Callable[..., Tensor], plain: Callable[..., Tensor]) -> None:
     """The numbers are the plain estimator's to the bit, the slope is the log-ratio, which is k2's."""
     new = NEW.nan_to_num().requires_grad_()
@@ -61,7 +61,7 @@ def test_importance_weighted() -> None:
     assert slopes[0] == pytest.approx(slopes[1])
 
 
-@pytest.mark.parametrize("estimate", [k1, k2, k3, absolute, k1_plus, k3_plus])
+@pytest.mark.parametrize("estimate", [k1, k2, k3, absolute, absolute_plus, k1_plus, k3_plus])
 def test_refused(estimate: Callable[..., Tensor]) -> None:
     """A mask of floats, and a reference of another width."""
     with pytest.raises(InputError, match=r"^mask has dtype float32, expected bool"):

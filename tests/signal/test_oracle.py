@@ -238,7 +238,7 @@ def _tokens_kept(estimator: rejection.Estimator) -> Pair:
 
 ESTIMATORS: tuple[rejection.Estimator, ...] = ("k1", "k2", "k3")
 OVERS: tuple[rejection.Over, ...] = ("sum", "mean", "max")
-APART |= {f"kl.{kind}": _kl(kind) for kind in ("k1", "k2", "k3", "absolute", "k1_plus", "k3_plus")}
+APART |= {f"kl.{kind}": _kl(kind) for kind in ("k1", "k2", "k3", "absolute", "absolute_plus", "k1_plus", "k3_plus")}
 APART |= {f"correction.rejection.rows_kept, {e} {o}": _kept(e, o) for e in ESTIMATORS for o in OVERS}
 APART |= {f"correction.rejection.tokens_kept, {e}": _tokens_kept(e) for e in ESTIMATORS}
 

@@ -113,7 +113,7 @@ def test_gradcheck_of_the_weighted_estimate(drawn: list[Draw]) -> None:
         assert _checked(lambda e, a, b, m=x.mask: kl.importance_weighted(e, a, b, mask=m), *columns)
 
 
-@pytest.mark.parametrize("kind", ["k1_plus", "k3_plus"])
+@pytest.mark.parametrize("kind", ["absolute_plus", "k1_plus", "k3_plus"])
 def test_slopes_of_straight_through_kinds(kind: str, drawn: list[Draw]) -> None:
     """That of half the squared log-ratio, which is the log-ratio."""
     for x in drawn[:200]:

@@ -26,6 +26,7 @@ _KLS = {
     **dict.fromkeys(("kl+", "k1+"), kl.k1_plus),
     **dict.fromkeys(("low_var_kl+", "k3+"), kl.k3_plus),
     "abs": kl.absolute,
+    "abs+": kl.absolute_plus,
 }
 
 _OVER: dict[str, rejection.Over] = {"seq_sum": "sum", "seq_mean": "mean", "seq_max": "max"}

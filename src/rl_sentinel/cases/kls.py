@@ -70,6 +70,7 @@ _SLOPED: Mapping[str, Callable[[Batch], Tensor]] = {
     "k2": lambda batch: _log_ratio(batch) ** 2 / 2,
     "k3": lambda batch: _k3(_log_ratio(batch)),
     "absolute": lambda batch: _log_ratio(batch).abs(),
+    "absolute_plus": lambda batch: _with_slope(_log_ratio(batch).abs(), _log_ratio(batch), batch),
     "k1_plus": lambda batch: _with_slope(_log_ratio(batch), _log_ratio(batch), batch),
     "k3_plus": lambda batch: _with_slope(_k3(_log_ratio(batch)), _log_ratio(batch), batch),
     "weighted k3": _weighted,

@@ -86,6 +86,16 @@ def k3_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, m
     return _straight_through(k3(logprob, ref_logprob, mask=mask), k2(logprob, ref_logprob, mask=mask))
 
 
+def absolute_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
+    """The value of :func:`absolute` with the gradient of :func:`k2`, which has no kink and is that of the KL.
+
+    Example:
+        >>> absolute_plus(torch.tensor([[-1.5]]), torch.tensor([[-1.0]]), mask=torch.tensor([[True]]))
+        tensor([[0.5000]])
+    """
+    return _straight_through(absolute(logprob, ref_logprob, mask=mask), k2(logprob, ref_logprob, mask=mask))
+
+
 def importance_weighted(
     estimate: Float[Tensor, "*S"],
     logprob: Float[Tensor, "*S"],

@@ -22,7 +22,12 @@ FIXED = f"{SIGNAL}.controller.Fixed"
 ADAPTIVE = f"{SIGNAL}.controller.Adaptive"
 
 #: Function -> the estimator that its values are, and the one that its gradient is, where not its own.
-_KINDS = {"absolute": ("abs", "abs"), "k1_plus": ("k1", "k2"), "k3_plus": ("k3", "k2")}
+_KINDS = {
+    "absolute": ("abs", "abs"),
+    "absolute_plus": ("abs", "k2"),
+    "k1_plus": ("k1", "k2"),
+    "k3_plus": ("k3", "k2"),
+}
 
 #: What an estimate is weighed or used with: the kind that is in common use.
 _COMMON = "k3"
