@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims
+from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims, given
 from rl_sentinel.frameworks.reference.layouts import turns
 from rl_sentinel.frameworks.target import Target
 
@@ -53,7 +53,9 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         **said,
         baseline="relative",
     )
+    yield _parts(target)
     yield _temporal(target)
+    yield _baselined(target)
     yield _apart(target, grpo)
     yield _trusted(target)
     yield _laid(target)
@@ -83,6 +85,48 @@ def _outcome(
         outputs={"advantage": Output("B", "reward", "advantage")},
         settings={name: {"choices": name}},
         claims=claims(target.find(READY), masked_slots="any", **said),
+    )
+
+
+def _parts(target: Target) -> Boundary:
+    """GDPO, which weighs the parts of an outcome itself."""
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        function = target.find(f"{SIGNAL}.advantage.gdpo.advantages")
+        weight = given(function, batch)["weight"]
+        choices = {"estimator": partial(function, weight=weight, epsilon=settings["epsilon"])}
+        return {"advantage": ready(target, batch, ("reward_parts",), choices).advantage}
+
+    said = target.find(f"{SIGNAL}.advantage.gdpo.CLAIMS")
+    return Boundary(
+        path=READY,
+        stage="advantage",
+        call=call,
+        reads=frozenset({"reward_parts", "group", "mask"}),
+        outputs={"advantage": Output("B", "reward", "advantage")},
+        settings={"gdpo of parts": {"epsilon": NUMBERS["epsilon"]}},
+        claims=claims(target.find(READY), **said),
+    )
+
+
+def _baselined(target: Target) -> Boundary:
+    """The optimal token baseline, which reads tokens and compares a prompt's rows at each."""
+    columns = ("old_logprob", "pi_squared", "token_reward")
+
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        estimator = target.find(f"{SIGNAL}.advantage.optimal_token_baseline.advantages")
+        own = with_columns(batch, old_logprob=batch.logprob)  # before an update both are one
+        return {"advantage": ready(target, own, columns, {"estimator": estimator}).advantage}
+
+    said = target.find(f"{SIGNAL}.advantage.optimal_token_baseline.CLAIMS")
+    return Boundary(
+        path=READY,
+        stage="advantage",
+        call=call,
+        reads=frozenset({"reward", "group", "mask", "logprob", "pi_squared", "token_reward"}),
+        outputs={"advantage": Output("B T", "reward", "advantage")},
+        settings={"optimal token baseline": {"choices": "optimal token baseline"}},
+        claims=claims(target.find(READY), **said),
     )
 
 
