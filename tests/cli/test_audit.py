@@ -26,7 +26,8 @@ def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A framework, a release number, a folder."""
-    known = "areal, rl_sentinel, skyrl, slime, verl with ==VERSION or @PATH, or pkg.module:function with --stage"
+    every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, verl"
+    known = f"{every} with ==VERSION or @PATH, or pkg.module:function with --stage"
     assert told(capsys, "audit", "nonesuch==1.0") == (
         f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is no framework known here"
     )
