@@ -64,6 +64,7 @@ def main() -> None:
     options.add_argument("--home", type=Path, default=ROOT / "runs" / "proof")
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--only", default="", help="experiments whose title holds this; the page is not written")
+    options.add_argument("--page", action="store_true", help="write the page of what was run, and run nothing")
     given = options.parse_args()
     rows = []
     for title, recipe, overrides in EXPERIMENTS:
@@ -72,7 +73,8 @@ def main() -> None:
         for seed in range(given.seeds):
             out = given.home / f"{title.replace(', ', '-').replace(' ', '_')}-{seed}"
             told = [*overrides, f"seed={seed}", f"out={out}"]
-            subprocess.run([*RUN, str(ROOT / "recipes" / f"{recipe}.toml"), *told], check=True, cwd=ROOT)
+            if not given.page:
+                subprocess.run([*RUN, str(ROOT / "recipes" / f"{recipe}.toml"), *told], check=True, cwd=ROOT)
             rows.append(f"| {title} | {' '.join(overrides)} | {seed} | {' | '.join(_numbers(out))} |")
     if not given.only:
         page = HEAD.format(seeds=f"0 to {given.seeds - 1}") + "\n".join(rows) + "\n"
@@ -80,6 +82,8 @@ def main() -> None:
 
 
 def _numbers(out: Path) -> list[str]:
+    if not (out / "checkpoints").is_dir():
+        return ["not run"] * 4
     seen, spent = (
         [json.loads(x) for x in (out / f"{n}.jsonl").read_text().splitlines()] for n in ("metrics", "timing")
     )
