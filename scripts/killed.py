@@ -21,8 +21,9 @@ def main() -> None:
     options.add_argument("--kills", type=int, default=20)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument(
-        "--within", type=float, default=6.0, help="a kill comes at most so many seconds after the start"
+        "--within", type=float, default=1.0, help="most seconds from a run's first new step to its kill"
     )
+    options.add_argument("--early", type=float, default=0.0005, help="chance, each 20 ms, of a kill before that")
     given = options.parse_args()
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as home:
