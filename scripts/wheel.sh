@@ -10,7 +10,7 @@ rm -rf dist .venv-wheel
 .venv-wheel/bin/python -m pip install -q --disable-pip-version-check --no-deps dist/*.whl
 here=$(pwd)
 away=$(mktemp -d)
-cp -r tests docs "$away/"
+cp -r tests docs examples recipes "$away/"
 cp pyproject.toml "$away/"
 cd "$away"
 "$here/.venv-wheel/bin/python" -c "import rl_sentinel; assert '.venv-wheel' in rl_sentinel.__file__, rl_sentinel.__file__"
