@@ -45,7 +45,7 @@ train: setup
 
 # Every experiment over five seeds, an hour or so; goes on where it was stopped, and writes docs/train-proof.md.
 train-proof: setup
-	$(BIN)/python scripts/training.py
+	$(BIN)/python scripts/train_proof.py
 
 clean:
 	rm -rf $(ENV) .venv-wheel dist

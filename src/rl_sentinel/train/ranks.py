@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from torch import Tensor, distributed, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +78,9 @@ class Ranks:
     def sharded(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
         """The model with its weights spread over all ranks; as it is where there is one."""
         if self.size > 1:
+            from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - slow, and rarely needed
+            from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - as above; older releases of torch lack it
+
             mesh = init_device_mesh("cpu", (self.size,))
             for layer in layers:
                 fully_shard(layer, mesh=mesh)
@@ -91,7 +91,9 @@ class Ranks:
         """All weights of a model, on each rank; all must ask."""
         if self.size == 1:
             return model.state_dict()
-        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        from torch.distributed.checkpoint import state_dict as gathering  # noqa: PLC0415 - slow, and rarely needed
+
+        return gathering.get_model_state_dict(model, options=gathering.StateDictOptions(full_state_dict=True))
 
 
 #: One process.

@@ -5,17 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.train.critic import Critic
 from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.recipe import Divergence, Recipe, Update
-
-#: A state in one piece, saved from the first rank; and loaded on each.
-WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-FULL = StateDictOptions(full_state_dict=True)
 
 
 @dataclass(slots=True)
@@ -41,7 +36,10 @@ class State:
 
         ``mark`` says where the metrics stand.
         """
-        weights, moments = get_state_dict(self.policy.model, self.optimizer, options=WHOLE)
+        from torch.distributed.checkpoint import state_dict as gathering  # noqa: PLC0415 - slow to import
+
+        whole = gathering.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        weights, moments = gathering.get_state_dict(self.policy.model, self.optimizer, options=whole)
         critic = None
         if self.critic is not None:
             critic = [self.critic.model.state_dict(), self.critic.optimizer.state_dict()]
@@ -60,9 +58,12 @@ class State:
         Raises:
             SentinelError: if it is another model's.
         """
+        from torch.distributed.checkpoint import state_dict as gathering  # noqa: PLC0415 - slow to import
+
         try:
             parts = {"model_state_dict": found["weights"], "optim_state_dict": found["optimizer"]}
-            set_state_dict(self.policy.model, self.optimizer, options=FULL, **parts)
+            whole = gathering.StateDictOptions(full_state_dict=True)
+            gathering.set_state_dict(self.policy.model, self.optimizer, options=whole, **parts)
             if self.critic is not None:
                 self.critic.model.load_state_dict(found["critic"][0])
                 self.critic.optimizer.load_state_dict(found["critic"][1])

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.signal import penalty
@@ -202,4 +201,5 @@ def rate(recipe: Recipe, step: int) -> float:
 
 def _whole(norm: Tensor) -> float:
     """A norm over weights that may lie on several ranks."""
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    whole = getattr(norm, "full_tensor", None)
+    return float(norm if whole is None else whole())

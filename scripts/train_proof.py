@@ -48,7 +48,7 @@ EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 HEAD = """# Runs
 
-Written by `make train-proof`: every experiment of `scripts/training.py` over seeds {seeds}, on CPU, one thread.
+Written by `make train-proof`: every experiment of `scripts/train_proof.py` over seeds {seeds}, on CPU, one thread.
 Accuracy is that of the sampled responses, a mean over the steps named; 128 responses a step, so a step's standard error
 is about .04 at .3 and .03 at .9, a mean of ten steps' a third of it. Seconds are those of the reinforcement, the warm
 start left out, on a machine that did other work.
