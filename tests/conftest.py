@@ -1,0 +1,37 @@
+"""A test is skipped for a listed reason only; for any other the run fails."""
+
+import pytest
+
+#: Reasons: what lies beside the source tree alone, and extras, of which one environment has all and one none.
+LISTED = {
+    "transformers is an extra",
+    "transformers is there",
+    "matplotlib is an extra",
+    "matplotlib is there",
+    "tensorboard is an extra",
+    "recipes lie in the source tree, not in the wheel",
+    "examples lie in the source tree, not in the wheel",
+}
+
+_UNLISTED: list[str] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note what is skipped."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason not in LISTED:
+            _UNLISTED.append(f"{report.nodeid}: {reason}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail for the unlisted."""
+    if _UNLISTED and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the unlisted."""
+    for line in _UNLISTED:
+        terminalreporter.write_line(f"skipped, and its reason is not listed in tests/conftest.py: {line}")
