@@ -18,9 +18,11 @@ from rl_sentinel.cases.small import small_cases
 from rl_sentinel.cli.main import app
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.modules import defined
-from rl_sentinel.frameworks.reference import FRAMEWORK
+from rl_sentinel.frameworks.reference import FRAMEWORK, held
 from rl_sentinel.frameworks.reference.rewards import WAYS
 from rl_sentinel.frameworks.target import Target
+from rl_sentinel.signal import reduce
+from rl_sentinel.signal.segments import Segments
 
 TARGET = Target(root=Path(rl_sentinel.__file__).parents[1])
 FOUND = list(FRAMEWORK.boundaries(TARGET))
@@ -101,3 +103,20 @@ def test_another_copy_is_audited(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["audit", f"rl_sentinel@{tmp_path}", "--boundary", "kl.k1"])
     assert ran.exit_code == 1, ran.output
     assert "fault MET001 metric-fits-no-definition at rl_sentinel.signal.kl.k1" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("part", "setting"), [("checked", "other kinds"), ("selected", "sound off the mask"), ("trained", "sound packed")]
+)
+def test_a_signature_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch, part: str, setting: str) -> None:
+    """A function that checks no kind, reads off the mask or takes packed tokens otherwise answers otherwise."""
+    found = next(b for b in held.boundaries(TARGET) if b.path.endswith("row_means by its signature"))
+    batch, sound = small_cases()[0].batch, float(setting.startswith("sound"))
+    assert found.call(batch, found.settings[setting])["accepted"].item() == sound
+    wrong = {
+        "checked": lambda *_, **__: None,
+        "selected": lambda values, **_: values,
+        "trained": lambda mask: mask.mask.flip(0) if isinstance(mask, Segments) else mask,
+    }
+    monkeypatch.setattr(reduce, part, wrong[part])
+    assert found.call(batch, found.settings[setting])["accepted"].item() == 1 - sound

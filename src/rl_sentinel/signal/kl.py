@@ -120,7 +120,7 @@ def importance_weighted(
         The weighted estimate, in nats per token; exactly 0 off the mask. No bound is put on the ratio.
 
     Raises:
-        InputError: if a number on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a number on the mask is not finite where it counts, or a shape or kind is wrong.
 
     Example:
         >>> one, mask = torch.tensor([[2.0]]), torch.tensor([[True]])

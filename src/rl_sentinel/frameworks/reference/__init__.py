@@ -15,6 +15,7 @@ from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.reference import (
     corrections,
+    held,
     kls,
     layouts,
     metrics,
@@ -47,7 +48,7 @@ from rl_sentinel.frameworks.reference.parts import (
     loss_output,
     settings_of,
 )
-from rl_sentinel.frameworks.reference.refusals import SAYS_KINDS, of_numbers, of_parts, of_tensors, refusals
+from rl_sentinel.frameworks.reference.refusals import of_numbers, of_parts, refusals
 from rl_sentinel.frameworks.target import Target
 
 
@@ -72,6 +73,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from alignments(target)
     yield from of_parts(target)
     yield from nonsense.boundaries(target)
+    yield from held.boundaries(target)
 
 
 def _guarded(
@@ -112,8 +114,6 @@ def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Itera
         )
     yield from refusals(target, path, function)
     yield from of_numbers(target, path, function)
-    if SAYS_KINDS in (inspect.getdoc(function) or ""):
-        yield from of_tensors(target, path, function)
 
 
 def _axes(function: Callable[..., Any]) -> str:

@@ -15,7 +15,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers, unknown
-from rl_sentinel.frameworks.reference.refusals import of_numbers, of_tensors, of_words
+from rl_sentinel.frameworks.reference.refusals import of_numbers, of_words
 from rl_sentinel.frameworks.reference.rewards import functions
 from rl_sentinel.frameworks.target import Target
 
@@ -44,8 +44,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 yield from _of_columns(target, path, function)
     yield _per_response(target)
     yield _fraction(target)
-    keep = torch.ones(2).bool()
-    yield from of_tensors(target, FRACTION, target.find(FRACTION), keep=keep, denominator=1.0)
     wrong = {"sound": 1.0, "denominator 0": 0.0, "denominator negative": -1.0}
     live = torch.ones(2).bool()
     yield from of_words(FRACTION, lambda s: target.call(FRACTION, live, live=live, denominator=wrong[s]), wrong)
@@ -69,7 +67,6 @@ def _of_columns(target: Target, path: str, function: Callable[..., Any]) -> Iter
         plain = numbers(function) | (dict(_BOUNDS) if words else {})
         yield _boundary(target, path, function, {**words, **plain}, ", ".join(map(str, words.values())) or "default")
     first = {**every[0], **(_BOUNDS if every[0] else {})}
-    yield from of_tensors(target, path, function, counts=True, **first)
     if not every[0]:
         yield from of_numbers(target, path, function)
         return
@@ -118,7 +115,6 @@ def _of_weights(target: Target, path: str, function: Callable[..., Any]) -> Iter
         yield _bounded(target, path, function, level, made)
     sound = {"weight": torch.ones(2, 2), "mask": torch.ones(2, 2).bool()}
     yield from of_numbers(target, path, function, **sound)
-    yield from of_tensors(target, path, function, weight=sound["weight"])
     wrong = {"sound": 1.0, "weight nan": torch.nan, "weight negative": -1.0}
     wrong |= {"weight infinite": torch.inf} if not numbers(function) else {}
     first = torch.tensor([[True, False], [False, False]])

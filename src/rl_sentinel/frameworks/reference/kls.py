@@ -11,7 +11,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims, columns, given, unknown
 from rl_sentinel.frameworks.reference.parts import MODE, in_parts, loss_output, settings_of
-from rl_sentinel.frameworks.reference.refusals import of_numbers, of_tensors, of_words
+from rl_sentinel.frameworks.reference.refusals import of_numbers, of_words
 from rl_sentinel.frameworks.reference.rewards import functions
 from rl_sentinel.frameworks.target import Target
 
@@ -51,7 +51,6 @@ _SEEN: Mapping[str, tuple[str, Settings, float, int]] = {
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Each estimator, alone and as a loss; the weighted one; the shaped reward; the controllers."""
     zero = torch.zeros(2, 2)
-    one = target.call(f"{SIGNAL}.reduce.Aggregation", "token-mean", 1.0)
     for path, function in functions(target.module(f"{SIGNAL}.kl")):
         if path == WEIGHTED:
             continue
@@ -59,15 +58,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(path, "kl", f"{path} wants {strange!r}, of which this adapter does not know the column")
             continue
         yield _estimator(target, path)
-        yield from of_tensors(target, path, function)
         yield _loss(target, path, "token-mean")
     yield _weighted(target)
-    yield from of_tensors(target, WEIGHTED, target.find(WEIGHTED), estimate=zero)
     yield _loss(target, WEIGHTED, MODE)
-    for path, more in ((AS_LOSS, {"kl": zero}), (IN_REWARD, {"kl": zero})):
-        extra = {"aggregation": one} if path == AS_LOSS else {}
-        yield from of_numbers(target, path, target.find(path), **more)
-        yield from of_tensors(target, path, target.find(path), counts=path == IN_REWARD, **more, **extra)
+    for path in (AS_LOSS, IN_REWARD):
+        yield from of_numbers(target, path, target.find(path), kl=zero)
     yield _shaped(target)
     yield _steered(target)
     yield from of_words(ADAPTIVE, lambda setting: _seen(target, setting), _SEEN)

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,6 @@ from rl_sentinel.frameworks.reference.arguments import SIGNAL, choices, given, n
 from rl_sentinel.frameworks.target import Target
 
 _SOUND = "sound"
-
-#: What a docstring says of a function that holds its tensors to kinds and shapes.
-SAYS_KINDS = "a shape or kind is wrong"
 
 #: Setting -> reward of a live row that no statistic can be taken of.
 _REWARDS = {"reward nan": torch.nan, "reward infinite": torch.inf, "reward minus infinite": -torch.inf}
@@ -116,54 +112,6 @@ def of_numbers(target: Target, path: str, function: Callable[..., Any], **more: 
         return target.call(path, **every | made)
 
     yield _boundary(path, call, [_SOUND, *inside, *outside], "the number lies outside its range", sound=inside)
-
-
-def of_tensors(
-    target: Target, path: str, function: Callable[..., Any], *, counts: bool = False, **more: object
-) -> Iterator[Boundary]:
-    """A boundary for a function that holds its tensors to a kind and a shape: each is given wrongly once.
-
-    ``counts`` says that numbers on the mask must be finite; ``more`` are arguments that no column of a batch is.
-    """
-    every: dict[str, Any] = {**numbers(function), **dict.fromkeys(choices(function), True)}
-    every |= {**given(function, batch_of(torch.ones(2, 2).bool())), **more}
-    tensors = {n: v for n, v in every.items() if isinstance(v, Tensor)}
-
-    def call(setting: str) -> object:
-        for name, value in tensors.items() if setting != _SOUND else ():
-            for wrong in _STRANGE[setting](value, alone=len(tensors) == 1):
-                with suppress(ValueError):
-                    return target.call(path, **every | {name: wrong})
-        if setting != _SOUND:
-            raise ValueError(f"{path} refuses them all")
-        return target.call(path, **every)
-
-    names = [_SOUND, *(n for n in _STRANGE if counts or n != _COUNTS)]
-    yield _boundary(path, call, names, "a tensor has another kind or shape than its name says, or no number")
-
-
-def _kinds(value: Tensor, *, alone: bool) -> list[Tensor]:  # noqa: ARG001 - a kind is wrong by itself
-    """The same numbers as those of two other kinds."""
-    return [value.to(kind) for kind in (torch.bool, torch.int64, torch.float32) if kind != value.dtype]
-
-
-def _shapes(value: Tensor, *, alone: bool) -> list[Tensor]:
-    """With an axis more, and beside other tensors with a row more and with one row for all."""
-    return [value.unsqueeze(-1)] + ([] if alone else [torch.cat([value, value[:1]]), value[:1]])
-
-
-def _no_numbers(value: Tensor, *, alone: bool) -> list[Tensor]:  # noqa: ARG001 - as above
-    """NaN and infinity in the first place; nothing for labels and masks."""
-    return [value.index_fill(0, torch.tensor([0]), x) for x in (torch.nan, torch.inf) if value.is_floating_point()]
-
-
-_COUNTS = "no numbers"
-
-_STRANGE: Mapping[str, Callable[..., list[Tensor]]] = {
-    "other kinds": _kinds,
-    "other shapes": _shapes,
-    _COUNTS: _no_numbers,
-}
 
 
 def of_parts(target: Target) -> Iterator[Boundary]:

@@ -12,7 +12,7 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers, unknown
-from rl_sentinel.frameworks.reference.refusals import of_numbers, of_tensors, of_words, refusals
+from rl_sentinel.frameworks.reference.refusals import of_numbers, of_words, refusals
 from rl_sentinel.frameworks.target import Target
 
 NORMALISED = f"{SIGNAL}.normalisation.normalised"
@@ -61,7 +61,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield _reward(target, path, function)
         yield from refusals(target, path, function)
         yield from of_numbers(target, path, function)
-        yield from of_tensors(target, path, function)
     for mean, deviation, left, biased in WAYS:
         chosen: Settings = {"mean": mean, "deviation": deviation, "leave_one_out": left, "biased": biased}
         yield _normalised(target, {**chosen, "epsilon": 1e-6})
@@ -69,7 +68,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield _after_suppression(target, {**_SOUND, "mean": mean, "deviation": deviation, "suppress": True})
     by = target.call(NORMALISATION, **_SOUND)
     yield from refusals(target, NORMALISED, target.find(NORMALISED), by=by)
-    yield from of_tensors(target, NORMALISED, target.find(NORMALISED), by=by)
     yield from of_words(NORMALISATION, lambda s: target.call(NORMALISATION, **{**_SOUND, **_NONSENSE[s]}), _NONSENSE)
 
 

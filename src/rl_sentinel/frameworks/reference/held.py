@@ -1,0 +1,207 @@
+"""What each public function is held to by its signature alone: kinds, shapes, numbers that count and those that do not.
+
+A new function is asked unasked. What it takes is made of the names of its parameters, what it gives is checked by
+its annotation; packed tokens must give what padded ones give, and places off the mask must decide nothing.
+"""
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.frameworks.reference.arguments import SIGNAL
+from rl_sentinel.frameworks.reference.refusals import of_words
+from rl_sentinel.frameworks.reference.rewards import functions
+from rl_sentinel.frameworks.reference.signatures import (
+    LENGTH,
+    annotations,
+    answer,
+    arguments,
+    choices,
+    takes_segments,
+    trained_tokens,
+)
+from rl_sentinel.frameworks.target import Target
+
+#: Functions that take records or functions, or are checks themselves; what they refuse is asked by name.
+APART = frozenset(
+    {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "within")}
+    | {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns")}
+    | {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
+    | {"merging.merge", "merging.counts", "blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}
+    | {"steps.over_trajectories"}
+)
+
+#: Functions that take the largest of each row, which is none where no row has a place.
+_OF_PLACES = frozenset(
+    {"reduce.row_maxima", "correction.rejection.rows_kept", "correction.rejection.vetoed"}
+    | {"staleness.staleness", "staleness.fresh_rows"}
+)
+
+#: Parameters that say which row is whose, and so count wherever they stand.
+_LAID_OUT = frozenset({"mask", "live", "group", "length", "prompt_length", "trajectory"})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A function, and the words that it is called with."""
+
+    target: Target
+    path: str
+    by: Mapping[str, Any]
+
+    def given(self, mask: Tensor | None = None) -> dict[str, Any]:
+        """Arguments that are taken."""
+        return arguments(self.target, self.path, self.by, trained_tokens() if mask is None else mask)
+
+    def answer(self, given: Mapping[str, Any]) -> list[Any]:
+        """What it gives, of the kinds and shapes that it tells."""
+        return answer(self.target, self.path, given)
+
+    def same(self, found: list[Any], expected: list[Any], where: Tensor | None) -> None:
+        """Refuse another answer than the expected one, at the places that count.
+
+        Raises:
+            ValueError: with both.
+        """
+        for one, other in zip(found, expected, strict=True):
+            if not isinstance(one, Tensor) or one.shape != other.shape:  # places of another layout
+                continue
+            near = torch.isclose(one.double(), other.double(), rtol=1e-4, atol=1e-6)
+            if where is not None and where.shape == near.shape:
+                near = near[where]
+            if not bool(near.all()):
+                raise ValueError(f"{self.path} gave {one}, expected {other}")
+
+
+def boundaries(target: Target) -> Iterator[Boundary]:
+    """One for each function; its settings are sound calls and nonsense, each asked with all words it may be given."""
+    package = target.module(SIGNAL)
+    for info in sorted(pkgutil.walk_packages(package.__path__, f"{SIGNAL}."), key=lambda i: i.name):
+        for path, _ in functions(target.module(info.name)):
+            if path.removeprefix(f"{SIGNAL}.") not in APART:
+                yield _of(target, path)
+
+
+def _of(target: Target, path: str) -> Boundary:
+    every = [Held(target, path, by) for by in choices(target.find(path))]
+    sound, nonsense = _sound(target.find(path), path), _nonsense(target.find(path))
+
+    def call(setting: str) -> None:
+        if setting in nonsense:
+            _refused(every, nonsense[setting])
+        else:
+            for one in every:
+                sound[setting](one)
+
+    (found,) = of_words(f"{path} by its signature", call, {**sound, **nonsense}, sound=sound)
+    return found
+
+
+def _sound(function: Callable[..., Any], path: str) -> dict[str, Callable[[Held], None]]:
+    found: dict[str, Callable[[Held], None]] = {"sound": _plain}
+    if {"mask", "live"} & set(annotations(function)):
+        found |= {"sound off the mask": _elsewhere, "sound with nothing trained": _untrained}
+        found |= {} if path.removeprefix(f"{SIGNAL}.") in _OF_PLACES else {"sound and empty": _empty}
+    return found | ({"sound packed": _packed} if takes_segments(function) else {})
+
+
+def _nonsense(function: Callable[..., Any]) -> dict[str, Callable[[Tensor], list[Tensor]]]:
+    """Ways of being wrong; numbers count where the docstring says so, infinite ones unless they may be cut."""
+    told = " ".join((inspect.getdoc(function) or "").split())
+    found: dict[str, Callable[[Tensor], list[Tensor]]] = {"other kinds": _other_kinds, "an axis more": _axis_more}
+    if sum("Tensor" in str(kind) for kind in annotations(function).values()) > 1:
+        found["other rows"] = _other_rows
+    if "finite" in told:
+        bad = (torch.nan,) if "finite where it counts" in told else (torch.nan, torch.inf, -torch.inf)
+        found["no numbers"] = partial(_no_numbers, bad=bad)
+    return found
+
+
+def _plain(one: Held) -> None:
+    one.answer(one.given())
+
+
+def _elsewhere(one: Held) -> None:
+    """Numbers that are none, and labels of nothing, wherever nothing is trained."""
+    plain = one.given()
+    masks = [plain[n] for n in ("mask", "live") if n in plain]
+    masks += [trained_tokens().any(dim=1)] if len(masks) == 1 and masks[0].dim() > 1 else []
+    other = dict(plain)
+    for name, value in plain.items():
+        if isinstance(value, Tensor) and name not in _LAID_OUT:
+            counts = next((m for m in masks if m.shape == value.shape[: m.dim()]), torch.tensor(data=True))
+            off = ~counts.reshape(*counts.shape, *[1] * (value.dim() - counts.dim()))
+            nothing = torch.nan if value.is_floating_point() else 99
+            other[name] = value.masked_fill(off, nothing) if value.dtype != torch.bool else value | off
+    one.same(one.answer(other), one.answer(plain), masks[0])
+
+
+def _untrained(one: Held) -> None:
+    """With nothing trained a number is finite, but for the largest of nothing."""
+    least = "minus infinity" in (inspect.getdoc(one.target.find(one.path)) or "")
+    for value in one.answer(one.given(torch.zeros_like(trained_tokens()))):
+        if isinstance(value, Tensor) and not bool((value.isfinite() | (least & (value == -torch.inf))).all()):
+            raise ValueError(f"{one.path} gave {value} of nothing, expected finite numbers")
+
+
+def _empty(one: Held) -> None:
+    """Rows without a place for a token."""
+    one.answer(one.given(trained_tokens()[:, :0]))
+
+
+def _packed(one: Held) -> None:
+    """Packed tokens give what padded ones do."""
+    plain, length = one.given(), torch.tensor(LENGTH)
+    padded = one.answer(plain)
+
+    def stored(value: object) -> object:
+        wide = isinstance(value, Tensor) and value.shape == trained_tokens().shape
+        return one.target.call(f"{SIGNAL}.segments.packed", value, length=length) if wide else value
+
+    other = {n: stored(v) for n, v in plain.items()}
+    other["mask"] = one.target.call(f"{SIGNAL}.segments.Segments", other["mask"], length)
+    one.same(one.answer(other), [stored(v) for v in padded], None)
+
+
+def _refused(every: list[Held], wrong: Callable[[Tensor], list[Tensor]]) -> None:
+    """Return if any tensor is taken that is wrong in this way.
+
+    Raises:
+        ValueError: if each is refused.
+    """
+    for one in every:
+        plain = one.given()
+        for name, value in plain.items():
+            for strange in wrong(value) if isinstance(value, Tensor) else ():
+                with suppress(ValueError):
+                    one.target.call(one.path, **plain | {name: strange})
+                    return
+    raise ValueError(f"{every[0].path} refuses them all")
+
+
+def _other_kinds(value: Tensor) -> list[Tensor]:
+    """The same numbers as those of two other kinds."""
+    return [value.to(kind) for kind in (torch.bool, torch.int64, torch.float32) if kind != value.dtype]
+
+
+def _axis_more(value: Tensor) -> list[Tensor]:
+    return [value.unsqueeze(-1)]
+
+
+def _other_rows(value: Tensor) -> list[Tensor]:
+    """Beside other tensors: with a row more, and with one for all."""
+    return [torch.cat([value, value[:1]]), value[:1]]
+
+
+def _no_numbers(value: Tensor, *, bad: tuple[float, ...]) -> list[Tensor]:
+    """No number in the first place, which is trained; nothing for labels and masks."""
+    first = torch.arange(value.numel()).reshape(value.shape) == 0
+    return [value.masked_fill(first, x) for x in bad] if value.is_floating_point() else []
