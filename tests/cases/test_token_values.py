@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rl_sentinel.cases.token_values import REWARDED, VALUES
+from rl_sentinel.cases.token_values import OVERLONG, REWARDED, VALUES
 from rl_sentinel.core.batch import batch_of
 
 #: Ratios 4 and 1/2, another where nothing is trained; then 1/2 alone.
@@ -23,6 +23,15 @@ def test_where_an_outcome_stands() -> None:
     found = {name: next(iter(VALUES[name](batch, {}).values())).tolist() for name in REWARDED}
     assert found["outcome at the last trained token"] == [[2, 0, 0], [0, 0, 0]]
     assert found["outcome at the last response token"] == [[0, 2, 0], [0, 0, 5]]
+
+
+def test_what_a_long_response_pays() -> None:
+    """Nothing up to the buffer, a share of it inside, all beyond; a row that trains nothing pays as well."""
+    mask = torch.tensor([[True] * 4, [True] * 4, [True] * 4, [False] * 4])
+    length = torch.tensor([1, 2, 4, 3])
+    batch = batch_of(mask, reward=torch.tensor([2.0, 2.0, 2.0, 5.0]), length=length)
+    found = VALUES[OVERLONG](batch, {"limit": 3, "buffer": 2, "factor": 0.5})
+    assert next(iter(found.values())).tolist() == [[2, 0, 0, 0], [0, 1.75, 0, 0], [0, 0, 0, 1.5], [0, 0, 4.5, 0]]
 
 
 @pytest.mark.parametrize(

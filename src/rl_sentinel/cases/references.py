@@ -14,7 +14,7 @@ from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.cases.kls import KL_LOSSES, STEERS
 from rl_sentinel.cases.layouts import COUNTS, LAID_OUT
 from rl_sentinel.cases.policy_losses import LOSSES
-from rl_sentinel.cases.token_values import REWARDED, VALUES
+from rl_sentinel.cases.token_values import PLACED, VALUES
 from rl_sentinel.cases.value_losses import VALUE_LOSSES, entropy
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
@@ -58,7 +58,7 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     algorithm = claimed(boundary, name)
     if algorithm in LAID_OUT or (algorithm in PLAIN and boundary.claim("masked") == "yes"):
         return torch.ones_like(batch.mask if boundary.outputs[name].axes == "B T" else batch.live)
-    whole = algorithm in SHAPED or algorithm in REWARDED
+    whole = algorithm in SHAPED or algorithm in PLACED
     return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)
 
 

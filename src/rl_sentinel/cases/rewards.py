@@ -34,16 +34,16 @@ def _suppressed(batch: Batch, _settings: Settings) -> Tensor:
     return _of_rows(batch, lambda b: float(batch.reward[b]) if bool(batch.scored[b]) else 0.0)
 
 
-def _overlong(batch: Batch, settings: Settings) -> Tensor:
+def overlong_penalty(length: int, settings: Settings) -> float:
+    """What a response of so many tokens pays, as a number of at most 0; arXiv 2503.14476, equation 13."""
     limit, buffer = _number(settings, "limit"), _number(settings, "buffer")
+    if length <= limit - buffer:
+        return 0.0
+    return -_number(settings, "factor") * (1.0 if length > limit else (length - limit + buffer) / buffer)
 
-    def penalty(b: int) -> float:
-        length = int(batch.length[b])
-        if length <= limit - buffer:
-            return 0.0
-        return -_number(settings, "factor") * (1.0 if length > limit else (length - limit + buffer) / buffer)
 
-    return _of_rows(batch, penalty)
+def _overlong(batch: Batch, settings: Settings) -> Tensor:
+    return _of_rows(batch, lambda b: overlong_penalty(int(batch.length[b]), settings))
 
 
 def _population(batch: Batch, b: int, over: object) -> list[int]:

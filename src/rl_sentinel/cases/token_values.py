@@ -7,7 +7,8 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.cases.rewards import overlong_penalty
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.case import Settings
 
 Named = dict[str, Tensor]
@@ -28,6 +29,13 @@ def _at_last_trained(batch: Batch, _settings: Settings) -> Named:
 
 def _at_last(batch: Batch, _settings: Settings) -> Named:
     return {"at the last response token": _placed(batch, batch.valid)}
+
+
+def _less_overlong(batch: Batch, settings: Settings) -> Named:
+    """Whatever trains: a response pays for its length before anyone asks what is learned from it."""
+    paid = [overlong_penalty(n, settings) for n in batch.length.tolist()]
+    shaped = with_columns(batch, reward=batch.reward.double() + torch.tensor(paid, dtype=torch.float64))
+    return _at_last(shaped, settings)
 
 
 def _log_ratios(batch: Batch) -> list[dict[int, float]]:
@@ -96,13 +104,20 @@ _ESTIMATES: Mapping[str, Callable[[float], float]] = {
 
 _OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max}
 
+#: A reward that needs the numbers of its penalty, which only an adapter names.
+OVERLONG = "outcome less the overlong penalty at the last response token"
+
 #: Algorithm -> values per token, by reading.
 VALUES: Mapping[str, Callable[[Batch, Settings], Named]] = {
     "outcome at the last trained token": _at_last_trained,
     "outcome at the last response token": _at_last,
+    OVERLONG: _less_overlong,
     "weight of the sampler": _sampler_weights,
     "kept against the sampler": _sampler_keeps,
 }
 
-#: Of these, what is a reward, and stands on all of a response.
+#: Of these, what is a reward that a function can be said to be with no more known than its parameters.
 REWARDED = ("outcome at the last trained token", "outcome at the last response token")
+
+#: Of these, what stands on all of a response.
+PLACED = (*REWARDED, OVERLONG)

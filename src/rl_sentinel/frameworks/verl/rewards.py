@@ -13,40 +13,48 @@ from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent, proto
+from rl_sentinel.frameworks.verl.columns import absent, claims, proto
+from rl_sentinel.frameworks.verl.scoring import SPECIAL, Tokens, ground_truth, here, score, score_in_order
 
-#: Managers that score in this process, by their class; another one scores in processes of its own.
+#: Managers that are asked for a whole batch, by their class.
 MANAGERS: Mapping[str, str] = {
     "naive": "verl.workers.reward_manager.naive.NaiveRewardManager",
     "batch": "verl.workers.reward_manager.batch.BatchRewardManager",
+    "prime": "verl.workers.reward_manager.prime.PrimeRewardManager",
     "dapo": "verl.workers.reward_manager.dapo.DAPORewardManager",
 }
 
 #: Managers of the reward loop, which score one response at a time.
+_LOOP = "verl.experimental.reward_loop.reward_manager"
 LOOP: Mapping[str, str] = {
-    "naive": "verl.experimental.reward_loop.reward_manager.naive.NaiveRewardManager",
-    "dapo": "verl.experimental.reward_loop.reward_manager.dapo.DAPORewardManager",
+    "naive": f"{_LOOP}.naive.NaiveRewardManager",
+    "gdpo": f"{_LOOP}.gdpo.GDPORewardManager",
+    "rate_limited": f"{_LOOP}.limited.RateLimitedRewardManager",
+    "remote": f"{_LOOP}.remote.RemoteRewardManager",
+    "dapo": f"{_LOOP}.dapo.DAPORewardManager",
 }
 
-#: A response of at most four tokens, of which the last two cost.
-OVERLONG: Settings = {"max_resp_len": 4, "overlong_len": 2, "penalty_factor": 1.0}
+#: No response is longer than ``limit``; of those, the last ``buffer`` tokens cost.
+OVERLONG: Settings = {"limit": 6, "buffer": 4, "factor": 1.0}
 
 _KNOB = {
-    "knob:penalty_factor": Claim(
+    "knob:factor": Claim(
         "0.5|1.0",
         "verl.readthedocs.io/en/latest/algo/dapo.html: a penalty grows with the length beyond the buffer's start",
     ),
 }
 
+_LANDS = claims(
+    "core_algos.py, docstrings of outcome estimators: one scalar reward for each response; every manager writes its "
+    "score at valid_response_length - 1, counted by the attention mask",
+    algorithm="outcome at the last response token",
+)
 
-class Tokens:
-    """A tokenizer that writes token ids as they are."""
-
-    eos_token = "</s>"  # noqa: S105 - a word of the vocabulary, no secret
-
-    def decode(self, ids: Tensor, **_options: object) -> str:
-        """The ids as words."""
-        return " ".join(str(i) for i in ids.tolist())
+_PAYS = claims(
+    "verl.readthedocs.io/en/latest/algo/dapo.html, Overlong Reward Shaping, after arXiv 2503.14476: the outcome less "
+    "a penalty that rises from 0 to penalty_factor over the last overlong_buffer.len tokens up to the maximum length",
+    algorithm="outcome less the overlong penalty at the last response token",
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -61,6 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 continue
             if managers is LOOP and not target.has(f"{path}.assemble_rm_scores"):
                 continue
+            here(target.module(path.rpartition(".")[0]))
             if name != "dapo":
                 yield _boundary(target, path, name, "default", {})
             elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
@@ -75,6 +84,9 @@ def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings
         if bool((batch.length == 0).any()):
             message = "a response without a token has no place for its score"
             raise NotApplicable(message)
+        if knobs and int(batch.length.max()) > int(knobs["limit"] or 0):
+            message = f"no response is longer than {knobs['limit']} tokens"
+            raise NotApplicable(message)
         return {"token_reward": manage(target, path, batch, settings)}
 
     return Boundary(
@@ -84,43 +96,44 @@ def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings
         reads=frozenset({"reward", "length"}),
         outputs={"token_reward": Output("B T", "reward", "token_reward")},
         settings={family: knobs},
-        claims=_KNOB if knobs else {},
+        claims={**_KNOB, **_PAYS} if knobs else _LANDS,
         reach=f"reward_manager={name}" if not looped else f"reward.reward_manager.name={name}",
     )
 
 
-def _scored(batch: Batch) -> dict[str, Any]:
-    """Labels of a data set in which the score of a row is its ground truth."""
-    truths = [{"ground_truth": r} for r in batch.reward.tolist()]
-    rows = np.array([*truths, None], dtype=object)[:-1]
-    extras = np.array([*({} for _ in truths), None], dtype=object)[:-1]
-    return {"reward_model": rows, "data_source": np.array(["house"] * batch.rows, dtype=object), "extra_info": extras}
-
-
 def _data(target: Target, batch: Batch) -> Any:  # noqa: ANN401 - the target's DataProto
     prompt = torch.ones(batch.rows, 1, dtype=torch.int64)
+    responses = torch.where(batch.valid, batch.token.abs() + 1, SPECIAL)
     tensors = {
-        "prompts": prompt,
-        "responses": batch.token,
+        "prompts": prompt * SPECIAL,
+        "responses": responses,
         "attention_mask": torch.cat([prompt, batch.valid.to(torch.int64)], dim=1),
     }
-    return proto(target, tensors, _scored(batch), {})
-
-
-def _score(*, ground_truth: Any = None, ground_truths: Any = (), **_about: Any) -> Any:  # noqa: ANN401 - one score or many
-    return ground_truth if ground_truth is not None else list(ground_truths)
+    truths = [{"ground_truth": ground_truth(*row)} for row in zip(batch.reward.tolist(), responses, strict=True)]
+    labels = {
+        "reward_model": np.array([*truths, None], dtype=object)[:-1],
+        "data_source": np.array(["house"] * batch.rows, dtype=object),
+        "extra_info": np.array([*({} for _ in truths), None], dtype=object)[:-1],
+    }
+    return proto(target, tensors, labels, {})
 
 
 def _buffer(settings: Settings) -> Any:  # noqa: ANN401 - an OmegaConf section
     from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
 
-    about = {"enable": True, "len": settings["overlong_len"], "log": False}
-    return OmegaConf.create({**about, "penalty_factor": settings["penalty_factor"]})
+    about = {"enable": True, "len": settings["buffer"], "log": False}
+    return OmegaConf.create({**about, "penalty_factor": settings["factor"]})
+
+
+def _kwargs(settings: Settings) -> dict[str, Any]:
+    return {"max_resp_len": settings["limit"], "overlong_buffer_cfg": _buffer(settings)} if settings else {}
 
 
 def _at_once(target: Target, path: str, batch: Batch, settings: Settings) -> Tensor:
-    more = {"max_resp_len": settings["max_resp_len"], "overlong_buffer_cfg": _buffer(settings)} if settings else {}
-    manager: Callable[..., Any] = target.call(path, tokenizer=Tokens(), num_examine=0, compute_score=_score, **more)
+    scores = score_in_order if path == MANAGERS["prime"] else score
+    manager: Callable[..., Any] = target.call(
+        path, tokenizer=Tokens(), num_examine=0, compute_score=scores, **_kwargs(settings)
+    )
     found: Tensor = manager(_data(target, batch))
     return found
 
@@ -128,9 +141,9 @@ def _at_once(target: Target, path: str, batch: Batch, settings: Settings) -> Ten
 def _one_by_one(target: Target, path: str, batch: Batch, settings: Settings) -> Tensor:
     from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
 
-    kwargs = {"max_resp_len": settings["max_resp_len"], "overlong_buffer_cfg": _buffer(settings)} if settings else {}
-    config = OmegaConf.create({"reward": {"reward_kwargs": kwargs}})
-    manager = target.call(path, config, Tokens(), _score)
+    reward = {"reward_kwargs": _kwargs(settings), "num_workers": 1}
+    config = OmegaConf.create({"reward": reward, "trainer": {"experiment_name": "house"}})
+    manager = target.call(path, config, Tokens(), score)
     data = _data(target, batch)
     scores = [manager.loop.run_until_complete(manager.run_single(data[i : i + 1])) for i in range(batch.rows)]
     found: Tensor = manager.assemble_rm_scores(data, [float(s["reward_score"]) for s in scores])
