@@ -8,6 +8,7 @@ import torch
 from rl_sentinel.cases.definitions import definitions, is_defined
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.case import Settings
 
 READS = frozenset({"reward", "logprob", "old_logprob", "advantage", "length", "mask"})
 RANGE = {"clip_low": 0.2, "clip_high": 0.2}
@@ -63,3 +64,25 @@ def test_values_clipped() -> None:
     found = {n: x.item() for n, x in definitions(output, batch, reads, {"value_clip": 1.0}).items()}
     assert found["mean of outside the range over trained tokens"] == pytest.approx(2 / 3)
     assert found["mean of where the held error is larger over trained tokens"] == pytest.approx(1 / 3)
+
+
+def test_of_a_rejection() -> None:
+    """Log-ratios of 1 and -1 in one row and 3 in another; the share of tokens and of rows, and what was measured."""
+    mask = torch.tensor([[True, True], [True, False], [False, False]])
+    batch = batch_of(mask, old_logprob=torch.tensor([[1.0, -1.0], [3.0, 0.0], [9.0, 9.0]]))
+    reads = frozenset({"old_logprob", "rollout_logprob", "mask"})
+    settings: Settings = {"estimator": "k1", "low": -2.0, "high": 2.0}
+
+    def one(quantity: str, name: str) -> float:
+        output = Output("", "", quantity, over="live")
+        assert is_defined(output, reads, settings)
+        return definitions(output, batch, reads, settings)[name].item()
+
+    assert one("rejected.mean", "mean of rejected over trained tokens") == pytest.approx(1 / 3)
+    assert one("rejected_rows.mean", "mean of rows with a rejected token over live rows") == 0.5
+    assert one("distance.min", "minimum of distance over trained tokens") == -3
+    assert one("too_near.mean", "mean of too_near over trained tokens") == pytest.approx(1 / 3)
+    assert one("too_far.mean", "mean of too_far over trained tokens") == 0
+    output = Output("", "", "rejected.mean", over="live")
+    assert not is_defined(output, reads, {})
+    assert definitions(output, batch, reads, {**settings, "high": 1.0}) == {}

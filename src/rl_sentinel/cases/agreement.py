@@ -21,6 +21,9 @@ ROUNDING = 1e-4
 #: for; where two are as good as each other by then, all are.
 ENOUGH = 32
 
+#: Answers that are remembered: more than any boundary has outputs.
+KEPT = 128
+
 _last: list[tuple[Boundary, str, str, str]] = []
 
 
@@ -36,7 +39,7 @@ def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
         if boundary is ask.boundary and (at, of) == (key, output):
             return name
     name = _weighed(ask, case, output, accepted)
-    _last[:] = [*_last[-15:], (ask.boundary, key, output, name)]
+    _last[:] = [*_last[1 - KEPT :], (ask.boundary, key, output, name)]
     return name
 
 

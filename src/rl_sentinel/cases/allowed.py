@@ -14,6 +14,8 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "ratio": LOGPROBS | {"logits"},
     "clip_fraction": LOGPROBS | {"logits", "advantage"},
     "entropy": frozenset({"entropy", "logits", "logprob"}),
+    "outcome": frozenset({"reward"}),
+    "full_length": frozenset(),
     "length": frozenset(),
     "response_length": frozenset(),
 }

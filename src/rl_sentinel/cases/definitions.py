@@ -9,6 +9,7 @@ from torch import Tensor
 from rl_sentinel.cases.allowed import LOGPROBS, kind
 from rl_sentinel.cases.perplexities import measures_rows, of_rows, of_tokens, policies_needed
 from rl_sentinel.cases.preconditions import distinct
+from rl_sentinel.cases.rejections import bounds, kept, measured
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
@@ -38,9 +39,26 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
         "outcome and token rewards": lambda b: b.reward + torch.where(b.valid, b.token_reward, 0.0).sum(1),
         "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),
     },
+    "outcome": {"outcome reward": lambda b: b.reward},
+    "shaped_reward": {
+        "outcome and token rewards": lambda b: b.reward + torch.where(b.valid, b.token_reward, 0.0).sum(1),
+        "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),
+    },
+    "full_length": {"no room left": lambda b: (b.length == b.width).double()},
     "length": _LENGTHS,
     "response_length": _LENGTHS,
 }
+
+#: First word of a quantity -> what a rejection measures, or decides, at each trained token.
+REJECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "distance": measured,
+    "too_far": lambda b, s: (measured(b, s) > bounds(s)[1]).double(),
+    "too_near": lambda b, s: (measured(b, s) < (bounds(s)[0] or 0.0)).double(),
+    "rejected": lambda b, s: 1 - kept(b, s),
+}
+
+#: The same of a row, of which one rejected token is enough.
+REJECTED_ROWS = "rejected_rows"
 
 #: First word of a quantity that is a column of the batch, logged as it stands.
 COLUMN_NAMES = ("advantage", "returns", "value", "entropy")
@@ -58,24 +76,32 @@ STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
 }
 
 
+#: First word of a quantity of the whole batch -> the columns that it is of.
+_WHOLE: Mapping[str, frozenset[str]] = {
+    "clip_fraction": frozenset({"logprob", "old_logprob", "advantage"}),
+    "value_clip_fraction": frozenset({"value", "old_value", "returns"}),
+    "explained_variance": frozenset({"value", "returns"}),
+}
+
+
 def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> bool:
     """Whether the table knows the quantity of an output, and its inputs are among the columns read."""
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
     pairs = len(LOGPROBS & reads) >= 2 and "logits" not in reads
     if first == "kl":
         return pairs and last in {"kl", "row_mean", "mean", *KL}
-    if first == "clip_fraction":
-        ratios = output.quantity == first and {"logprob", "old_logprob", "advantage"} <= reads
-        return output.axes == "" and ratios and bool(_clip(settings))
-    if first == "value_clip_fraction":
-        return output.axes == "" and {"value", "old_value", "returns"} <= reads and "value_clip" in settings
+    if first in _WHOLE:
+        own = first != "clip_fraction" or (output.quantity == first and bool(_clip(settings)))
+        own = own and (first != "value_clip_fraction" or "value_clip" in settings)
+        return own and output.axes == "" and _WHOLE[first] <= reads
     if first in COLUMN_NAMES:
         own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
         return own and output.axes == "" and last in STATISTICS
     if first == "ratio":
         return pairs and last in ("ratio", *STATISTICS)
-    measured = 0 < policies_needed(first) <= len(LOGPROBS & reads) and "logits" not in reads
-    return (first in ROWS or measured) and output.axes in ("", "B") and last in (first, *STATISTICS)
+    compared = 0 < policies_needed(first) <= len(LOGPROBS & reads) and "logits" not in reads
+    rejects = (first in REJECTIONS or first == REJECTED_ROWS) and output.axes == "" and "estimator" in settings
+    return (first in ROWS or compared or rejects) and output.axes in ("", "B") and last in (first, *STATISTICS)
 
 
 def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings) -> Named:
@@ -92,12 +118,36 @@ def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: S
     if measures_rows(first):
         rows = of_rows(first, wide, reads) if bool(batch.live.all()) else {}
         return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic)
+    if first == "explained_variance" or first in REJECTIONS or first == REJECTED_ROWS:
+        return (
+            _of_rejection(first, wide, output, reads, settings) if first != "explained_variance" else _explained(wide)
+        )
     tokens = _tokens(first, last, wide, reads, settings)
     if output.axes == "B T":
         return tokens
     if output.axes == "B":
         return _of_rows(tokens, batch.mask)
     return _over_tokens(tokens, wide, output, statistic)
+
+
+def _explained(batch: Batch) -> Named:
+    """How much of the spread of the returns is gone once the values are taken off, over trained tokens."""
+    returns, left = batch.returns[batch.mask], (batch.returns - batch.value)[batch.mask]
+    if len(returns) < 2 or float(returns.var()) == 0:
+        return {}
+    return {f"of a variance and {e:g}": 1 - left.var() / (returns.var() + e) for e in (0.0, 1e-8, 1e-5)}
+
+
+def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str], settings: Settings) -> Named:
+    """Of the policy that is compared with the sampler; none where a number stands at a bound."""
+    batch = batch if "logprob" in reads else with_columns(batch, logprob=batch.old_logprob)
+    decided = kept(batch, settings)
+    if bool(decided.isnan().any()):
+        return {}
+    statistic = STATISTICS[output.quantity.rpartition(".")[2]]
+    if first == REJECTED_ROWS:
+        return _over_rows({"rows with a rejected token": (decided < 1).any(1).double()}, batch, output, statistic)
+    return _over_tokens({first: REJECTIONS[first](batch, settings)}, batch, output, statistic)
 
 
 def _clip(settings: Settings) -> tuple[float, float] | None:

@@ -107,6 +107,11 @@ def _signs_mixed() -> Iterator[Batch]:
     )
 
 
+def _with_token_rewards() -> Iterator[Batch]:
+    paid = torch.tensor([[0.25, -0.5], [0.75, 0.0], [-0.25, 1.0]])
+    yield filled([[1, 1], [1, 0], [0, 1]], reward=[1, 0, 2], group=[0, 0, 0], length=[2, 1, 2], token_reward=paid)
+
+
 @cache
 def _batches() -> tuple[Batch, ...]:
     kinds = (
@@ -117,6 +122,7 @@ def _batches() -> tuple[Batch, ...]:
         _step_wise,
         _signs_mixed,
         _degenerate,
+        _with_token_rewards,
     )
     return tuple(batch for kind in kinds for batch in kind())
 

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping
-from statistics import fmean
 
 import torch
 from torch import Tensor
 
+from rl_sentinel.cases.rejections import at_edge, bounds, kept, log_ratios
 from rl_sentinel.cases.rewards import overlong_penalty
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.case import Settings
@@ -38,27 +38,11 @@ def _less_overlong(batch: Batch, settings: Settings) -> Named:
     return _at_last(shaped, settings)
 
 
-def _log_ratios(batch: Batch) -> list[dict[int, float]]:
-    """For each row, trained position -> log-ratio of the policy to the one that sampled."""
-    own, other = batch.logprob.tolist(), batch.rollout_logprob.tolist()
-    trained = [[t for t in range(batch.width) if bool(batch.mask[b, t])] for b in range(batch.rows)]
-    return [{t: own[b][t] - other[b][t] for t in ts} for b, ts in enumerate(trained)]
-
-
-def _at_edge(x: float, *edges: float | None) -> bool:
-    return any(e is not None and abs(x - e) < EDGE for e in edges)
-
-
 def _weight(ratio: float, low: float | None, high: float) -> float:
     """Held at the upper bound; where there is a lower one too, 0 outside of both, and open at these."""
     if low is None:
         return min(ratio, high)
-    return math.nan if _at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0
-
-
-def _bounds(settings: Settings) -> tuple[float | None, float]:
-    low = settings.get("low")
-    return float(low) if isinstance(low, int | float) else None, float(settings["high"] or 0)
+    return math.nan if at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0
 
 
 def _sampler_weights(batch: Batch, settings: Settings) -> Named:
@@ -67,9 +51,9 @@ def _sampler_weights(batch: Batch, settings: Settings) -> Named:
     Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025), for the
     truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked one.
     """
-    low, high = _bounds(settings)
+    low, high = bounds(settings)
     found = torch.zeros(batch.mask.shape, dtype=torch.float64)
-    for b, row in enumerate(_log_ratios(batch)):
+    for b, row in enumerate(log_ratios(batch)):
         whole = math.exp(sum(row.values()))
         for t, d in row.items():
             found[b, t] = _weight(whole if settings["level"] == "sequence" else math.exp(d), low, high)
@@ -80,30 +64,6 @@ def _sampler_weights(batch: Batch, settings: Settings) -> Named:
     return {f"by the mean of {n}": found / mean for n, mean in means.items()}
 
 
-def _sampler_keeps(batch: Batch, settings: Settings) -> Named:
-    """1 where a KL from the sampler to the policy, of a token or over a row, is within its bounds; open at these."""
-    low, high = _bounds(settings)
-    found = torch.ones(batch.mask.shape, dtype=torch.float64)
-    for b, row in enumerate(_log_ratios(batch)):
-        one = {t: _ESTIMATES[str(settings["estimator"])](d) for t, d in row.items()}
-        for t, own in one.items():
-            x = _OVER[str(settings["over"])](list(one.values())) if settings.get("over") else own
-            inside = x <= high and (low is None or low <= x)
-            found[b, t] = math.nan if _at_edge(x, low, high) else float(inside)
-    return {"as it is": found}
-
-
-#: Nearer than this to a bound, a number stands at it.
-EDGE = 1e-4
-
-_ESTIMATES: Mapping[str, Callable[[float], float]] = {
-    "k1": lambda d: -d,
-    "k2": lambda d: d * d / 2,
-    "k3": lambda d: math.exp(d) - 1 - d,
-}
-
-_OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max}
-
 #: A reward that needs the numbers of its penalty, which only an adapter names.
 OVERLONG = "outcome less the overlong penalty at the last response token"
 
@@ -113,7 +73,7 @@ VALUES: Mapping[str, Callable[[Batch, Settings], Named]] = {
     "outcome at the last response token": _at_last,
     OVERLONG: _less_overlong,
     "weight of the sampler": _sampler_weights,
-    "kept against the sampler": _sampler_keeps,
+    "kept against the sampler": lambda batch, settings: {"as it is": kept(batch, settings)},
 }
 
 #: Of these, what is a reward that a function can be said to be with no more known than its parameters.

@@ -19,19 +19,21 @@ from rl_sentinel.frameworks.verl.columns import absent, claims
 MODULE = "verl.trainer.ppo.rollout_corr_helper"
 BOTH = f"{MODULE}.compute_rollout_correction_and_rejection_mask"
 
-#: Options of rejection with a threshold of each kind, by verl's own names; bounds are of the ratio.
+#: Options of rejection with a threshold of each kind, by verl's own names; bounds are of the ratio, one further
+#: from 1 than the other, so that a sign matters.
 _OPTIONS = {
-    "token_k1": "0.5_2.0",
+    "token_k1": "0.25_2.0",
     "token_k2": "0.5",
     "token_k3": "0.5",
-    "seq_sum_k1": "0.5_2.0",
+    "seq_sum_k1": "0.25_2.0",
     "seq_sum_k2": "0.5",
     "seq_sum_k3": "0.5",
-    "seq_mean_k1": "0.5_2.0",
+    "seq_mean_k1": "0.25_2.0",
     "seq_mean_k2": "0.5",
     "seq_mean_k3": "0.5",
     "seq_max_k2": "0.5",
     "seq_max_k3": "0.5",
+    "token_k1,seq_max_k2": "0.25_2.0,1.0",
 }
 
 #: The same by the names of the first releases, with the two bounds apart.
@@ -62,7 +64,7 @@ _WEIGHT = claims(
 
 _KEEP = claims(
     "rollout_corr_helper.compute_rollout_rejection_mask, docstring: divergences of a token, and their sum, mean or "
-    "maximum in a sequence; k1 takes bounds of the ratio, the others an upper bound",
+    "maximum in a sequence; k1 takes bounds of the ratio, the others an upper bound; all that is listed must pass",
     algorithm="kept against the sampler",
 )
 
@@ -78,12 +80,18 @@ def _neutral_weight(knobs: Settings) -> Settings:
     return {**told, "low": float(low)} if low else told
 
 
-def _neutral_option(name: str, knobs: Settings) -> Settings:
-    """An option's estimator, what it is taken over, and its bounds; empty for those of the first releases."""
-    if name not in _OPTIONS:
+def neutral_options(knobs: Settings) -> Settings:
+    """Estimator, what it is taken over, and bounds, of one option or two; empty for those of the first releases."""
+    names, thresholds = (str(knobs[n]).split(",") for n in ("rollout_rs", "rollout_rs_threshold"))
+    if str(knobs["rollout_rs"]) not in _OPTIONS:
         return {}
+    pairs = zip(("", "second_"), names, thresholds, strict=False)
+    return {first + n: v for first, name, word in pairs for n, v in _neutral_option(name, word).items()}
+
+
+def _neutral_option(name: str, threshold: str) -> Settings:
     *over, estimator = name.removeprefix("token_").removeprefix("seq_").split("_")
-    low, _, high = str(knobs["rollout_rs_threshold"]).rpartition("_")
+    low, _, high = threshold.rpartition("_")
     bounds = [float(x) for x in (low, high) if x]
     ends = [math.log(x) for x in bounds] if estimator == "k1" else bounds
     told: Settings = {"estimator": estimator, "high": ends[-1], **({"low": ends[0]} if len(ends) > 1 else {})}
@@ -123,8 +131,14 @@ def rejections(target: Target) -> Mapping[str, Settings]:
     return {
         name: knobs
         for name, knobs in REJECTIONS.items()
-        if (first if knobs["rollout_rs"] in _FIRST else f'"{name}"' in source) and accepts(target, knobs)
+        if (first if knobs["rollout_rs"] in _FIRST else _written(name, source)) and accepts(target, knobs)
     }
+
+
+def _written(name: str, source: str) -> bool:
+    """Whether the module names every option of a list, and takes lists where it is one of several."""
+    parts = name.split(",")
+    return all(f'"{n}"' in source for n in parts) and (len(parts) == 1 or "comma separated" in source)
 
 
 def accepts(target: Target, knobs: Settings) -> bool:
@@ -197,7 +211,7 @@ def _rejection(target: Target, name: str, knobs: Settings) -> Boundary:
         return {"keep": ((kept > 0) | ~batch.mask).float()}
 
     scope: Scope = "sequence" if name.startswith("seq") else "token"
-    told = _neutral_option(name, knobs)
+    told = neutral_options(knobs)
     return _boundary(
         call, {"keep": Output("B T", "", "keep", scope)}, f"reject {name}", {**knobs, **told}, _KEEP if told else {}
     )

@@ -1,5 +1,6 @@
 """verl's logged metrics of the data."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -19,16 +20,22 @@ PLACES = (
     "verl.trainer.ppo.ray_trainer.compute_data_metrics",
 )
 
+#: Statistics that are logged of most quantities.
+_STATISTICS = ("mean", "max", "min")
+
 #: Logged name, and the quantity that it says it is.
-LOGGED = {
-    "critic/score/mean": Output("", "reward", "reward.mean"),
-    "critic/advantages/mean": Output("", "reward", "advantage.mean", over="live"),
-    "response_length/mean": Output("", "tokens", "response_length.mean"),
+LOGGED: Mapping[str, Output] = {
+    **{f"critic/score/{s}": Output("", "reward", f"outcome.{s}") for s in _STATISTICS},
+    **{f"critic/rewards/{s}": Output("", "reward", f"shaped_reward.{s}") for s in _STATISTICS},
+    **{f"critic/advantages/{s}": Output("", "reward", f"advantage.{s}", over="live") for s in _STATISTICS},
+    **{f"critic/returns/{s}": Output("", "reward", f"returns.{s}", over="live") for s in _STATISTICS},
+    **{f"critic/values/{s}": Output("", "reward", f"value.{s}", over="live") for s in _STATISTICS},
+    "critic/vf_explained_var": Output("", "", "explained_variance"),
+    **{f"response_length/{s}": Output("", "tokens", f"response_length.{s}") for s in _STATISTICS},
+    "response_length_non_aborted/mean": Output("", "tokens", "response_length.mean"),
+    "response_length/clip_ratio": Output("", "", "full_length.mean"),
+    "response_length_non_aborted/clip_ratio": Output("", "", "full_length.mean"),
 }
-
-
-#: The same, for releases whose metrics know no mask but the attention mask.
-UNDECLARED = {name: replace(output, over="") for name, output in LOGGED.items()}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -41,6 +48,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
 
     declared = knows_response_mask(target, path)
+    source = inspect.getsource(target.find(path))
+    logs = {n: o if declared else replace(o, over="") for n, o in LOGGED.items() if f'"{n}"' in source}
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         if not bool(batch.live.any()):
@@ -49,14 +58,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         data = data_of(target, batch, path)
         data.batch["advantages"] = batch.advantage
         data.batch["returns"] = batch.returns
-        logged = target.call(path, data, use_critic=False)
-        return {name: torch.tensor(float(logged[name])) for name in LOGGED}
+        data.batch["token_level_scores"] = data.batch["token_level_scores"] - batch.token_reward
+        logged = target.call(path, data, use_critic=True)
+        return {name: torch.tensor(float(logged[name])) for name in logs}
 
     yield Boundary(
         path=path,
         stage="metric",
         call=call,
-        reads=frozenset({"reward", "mask", "length", "advantage", "returns"}),
-        outputs=LOGGED if declared else UNDECLARED,
+        reads=frozenset({"reward", "token_reward", "mask", "length", "advantage", "returns", "value"}),
+        outputs=logs,
         reach="every run",
     )

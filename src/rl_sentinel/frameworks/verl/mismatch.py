@@ -13,7 +13,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.columns import absent, claims
-from rl_sentinel.frameworks.verl.correction import BOTH, MODULE, accepts, corrected, rejections
+from rl_sentinel.frameworks.verl.correction import BOTH, MODULE, accepts, corrected, neutral_options, rejections
 
 GAP = f"{MODULE}.compute_offpolicy_metrics"
 
@@ -71,14 +71,14 @@ WEIGHTS: Mapping[str, str] = {
 
 #: The same for rejections, with the option's name left open.
 REJECTIONS: Mapping[str, str] = {
-    "rollout_rs_{}_mean": "statistic.mean",
-    "rollout_rs_{}_max": "statistic.max",
-    "rollout_rs_{}_min": "statistic.min",
-    "rollout_rs_{}_fraction_high": "fraction",
-    "rollout_rs_{}_fraction_low": "fraction",
-    "rollout_rs_{}_masked_fraction": "fraction",
-    "rollout_rs_{}_seq_masked_fraction": "fraction",
-    "rollout_rs_masked_fraction": "fraction",
+    "rollout_rs_{}_mean": "distance.mean",
+    "rollout_rs_{}_max": "distance.max",
+    "rollout_rs_{}_min": "distance.min",
+    "rollout_rs_{}_fraction_high": "too_far.mean",
+    "rollout_rs_{}_fraction_low": "too_near.mean",
+    "rollout_rs_{}_masked_fraction": "rejected.mean",
+    "rollout_rs_{}_seq_masked_fraction": "rejected_rows.mean",
+    "rollout_rs_masked_fraction": "rejected.mean",
     "rollout_rs_seq_masked_fraction": "fraction",
 }
 
@@ -86,7 +86,7 @@ REJECTIONS: Mapping[str, str] = {
 FAMILIES: Mapping[str, tuple[Settings, Mapping[str, str]]] = {
     "token weights": ({"rollout_is": "token", "rollout_is_threshold": 2.0}, WEIGHTS),
     "sequence weights": ({"rollout_is": "sequence", "rollout_is_threshold": 2.0}, WEIGHTS),
-    "sequence rejection": ({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.5_2.0"}, REJECTIONS),
+    "sequence rejection": ({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.25_2.0"}, REJECTIONS),
 }
 
 _POPULATION = "rollout_corr_helper.py, docstrings: valid tokens, and sequences with at least one valid token"
@@ -115,7 +115,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         option = str(knobs.get("rollout_rs"))
         names = {n.format(option): q for n, q in logged.items() if _written(n, source)}
         if names:
-            yield _boundary(BOTH, f"metrics of {family}", knobs, names, partial(_logged, target, tuple(names)))
+            told = neutral_options(knobs) if "rollout_rs" in knobs else {}
+            yield _boundary(
+                BOTH, f"metrics of {family}", {**knobs, **told}, names, partial(_logged, target, tuple(names))
+            )
 
 
 def _written(name: str, source: str) -> bool:
@@ -147,5 +150,6 @@ def _boundary(
         settings={setting: knobs},
         claims=claims(_POPULATION, mean="yes")
         | {f"pair:{name}": Claim(PAIRS[name], _DIRECTION) for name in names if name in PAIRS},
-        reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items()) or "every run",
+        reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_"))
+        or "every run",
     )

@@ -1,0 +1,74 @@
+"""Rejection by how far a policy is from its sampler: what is measured, and what stays, in plain floats."""
+
+import math
+from collections.abc import Callable, Mapping
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+#: Nearer than this to a bound, a number stands at it.
+EDGE = 1e-4
+
+#: What the names of a second option's settings begin with, where all that is asked of a token must hold.
+SECOND = "second_"
+
+_ESTIMATES: Mapping[str, Callable[[float], float]] = {
+    "k1": lambda d: -d,
+    "k2": lambda d: d * d / 2,
+    "k3": lambda d: math.exp(d) - 1 - d,
+}
+
+_OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max}
+
+
+def log_ratios(batch: Batch) -> list[dict[int, float]]:
+    """For each row, trained position -> log-ratio of the policy to the one that sampled."""
+    own, other = batch.logprob.tolist(), batch.rollout_logprob.tolist()
+    trained = [[t for t in range(batch.width) if bool(batch.mask[b, t])] for b in range(batch.rows)]
+    return [{t: own[b][t] - other[b][t] for t in ts} for b, ts in enumerate(trained)]
+
+
+def bounds(settings: Settings, option: str = "") -> tuple[float | None, float]:
+    """The lower bound, where there is one, and the upper one, of an option by what its settings begin with."""
+    low = settings.get(f"{option}low")
+    return float(low) if isinstance(low, int | float) else None, float(settings[f"{option}high"] or 0)
+
+
+def at_edge(x: float, *edges: float | None) -> bool:
+    """Whether a number is so near a bound that rounding decides."""
+    return any(e is not None and abs(x - e) < EDGE for e in edges)
+
+
+def measured(batch: Batch, settings: Settings, option: str = "") -> Tensor:
+    """``[B, T]``: a KL from the sampler to the policy, of each trained token or over its row; 0 elsewhere.
+
+    Example:
+        >>> from rl_sentinel.core.batch import batch_of
+        >>> batch = batch_of(torch.ones(1, 2, dtype=torch.bool), logprob=torch.tensor([[-1.0, -3.0]]))
+        >>> measured(batch, {"estimator": "k1", "over": "sum"}).tolist()
+        [[4.0, 4.0]]
+    """
+    found = torch.zeros(batch.mask.shape, dtype=torch.float64)
+    for b, row in enumerate(log_ratios(batch)):
+        one = {t: _ESTIMATES[str(settings[f"{option}estimator"])](d) for t, d in row.items()}
+        over = settings.get(f"{option}over")
+        for t, own in one.items():
+            found[b, t] = _OVER[str(over)](list(one.values())) if over else own
+    return found
+
+
+def kept(batch: Batch, settings: Settings) -> Tensor:
+    """``[B, T]``: 1 where what is measured is within its bounds, of each option; NaN at these, 1 elsewhere."""
+    found = torch.ones(batch.mask.shape, dtype=torch.float64)
+    for option in [n.removesuffix("estimator") for n in ("estimator", f"{SECOND}estimator") if n in settings]:
+        low, high = bounds(settings, option)
+        inside = [
+            [math.nan if at_edge(x, low, high) else float((low is None or low <= x) and x <= high) for x in row]
+            for row in measured(batch, settings, option).tolist()
+        ]
+        found = found * torch.where(batch.mask, torch.tensor(inside, dtype=torch.float64), 1.0)
+    return found
