@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from rl_sentinel.cases import preconditions
 from rl_sentinel.cases.filling import filled
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.case import Case
+from rl_sentinel.core.errors import Refused
 from specimens import specimen
 
 PAIR = filled([[1, 1], [1, 0]], reward=[1, 0], group=[0, 0], length=[2, 1])
@@ -56,3 +58,17 @@ def test_level_of_dead_row() -> None:
     assert preconditions.level_of_dead_row(case) == "contested"
     padding = with_columns(MIXED, excluded=torch.tensor([0, 0, 1]))
     assert preconditions.level_of_dead_row(replace(case, batch=padding)) == "fault"
+
+
+def test_last_steps() -> None:
+    """All rows; of steps the last one of each trajectory, wherever it stands, and no other number of them."""
+    trajectory, last = torch.tensor([7, 4, 7]), torch.tensor([False, True, True])
+    batch = filled([[1], [1], [1]], reward=[1, 2, 3], group=[0, 0, 0], trajectory=trajectory, last_step=last)
+    plain = specimen(lambda b: b.mask, reads="reward mask")
+    whole, own = preconditions.last_steps(plain, batch)
+    assert (whole.rows, own.tolist()) == (3, [0, 1, 2])
+    stepped = specimen(lambda b: b.mask, reads="reward mask", claims={"trajectories": "step-wise"})
+    finals, own = preconditions.last_steps(stepped, batch)
+    assert (finals.reward.tolist(), own.tolist()) == ([2, 3], [1, 0, 1])
+    with pytest.raises(Refused, match="one last step"):
+        preconditions.last_steps(stepped, with_columns(batch, last_step=torch.tensor([True, True, True])))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rl_sentinel.cases.temporal import EVERY_STEP, RETURNS, TEMPORAL
-from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.batch import batch_of, with_columns
 
 
 def test_gae_by_hand() -> None:
@@ -45,7 +45,10 @@ def test_returns_by_hand() -> None:
 
 
 def test_optimal_token_baseline_by_hand() -> None:
-    """Weights 1/4 and 3/4 of gains 4 and 0 at the first trained token, wherever it stands; alone at the second."""
+    """Weights 1/4 and 3/4 of gains 4 and 0 at the first trained token, wherever it stands; alone at the second.
+
+    The first one of these weights is four times as much where its ratio to the sampler is 2 or more.
+    """
     share = torch.tensor([[0.5, 0.5], [0.5, 0.5]])
     batch = batch_of(
         torch.tensor([[True, False], [True, True]]),
@@ -57,5 +60,8 @@ def test_optimal_token_baseline_by_hand() -> None:
     assert found == [pytest.approx([3.0, 0.0]), pytest.approx([-1.0, 0.0])]
     (even,) = TEMPORAL["optimal token baseline"](batch, {"certain": True}).values()
     assert even == [[2.0, 0.0], [-2.0, 0.0]]
+    sampled = with_columns(batch, rollout_logprob=batch.logprob - torch.tensor([[9.0, 0.0], [0.0, 0.0]]))
+    (weighed,) = TEMPORAL["optimal token baseline"](sampled, {"sampler_ratio_at_most": 2.0}).values()
+    assert weighed == [pytest.approx([12 / 7, 0.0]), pytest.approx([-16 / 7, 0.0])]
     impossible = batch_of(batch.mask, logprob=torch.zeros(2, 2), pi_squared=batch.pi_squared)
     assert TEMPORAL["optimal token baseline"](impossible, {}) == {}

@@ -192,3 +192,23 @@ def test_credit_across_tokens_that_do_not_train(how: str, claim: dict[str, str],
     assert (judgement.found is not None) is breaks
     if judgement.found is not None:
         assert bool((judgement.found.case.batch.mask != judgement.found.case.batch.valid).any())
+
+
+def _of_last_steps(batch: Batch, chosen: str) -> Tensor:
+    """The mean of a prompt's last steps taken off the last step's outcome, or the first one's, of each trajectory."""
+    last = batch.last_step if chosen == "last" else batch.step == 0
+    same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)) & last
+    own = ((batch.trajectory.unsqueeze(0) == batch.trajectory.unsqueeze(1)) & last).int().argmax(1)
+    return batch.reward[own] - (same * batch.reward).sum(1) / same.sum(1).clamp(min=1)
+
+
+@pytest.mark.parametrize(("chosen", "found"), [("last", False), ("first", True)])
+def test_which_step_of_a_trajectory_counts(chosen: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """What the last steps are worth is compared, and all steps have it."""
+    claims = {"algorithm": "grpo", "standardised": "no", "grouping": "id", "trajectories": "step-wise"}
+    boundary = specimen(
+        partial(_of_last_steps, chosen=chosen), reads="reward group mask last_step", outputs=ROWS, claims=claims
+    )
+    judgement = judged(LAW, boundary)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found

@@ -96,7 +96,9 @@ CLAIMS: Mapping[str, About] = {
     "padding": About(("zero",), (), "0 after the response"),
     "kl": About(tuple(KL), (), "the estimator of the KL that a reward, a loss or a metric is made with"),
     "measure": About((), (), "which mean of a KL a controller is fed with"),
-    "corrected-at-most": About((), (), "a loss is weighed by the ratio to the sampler, held at this number"),
+    "corrected-at-most": About(
+        (), (), "a loss, or a baseline, is weighed by the ratio to the sampler, held at this number"
+    ),
     "corrected-by": About(("token", "row"), (), "that weight is each token's own, or the geometric mean of its row's"),
     "algorithm:": About((), (), "what one output is, where it is not the boundary's algorithm"),
     "pair:": About((), (), "whose log-probs a metric compares with whose"),

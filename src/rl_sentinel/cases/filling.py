@@ -52,11 +52,16 @@ def filled(
         "returns": 0.5 * _grid(b, t, period=5, stride=2) - 1,
         "advantage": 0.5 * _grid(b, t, period=5, stride=3) - 0.75,
         "entropy": 0.25 + 0.25 * _grid(b, t, period=3, stride=1),
-        "pi_squared": 0.25 + 0.125 * _grid(b, t, period=3, stride=2),
+        "pi_squared": at_least(logprob) + 0.125 * _grid(b, t, period=2, stride=1),
         "token": (1 + _grid(b, t, period=2, stride=1)).long(),
         "logits": _logits(b, t),
     }
     return batch_of(m, **(columns | given))
+
+
+def at_least(logprob: Tensor) -> Tensor:
+    """The least eighth that a sum of squared probabilities can be where one of them is known."""
+    return ((2 * logprob).exp() * 8).ceil() / 8
 
 
 def _logits(b: int, t: int) -> Tensor:

@@ -42,6 +42,8 @@ def known_advantages(boundary: Boundary) -> bool:
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
     claimed = boundary.claim("standardised")
+    if boundary.claim("corrected-at-most"):
+        settings = {**settings, "sampler_ratio_at_most": float(boundary.claim("corrected-at-most"))}
     if boundary.claim("algorithm") in TEMPORAL:
         return _over_time(boundary, TEMPORAL[boundary.claim("algorithm")](batch, settings))
     readings = {**ADVANTAGES, **IN_PARTS}[boundary.claim("algorithm")](batch, settings)

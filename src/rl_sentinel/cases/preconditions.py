@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import EXCLUDED, Batch
+from rl_sentinel.core.batch import EXCLUDED, Batch, take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
+from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Level
 
 
@@ -17,6 +18,25 @@ def distinct(labels: Tensor) -> list[int]:
 def repeats_trajectory(batch: Batch) -> bool:
     """Whether some trajectory has more than one row (a step each)."""
     return len(distinct(batch.trajectory)) < batch.rows
+
+
+def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
+    """The rows whose outcomes are compared, and for each row of the batch which of these is its own.
+
+    They are all rows, or of a boundary that claims steps the last one of each trajectory.
+
+    Raises:
+        Refused: if a trajectory has no last step, or two.
+    """
+    everyone = torch.arange(batch.rows)
+    if boundary.claim("trajectories") != "step-wise":
+        return batch, everyone
+    same = (batch.trajectory.unsqueeze(1) == batch.trajectory.unsqueeze(0)) & batch.last_step
+    if bool((same.sum(1) != 1).any()):
+        message = "a trajectory has one last step"
+        raise Refused(message)
+    finals = take_rows(batch, everyone[batch.last_step])
+    return finals, (finals.trajectory.unsqueeze(0) == batch.trajectory.unsqueeze(1)).int().argmax(1)
 
 
 def contiguous(labels: Tensor) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.filling import LOG_RATIOS, filled
+from rl_sentinel.cases.filling import LOG_RATIOS, at_least, filled
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
 
@@ -45,6 +45,7 @@ def _batch(seed: int) -> Batch:
         returns=_numbers(rng, b, t),
         reward_baseline=_numbers(rng, b),
         reward_parts=_numbers(rng, b, 2),
+        pi_squared=at_least(logprob),
         logits=_numbers(rng, b, t, 3),
     )
 

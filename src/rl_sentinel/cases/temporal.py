@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from statistics import fmean, pvariance, variance
 
+import torch
+
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
@@ -88,20 +90,27 @@ def _optimal_token_baseline(batch: Batch, settings: Settings) -> Tokens:
     arXiv 2602.07078. The gradient of a token's log-prob by the logits has the squared length
     1 - 2 p + the sum of squared probabilities, of which p squared is one; a batch of no such numbers says nothing.
     All weigh the same where no gradient is: a policy may be ``certain``. What one response alone reaches has no
-    baseline.
+    baseline. Each is weighed by the square of its token's ratio to the sampler, where that is held at a number.
     """
     trained = [[t for t in range(batch.width) if batch.mask[b, t]] for b in range(batch.rows)]
     share, squares = batch.logprob.double().exp().tolist(), batch.pi_squared.tolist()
     if any(share[b][t] ** 2 > squares[b][t] for b in range(batch.rows) for t in trained[b]):
         return {}
+    trust = _trust(batch, settings)
     gain = _to_go(batch, {"discount": 1.0}, batch.mask.tolist())
     weight = [[0.0] * batch.width for _ in range(batch.rows)]
     for b, places in enumerate(trained):
         for t in places:
-            steps = [1 - 2 * share[b][s] + squares[b][s] for s in places if s <= t]
+            steps = [(1 - 2 * share[b][s] + squares[b][s]) * trust[b][s] ** 2 for s in places if s <= t]
             weight[b][t] = 1.0 if settings.get("certain") else sum(steps)
     turns = [list(enumerate(ts)) for ts in trained]
     return {"compared at the same of its trained tokens": _compared(batch, gain, weight, turns)}
+
+
+def _trust(batch: Batch, settings: Settings) -> list[list[float]]:
+    most = settings.get("sampler_ratio_at_most")
+    ratio = (batch.logprob.double() - batch.rollout_logprob.double()).exp()
+    return (ratio.clamp(max=float(most)) if most else torch.ones_like(ratio)).tolist()
 
 
 def _compared(

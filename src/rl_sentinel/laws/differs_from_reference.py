@@ -21,7 +21,8 @@ A boundary that breaks it:
 Where it does not apply:
     Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
     suppressed, alone in its group, masked at its last token, or a step, and groups of equal rewards:
-    there other laws speak. Where credit runs over time and some token between does not train, that token is
+    there other laws speak. Where steps are claimed, that is asked of the last one of each trajectory, whose
+    advantage those of the same mask have. Where credit runs over time and some token between does not train, that token is
     a step on all cases or on none, and none where it is claimed to be passed over; a baseline per token is
     compared there only if that is claimed.
     Losses whose aggregation is not claimed.
@@ -42,7 +43,7 @@ from rl_sentinel.cases.agreement import fitting
 from rl_sentinel.cases.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
 from rl_sentinel.cases.formulas import advantages_of, has_returns, known_advantages, returns_of, spans_gaps
 from rl_sentinel.cases.on_policy_step import row_constant
-from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.cases.preconditions import groups_stand_as_read, last_steps, outcomes_compare, rewards_differ
 from rl_sentinel.cases.references import claimed, counted, known_output, references
 from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.cases.value_losses import at_bound
@@ -100,7 +101,8 @@ def _settings(boundary: Boundary, case: Case) -> Settings:
     return {**boundary.settings.get(case.setting, {}), **case.override}
 
 
-def _comparable(boundary: Boundary, batch: Batch) -> bool:
+def _comparable(boundary: Boundary, steps: Batch) -> bool:
+    batch, _ = last_steps(boundary, steps)
     even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
     gap = bool((batch.mask != batch.valid)[batch.live].any())
     return even and (not gap or spans_gaps(boundary)) and groups_stand_as_read(boundary, batch)
@@ -108,21 +110,31 @@ def _comparable(boundary: Boundary, batch: Batch) -> bool:
 
 def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
     batch = case.batch
-    where = places(boundary.outputs[name], batch, rewards_differ(batch))
+    finals, own = last_steps(boundary, batch)
+    where = places(boundary.outputs[name], batch, rewards_differ(finals)[own])
+    alike = (batch.mask == finals.mask[own]).all(1)  # of a step of another form PLC001 speaks
+    where = where & (alike.unsqueeze(1) if where.dim() == 2 else alike)
     if not _comparable(boundary, batch):
         return {}, where
     of = returns_of if name == "returns" else advantages_of
-    readings = of(boundary, batch, _settings(boundary, case))
+    readings = {n: x[own] for n, x in of(boundary, finals, _settings(boundary, case)).items()}
     wide = boundary.outputs[name].axes == "B T"
     spread = {n: x.unsqueeze(1).expand(batch.mask.shape) if wide and x.dim() == 1 else x for n, x in readings.items()}
     return spread, where
+
+
+def _even(boundary: Boundary, batch: Batch) -> Batch:
+    """On policy, but for the gap to the sampler where that is claimed to weigh."""
+    even = on_policy(batch)
+    gap = batch.rollout_logprob - batch.old_logprob if boundary.claim("corrected-at-most") else 0.0
+    return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
 
 
 def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
     boundary = ask.boundary
     if not _comparable(boundary, case.batch):
         return
-    even = replace(case, batch=on_policy(case.batch))
+    even = replace(case, batch=_even(boundary, case.batch))
     seen = ask(even).values
     for name in (*advantages(boundary), *(["returns"] if has_returns(boundary) else [])):
         reading = fitting(ask, even, name, partial(_accepted, boundary, name))

@@ -12,11 +12,12 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.binding import takes
 from rl_sentinel.frameworks.layout import token_rewards
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.advantages import CLAIMS, estimators, said_of
+from rl_sentinel.frameworks.verl.advantages import CLAIMS, DISCOUNTED, estimators, said_of
 from rl_sentinel.frameworks.verl.columns import algorithm, claims, proto, uids
-from rl_sentinel.frameworks.verl.correction import rejections
+from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, rejections, remembered
 
 DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
 REJECT = "verl.trainer.ppo.rollout_corr_helper.compute_rollout_correction_and_add_to_batch"
@@ -40,6 +41,17 @@ _DEVIATION = {
 #: Rejections of whole sequences, of newer releases and of the first ones.
 SEQUENCE = ("seq_sum_k1", "seq")
 
+#: Estimators that discount; others take no discount, or have it at 1.
+_DISCOUNTS = ("gae", "reinforce_plus_plus")
+
+#: The estimator whose baseline is weighed for the sampler, where the batch has weights.
+_BASELINE = "optimal_token_baseline"
+
+_WEIGHED = (
+    "compute_optimal_token_baseline_advantage, docstring: where weights of the rollout correction are given, the "
+    "baseline weighs by their squares; that correction clamps them at its threshold"
+)
+
 _READS = {
     "gae": {"value", "token_reward"},
     "remax": {"reward_baseline", "token_reward"},
@@ -59,6 +71,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name, function in found.items():
         yield _dispatch(target, name, said_of(name, function))
+        if name == _BASELINE and takes(function, "rollout_weight") and accepts(target, WEIGHTS["token"]):
+            yield _weighed(target, name, said_of(name, function))
     if failing := target.fails(REJECT):
         yield Unbound(f"{REJECT} -> {DISPATCH}", "advantage", failing)
     elif target.has(REJECT):
@@ -121,14 +135,14 @@ def _parameters(function: Callable[..., Any]) -> frozenset[str]:
 def advantages(target: Target, data: Any, name: str, settings: Settings, path: str = DISPATCH, **more: Any) -> Any:  # noqa: ANN401
     """The data with its advantages, from the dispatch or from what stands before it."""
     knobs: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, **settings}
+    discounts = {n: knobs[n] for n in ("gamma", "lam")}
     if name == "gdpo":
         knobs["gdpo_reward_keys"] = list(PARTS)
     config = algorithm(target, knobs)
     standardise = settings.get("norm_adv_by_std_in_grpo", True)
     given = {
         "adv_estimator": name,
-        "gamma": 1.0,
-        "lam": 1.0,
+        **discounts,
         "norm_adv_by_std_in_grpo": standardise,
         "config": config,
     }
@@ -163,9 +177,31 @@ def _dispatch(target: Target, name: str, said: Mapping[str, Claim]) -> Boundary:
             "advantage": Output("B T", "reward", "advantage"),
             "returns": Output("B T", "reward", "returns"),
         },
-        settings={name: {}},
+        settings={name: DISCOUNTED if name in _DISCOUNTS else {}},
         claims={**said, **(_DEVIATION if tuned else {})},
         reach=f"algorithm.adv_estimator={name}",
+    )
+
+
+def _weighed(target: Target, name: str, said: Mapping[str, Claim]) -> Boundary:
+    """A baseline that is weighed for the sampler by what the correction has put into the batch."""
+    weights = remembered(target)
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        data = data_of(target, batch, DISPATCH)
+        data.batch["rollout_is_weights"] = weights(batch)
+        data = advantages(target, data, name, settings)
+        return {"advantage": data.batch["advantages"].float()}
+
+    return Boundary(
+        path=f"{BOTH} -> {DISPATCH}",
+        stage="advantage",
+        call=call,
+        reads=reads_of(name) | {"rollout_logprob"},
+        outputs={"advantage": Output("B T", "reward", "advantage")},
+        settings={f"{name}, token weights": {}},
+        claims={**said, **claims(_WEIGHED, corrected_at_most="2.0")},
+        reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_is=token",
     )
 
 
