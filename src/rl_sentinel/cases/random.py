@@ -10,6 +10,9 @@ from rl_sentinel.cases.filling import LOG_RATIOS, at_least, filled
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
 
+#: The reference is up to three nats away, where estimators of a KL are cut.
+FAR = 1.5
+
 
 def _numbers(rng: np.random.Generator, *shape: int) -> Tensor:
     """Multiples of an eighth between -2 and 2: exact in every float dtype in use."""
@@ -38,7 +41,7 @@ def _batch(seed: int) -> Batch:
         logprob=logprob,
         old_logprob=old,
         rollout_logprob=rollout,
-        ref_logprob=logprob - _numbers(rng, b, t) / 4,
+        ref_logprob=logprob - _numbers(rng, b, t) * FAR,
         advantage=_numbers(rng, b, t),
         value=_numbers(rng, b, t),
         old_value=_numbers(rng, b, t),

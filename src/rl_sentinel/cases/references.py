@@ -79,12 +79,14 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
         return VALUES[algorithm](batch, settings)
     make = _tokens(boundary, name)
     if algorithm in KL and make is None:
-        return _straight(KL[algorithm](batch), boundary.claim("gradient"), batch)
+        gradient = boundary.claim("gradient")
+        return _straight(KL[algorithm](batch), gradient if gradient != algorithm else "own", batch)
     found = {}
     for reading, tokens in (make(batch, settings) if make else {}).items():
-        whole = tokens + _regularised(boundary, batch, settings)
-        ways = aggregated(whole, batch, boundary.claim("aggregation"), settings, boundary.claim("rows"))
-        found |= {f"{reading}, {how}" if reading else how: x for how, x in ways.items()}
+        for estimator, more in _regularised(boundary, batch, settings).items():
+            ways = aggregated(tokens + more, batch, boundary.claim("aggregation"), settings, boundary.claim("rows"))
+            told = ", ".join(filter(None, (reading, estimator)))
+            found |= {f"{told}, {how}" if told else how: x for how, x in ways.items()}
     factor = boundary.claim("factor")
     return {n: x for n, x in found.items() if not factor or n.startswith(factor)}
 
@@ -139,15 +141,16 @@ def _weighted(found: Named, boundary: Boundary, batch: Batch) -> Named:
     return {n: x * weight for n, x in found.items()}
 
 
-def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Tensor | float:
-    """What an entropy and a KL add to each token's loss."""
-    found: Tensor | float = 0.0
+def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mapping[str, Tensor | float]:
+    """What an entropy and a KL add to each token's loss, by the reading of the KL where it has several."""
+    fixed: Tensor | float = 0.0
     if "entropy" in boundary.reads and settings.get("entropy_coeff"):
-        found = found - float(settings["entropy_coeff"] or 0) * batch.entropy.double()
-    if "ref_logprob" in boundary.reads and settings.get("kl_loss_coef"):
-        kl = next(iter(KL[boundary.claim("kl")](batch).values()))
-        found = found + float(settings["kl_loss_coef"] or 0) * kl
-    return found
+        fixed = fixed - float(settings["entropy_coeff"] or 0) * batch.entropy.double()
+    if "ref_logprob" not in boundary.reads or not settings.get("kl_loss_coef"):
+        return {"": fixed}
+    readings = KL[boundary.claim("kl")](batch)
+    weight = float(settings["kl_loss_coef"] or 0)
+    return {n if len(readings) > 1 else "": fixed + weight * kl for n, kl in readings.items()}
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:

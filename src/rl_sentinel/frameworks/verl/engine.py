@@ -1,5 +1,6 @@
 """verl's training engine: the actor's whole loss over micro-batches that the engine cuts itself."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -16,6 +17,7 @@ from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.aggregation import aggregation
 from rl_sentinel.frameworks.verl.columns import absent, claims
+from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
 from rl_sentinel.frameworks.verl.losses import SECTION, actor
 from rl_sentinel.frameworks.world import group
 
@@ -35,6 +37,14 @@ _LOSS = (
 )
 
 _ROWS = "losses.ppo_loss: the global batch size is that of the mini-batch, whose rows are all counted"
+
+_WEIGHED = (
+    "losses.ppo_loss hands rollout_is_weights of the batch to the policy loss; compute_rollout_correction_weights, "
+    "docstring: a single threshold clamps them"
+)
+
+#: What the loss is a function of.
+READS = frozenset({"logprob", "old_logprob", "ref_logprob", "advantage", "entropy", "length", "mask"})
 
 #: Modes of aggregation, each with the regularisers on.
 MODES = ("token-mean", "seq-mean-token-mean")
@@ -60,23 +70,29 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(f"{CUT} -> {LOSS}", "policy-loss", str(why))
         return
     vars(target.module(MODULE))["get_device_id"] = lambda: "cpu"  # a declared double: an accelerator on CPU
+    weighs = '"rollout_is_weights"' in inspect.getsource(target.find(LOSS)) and accepts(target, WEIGHTS["token"])
+    weights = remembered(target) if weighs else None
     for mode in MODES:
         yield Boundary(
-            path=f"{CUT} -> {LOSS}",
+            path=f"{BOTH} -> {CUT} -> {LOSS}" if weighs else f"{CUT} -> {LOSS}",
             stage="policy-loss",
-            call=partial(_call, target, mode),
-            reads=frozenset({"logprob", "old_logprob", "ref_logprob", "advantage", "entropy", "length", "mask"}),
+            call=partial(_call, target, mode, weights),
+            reads=READS | ({"rollout_logprob"} if weighs else set()),
             outputs={"loss": Output("", "", "loss")},
             settings={mode: NUMBERS},
             claims=_GIVEN
             | aggregation(target, mode)
             | claims(_LOSS, algorithm="dual clip", kl="k3")
-            | claims(_ROWS, rows="all"),
-            reach="actor.use_kl_loss=True, every actor update",
+            | claims(_ROWS, rows="all")
+            | (claims(_WEIGHED, corrected_at_most="2.0", corrected_by="token") if weighs else {}),
+            reach="actor.use_kl_loss=True, every actor update"
+            + (", algorithm.rollout_correction.rollout_is=token" if weighs else ""),
         )
 
 
-def _call(target: Target, mode: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+def _call(
+    target: Target, mode: str, weights: Callable[[Batch], Tensor] | None, batch: Batch, settings: Settings
+) -> Mapping[str, Tensor]:
     parts = int(settings["micro_batches"] or 1)
     if bool((batch.length == 0).any()) or batch.rows % parts:
         message = f"the engine cuts {batch.rows} rows into equal micro-batches only"
@@ -94,7 +110,7 @@ def _call(target: Target, mode: str, batch: Batch, settings: Settings) -> Mappin
         _gradient_sync_context=lambda **_about: nullcontext(),
         forward_step=partial(_step, (leaf, batch.entropy), batch.length.tolist(), losses),
     )
-    data = _data(target, batch, parts)
+    data = _data(target, batch, parts, {"rollout_is_weights": weights(batch)} if weights else {})
 
     target.call(CUT, engine, data, partial(target.find(LOSS), config))
     total = torch.stack(losses).sum()
@@ -121,7 +137,7 @@ def _step(
     return loss, {"metrics": {}}
 
 
-def _data(target: Target, batch: Batch, parts: int) -> Any:  # noqa: ANN401 - a TensorDict
+def _data(target: Target, batch: Batch, parts: int, more: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - a TensorDict
     prompt = torch.ones(batch.rows, 1, dtype=torch.int64)
     mask = batch.mask.to(torch.int64)
     tensors = {
@@ -134,6 +150,7 @@ def _data(target: Target, batch: Batch, parts: int) -> Any:  # noqa: ANN401 - a 
         "ref_log_prob": batch.ref_logprob,
         "advantages": batch.advantage,
         "row": torch.arange(batch.rows),
+        **more,
     }
     about: dict[str, Any] = {
         "use_dynamic_bsz": False,
