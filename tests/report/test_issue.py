@@ -26,6 +26,13 @@ def test_sections_in_their_order() -> None:
     assert "No reading is known that makes it right." in text
 
 
+def test_what_differs_is_told_in_words_for_any_law() -> None:
+    """No word of leaks, which not every law is about."""
+    text = as_issue([("verl==1.0", finding())])
+    assert "leak" not in text
+    assert '"differing_numbers": 1' in text
+
+
 def test_packages_are_those_of_each_finding() -> None:
     """Two targets, two first lines."""
     text = as_issue([("verl==1.0", finding()), ("skyrl==2.0", finding())])

@@ -1,7 +1,8 @@
 """The issue report: Markdown in the form in which maintainers receive a finding."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.repro import script
@@ -18,8 +19,8 @@ def _section(f: Finding, packages: str) -> str:
     columns = "\n".join(f"{name} = {numbers(values)}{legend(name, values)}" for name, values in scenario(e))
     target = e["target"]
     seen = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
-    recipe = {k: e[k] for k in ("candidate_id", "law", "boundary", "setting", "knobs", "training_signal_effect")}
-    differs = f"`{e['observed']}` must not differ, and does. Level: {f.level}."
+    recipe = {k: e[k] for k in ("candidate_id", "law", "boundary", "setting", "knobs")} | _effect(e)
+    differs = f"`{e['observed']}` is not what is expected. Level: {f.level}."
     output = f"expected {numbers(e['observed_baseline'])}\nobserved {numbers(e['observed_variant'])}"
     parts = [
         f"# {e['law_name']} at `{f.boundary}`",
@@ -35,3 +36,10 @@ def _section(f: Finding, packages: str) -> str:
         + (f"Known: {f.known}" if f.known else "To be done against the tracker before filing."),
     ]
     return "\n\n".join(parts)
+
+
+def _effect(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs, in words that fit a law on leaks as well as one on formulas."""
+    effect = evidence["training_signal_effect"]
+    told = {"differing_positions": "leaked_positions", "differing_numbers": "leaked_token_count"}
+    return {new: effect[old] for new, old in (*told.items(), ("sign_flips", "sign_flips")) if old in effect}

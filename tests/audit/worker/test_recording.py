@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from rl_sentinel.audit.worker.ending import Ending
 from rl_sentinel.audit.worker.literal import Unwritable
 from rl_sentinel.audit.worker.recording import Script
 
@@ -61,9 +62,9 @@ def test_a_call_that_gives_nothing_shows_the_table_that_it_wrote() -> None:
     table["advantage"] = 2.0
     run.returned(None)
     assert script.text(first="baseline", last="variant")[-3:] == [
-        "baseline_data_0 = {'reward': 1.0}",
-        "baseline = Trainer.compute(\n    baseline_data_0,\n)",
-        'print("baseline:", baseline_data_0)',
+        "answer_data_0 = {'reward': 1.0}",
+        "answer = Trainer.compute(\n    answer_data_0,\n)",
+        'print("answer:", answer_data_0)',
     ]
 
 
@@ -94,8 +95,8 @@ def test_what_a_call_enters_is_its_own_business() -> None:
     run.returned(3)
     run.returned(4)
     assert script.text(first="baseline", last="variant")[-2:] == [
-        "baseline = outer(\n    1,\n)",
-        'print("baseline:", baseline)',
+        "answer = outer(\n    1,\n)",
+        'print("answer:", answer)',
     ]
 
 
@@ -173,4 +174,30 @@ def test_what_was_put_into_a_batch_is_printed(capsys: pytest.CaptureFixture[str]
     run.returned(estimated(data))
     text = "\n".join(script.text(first="baseline", last="variant")).replace("from here import", "# from here import")
     exec(text, {"Proto": Proto, "estimated": estimated})  # noqa: S102 - our own text
-    assert capsys.readouterr().out == "baseline: {'advantages': tensor([2.])}\n"
+    assert capsys.readouterr().out == "answer: {'advantages': tensor([2.])}\n"
+
+
+def test_a_script_says_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was expected stands beside what is got; configurations that nothing used stay out."""
+    script = Script()
+    run = script.run()
+    for _ in range(2):
+        run.entering("here.Config", (), {})
+        config = Config()
+        run.returned(config)
+    column = torch.tensor([2.0, 4.0])
+    run.entering("here.scaled", (config, column), {})
+    answer = scaled(config, column)
+    run.returned((answer,))
+    where = torch.tensor([True, False])
+    ending = Ending("REF001", "advantage", torch.tensor([0.5, 0.5]), answer, where, 1e-6)
+    lines = [x for x in script.text(first="baseline", last="variant", ending=ending) if not x.startswith("from here")]
+    assert sum("Config(" in line for line in lines) == 1
+    names = {"Config": Config, "scaled": lambda *given: (scaled(*given),)}
+    exec("\n".join(lines), names)  # noqa: S102 - our own text
+    said = capsys.readouterr().out.splitlines()[1:]
+    assert said[0] == "expected: [0.5, 0.5]"
+    assert said[2] == "REF001: advantage differs"
+    mended = "\n".join(lines).replace("[0.5, 0.5]", "[0.2, 9.0]")
+    exec(mended, names)  # noqa: S102 - our own text
+    assert capsys.readouterr().out.splitlines()[-1] == "REF001: advantage is as expected"

@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
 
+from rl_sentinel.audit.worker.ending import Ending, place
 from rl_sentinel.audit.worker.literal import Names, Unwritable, source
 
 #: How deep settings are looked for inside an object that the target made.
@@ -85,14 +87,38 @@ class Run:
         """
         if self.failed or not self._kept:
             raise self.failed or Unwritable("the target was not called through its gate")
-        last = next(mark for mark, _ in reversed(self.lines) if mark)
-        named = [f"{label if mark == last else label + mark if mark else ''}{line}" for mark, line in self.lines]
+        last = self._last()
+        lines_made = self._needed()
+        named = [f"{label if mark == last else label + mark if mark else ''}{line}" for mark, line in lines_made]
         lines = [*named, f'print("{label}:", {self.shown})']
         if self._changed:
             lines = [*named, *(f'print("after:", {name})' for _, name in self._changed)]
         for at, name in reversed(self._changed):
             lines.insert(at, f'print("before:", {name})')
         return [line.replace(_LABEL, label) for line in lines]
+
+    def _last(self) -> str:
+        return next(mark for mark, _ in reversed(self.lines) if mark)
+
+    def _needed(self) -> list[tuple[str, str]]:
+        """The lines without configurations that nothing uses; where changes were printed, all of them."""
+        if self._changed:
+            return self.lines
+        unused = set[str]()
+        for number, made in enumerate(self._kept):
+            mark, name = f"_{number}", re.compile(rf"{_LABEL}_{number}\b")
+            used = mark == self._last() or any(name.search(line) for _, line in self.lines)
+            if dataclasses.is_dataclass(made) and not used:
+                unused.add(mark)
+        return [line for line in self.lines if line[0] not in unused]
+
+    def place(self, wanted: Tensor, label: str) -> str:
+        """The expression under which a tensor of these numbers stands in what was answered, or an empty word."""
+        for number, made in reversed(list(enumerate(self._kept))):
+            if found := place(label if f"_{number}" == self._last() else f"{label}_{number}", made, wanted):
+                return found
+        tables = [(self.names.known[id(x)].replace(_LABEL, label), x) for x in self._held if id(x) in self.names.known]
+        return next(filter(None, (place(name, x, wanted) for name, x in tables if isinstance(x, dict))), "")
 
     def _name_tables(self, given: list[Any]) -> None:
         """Tables get a name of their own: a call that gives nothing has written into one."""
@@ -170,10 +196,11 @@ class Script:
         self.runs.append(Run(self.imports, watch=watch))
         return self.runs[-1]
 
-    def text(self, *, first: str, last: str, neighbours: bool = False) -> list[str]:
+    def text(self, *, first: str, last: str, neighbours: bool = False, ending: Ending | None = None) -> list[str]:
         """The script, line by line, without its first line (which names the packages).
 
-        It has the first run and the last, or the first two where ``neighbours`` are what was compared.
+        It has the first run and the last, or the first two where ``neighbours`` are what was compared; a lone
+        one is an ``answer``. The ``ending`` says what was expected of it, and what it came to.
 
         Raises:
             Unwritable: if a call cannot be written.
@@ -181,7 +208,16 @@ class Script:
         if not self.runs:
             raise Unwritable("the boundary was not run")
         runs = [run for run in self.runs if run.answered] or self.runs
-        lines = runs[0].text(first)
-        if len(runs) > 1:
-            lines += runs[1 if neighbours else -1].text(last)
-        return [*sorted(self.imports), "", *lines]
+        pair = {first: runs[0], last: runs[1 if neighbours else -1]} if len(runs) > 1 else {"answer": runs[0]}
+        lines = [line for label, run in pair.items() for line in run.text(label)]
+        if ending:
+            (label, run), before = list(pair.items())[-1], list(pair.items())[:-1]
+            was = next((r.place(ending.expected, n) for n, r in before), "")
+            lines += ending.lines(was, run.place(ending.observed, label))
+        return [*(i for i in sorted(self.imports) if _imports(i, lines)), "", *lines]
+
+
+def _imports(line: str, lines: list[str]) -> bool:
+    """Whether what an import brings is used."""
+    name = re.escape(line.rpartition(" ")[2])
+    return any(re.search(rf"\b{name}\b", other) for other in lines)

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.ending import Ending
 from rl_sentinel.audit.worker.evidence import evidence
 from rl_sentinel.audit.worker.job import CANARY, Event
 from rl_sentinel.audit.worker.judging import Break, canary, recheck, search, smallest
@@ -137,13 +138,26 @@ class Unit:
                 if relation.key == found.relation.key and _breaks(relation, found):
                     break
         try:
-            return script.text(first="baseline", last="variant", neighbours=law.fails == "on-all-cases")
+            return script.text(
+                first="baseline",
+                last="variant",
+                neighbours=law.fails == "on-all-cases",
+                ending=_ending(law, self.boundary, found),
+            )
         except Unwritable as why:
             return [f"# no script: {why}"]
 
     def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
         about = {"law": law.code, "boundary": self.boundary.path, "setting": self.setting}
         return {"event": "verdict", **about, "outcome": outcome, **more}
+
+
+def _ending(law: Law, boundary: Boundary, found: Break) -> Ending | None:
+    """What a script ends with, where an output is what was compared."""
+    r = found.relation
+    if r.key not in boundary.outputs or r.expected.shape != r.observed.shape:
+        return None
+    return Ending(law.code, r.key, r.expected, r.observed, r.where, found.allowed)
 
 
 def _breaks(relation: Any, found: Break) -> bool:  # noqa: ANN401 - a Relation

@@ -1,0 +1,84 @@
+"""How a stand-alone script ends: what was expected, what it got, and whether these differ."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, broadcast_to
+from torch import tensor as number
+
+from rl_sentinel.audit.worker.literal import literal
+
+#: How deep an answer is looked into.
+_DEPTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The relation that broke: the law's code, the output, the two tensors, where they count, and what is rounding."""
+
+    code: str
+    output: str
+    expected: Tensor
+    observed: Tensor
+    where: Tensor | None
+    allowed: float
+
+    def lines(self, expected_at: str, got_at: str) -> list[str]:
+        r"""The last lines; the places are expressions of the script, or empty where a law made the number of several.
+
+        Example:
+            >>> one, two = number([0.5]), number([1.0])
+            >>> print(*Ending("REF001", "advantage", one, two, None, 1e-6).lines("", "answer[0]")[2:], sep="\\n")
+            expected, got = torch.tensor([0.5]), answer[0]
+            apart = ~((got.double() - expected.double()).abs() <= 1e-06)
+            print("expected:", expected.tolist())
+            print("got:     ", got.tolist())
+            print("REF001: advantage", "differs" if bool(apart.any()) else "is as expected")
+        """
+        if not got_at:
+            pair = f"expected {literal(self.expected.tolist())}, got {literal(self.observed.tolist())}"
+            return ["", f"# {self.code} made of these, when it was found, of {self.output}: {pair}"]
+        known = expected_at or f"torch.tensor({literal(self.expected.detach().tolist())})"
+        apart = f"apart = ~((got.double() - expected.double()).abs() <= {self.allowed:.3g})"
+        whole = self.where is None or bool(self.where.all())
+        counted = "" if self.where is None or whole else self._counted(self.where)
+        return [
+            "",
+            f"# {self.code}: what is expected of {self.output}, and what it is",
+            f"expected, got = {known}, {got_at}",
+            apart + counted,
+            'print("expected:", expected.tolist())',
+            'print("got:     ", got.tolist())',
+            f'print("{self.code}: {self.output}", "differs" if bool(apart.any()) else "is as expected")',
+        ]
+
+    def _counted(self, where: Tensor) -> str:
+        return f" & torch.tensor({literal(broadcast_to(where, self.observed.shape).tolist())})"
+
+
+def place(name: str, answer: Any, wanted: Tensor, depth: int = _DEPTH) -> str:  # noqa: ANN401 - a target's answer
+    """The expression under which a tensor of these numbers stands in an answer, or an empty word.
+
+    Example:
+        >>> place("answer", (number([2.0]), {"loss": 1.0}), number(1.0))
+        "torch.tensor(float(answer[1]['loss']))"
+    """
+    if isinstance(answer, Tensor):
+        alike = answer.shape == wanted.shape
+        near = alike and bool(((answer.double() - wanted.double()).abs() <= 0).all())
+        return name if near else ""
+    if isinstance(answer, float):
+        return f"torch.tensor(float({name}))" if wanted.dim() == 0 and number(answer).item() == wanted.item() else ""
+    found = (place(inner, part, wanted, depth - 1) for inner, part in _parts(name, answer)) if depth else iter(())
+    return next(filter(None, found), "")
+
+
+def _parts(name: str, answer: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    table: Any = getattr(answer, "batch", None)
+    if isinstance(answer, list | tuple):
+        yield from ((f"{name}[{n}]", part) for n, part in enumerate(answer))
+    elif isinstance(answer, Mapping):
+        yield from ((f"{name}[{key!r}]", answer[key]) for key in answer)
+    elif callable(getattr(table, "keys", None)) and not isinstance(answer, type):
+        yield from ((f"{name}.batch[{key!r}]", table[key]) for key in sorted(table.keys()))
