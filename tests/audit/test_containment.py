@@ -15,7 +15,7 @@ LINE = '    """Group mean over all rows."""\n'
 def _audit(folder: Path, body: str) -> dict[str, set[str]]:
     module = MODULE.replace(LINE, LINE + body)
     target = named(f"verl@{checkout(folder, module)}")
-    job, _ = request(target, "audit", laws=("MSK001", "PUR002"), boundary="*core_algos*advantage*", budget=4)
+    job, _ = request(target, "audit", laws=("MSK001", "PUR002"), boundaries=("*core_algos*advantage*",), budget=4)
     seen = Audit()
     for event in events(job):
         seen.take(event)
@@ -54,7 +54,7 @@ def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.Monk
     """A module whose body never ends makes its boundaries errored, by name; it is waited for once."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     target = named(f"verl@{checkout(tmp_path / 'tree', 'while True: pass')}")
-    job, _ = request(target, "audit", boundary="*grpo*")
+    job, _ = request(target, "audit", boundaries=("*grpo*",))
     [verdict] = [e for e in events(job) if e["event"] == "verdict"]
     assert verdict["outcome"] == "errored"
     assert verdict["reason"] == (
@@ -67,7 +67,7 @@ def test_failing_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.Monk
     """A module that fails to import makes its boundaries errored, by name."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     target = named(f"verl@{checkout(tmp_path / 'tree', 'raise RuntimeError(1)')}")
-    job, _ = request(target, "audit", boundary="*grpo*")
+    job, _ = request(target, "audit", boundaries=("*grpo*",))
     [verdict] = [e for e in events(job) if e["event"] == "verdict"]
     assert verdict["outcome"] == "errored"
     assert "RuntimeError" in verdict["reason"]

@@ -210,3 +210,44 @@ def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> No
     assert told(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (
         "target json:nonesuch cannot be audited: json.nonesuch is absent: json has no 'nonesuch'"
     )
+
+
+def test_module_without_source(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is built in, or compiled, has no function to look into."""
+    line = told(capsys, "audit", "math:sqrt", "--stage", "advantage")
+    assert line.startswith("target is 'math:sqrt': module 'math' has no Python source (")
+
+
+def test_expectation_that_is_not_there(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is called what the option calls it."""
+    assert told(capsys, "audit", tree, "--expect", "/nonesuch.toml") == (
+        "expectation file /nonesuch.toml cannot be read (No such file or directory): name one that is there"
+    )
+
+
+def test_revision_of_another_project_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names the revision as it was typed, and the cache holds nothing of it."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "other").mkdir()
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for step in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", *step], cwd=tmp_path / "other", check=True)
+    place = f"{tmp_path / 'other'}#HEAD"
+    assert told(capsys, "audit", f"verl@{place}") == f"checkout[{place}] holds no verl/, expected a checkout of verl"
+    assert [p for p in (tmp_path / "cache" / "revisions").iterdir() if p.suffix != ".lock"] == []
+
+
+def test_function_without_a_claim_is_told_of_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With one, nothing is said."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "of_no_claim.py").write_text(
+        "def one(rewards, mask): return rewards[:, None] * mask\n", encoding="utf-8"
+    )
+    asked = ("audit", "of_no_claim:one", "--stage", "advantage", "--law", "PUR001")
+    _, said, _ = ran(capsys, *asked)
+    assert "--claim algorithm=grpo (docs/claims.md)" in said
+    assert "docs/claims.md" not in ran(capsys, *asked, "--claim", "scope=sequence")[1]

@@ -38,6 +38,9 @@ def test_list_of_laws(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_boundaries_with_their_claims(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that match; where none does, it is an error."""
+    both = ("--boundary", "*gae*", "--boundary", "*grpo_outcome*")
+    _, said, _ = ran(capsys, "boundaries", f"verl@{tree}", *both)
+    assert all(name in said for name in ("compute_gae_advantage_return", "compute_grpo_outcome_advantage"))
     status, said, _ = ran(capsys, "boundaries", f"verl@{tree}", "--boundary", "*grpo_outcome*")
     assert status == 0
     assert said.startswith(f"{GRPO} (advantage) [")

@@ -21,7 +21,9 @@ def test_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(
+        SentinelError, match=r"out.json cannot be written .No space left on device.: name another place"
+    ):
         place.put(file, "newer")
     assert file.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [file]

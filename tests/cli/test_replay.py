@@ -132,3 +132,10 @@ def test_claims_of_ones_own_function_go_with_its_evidence(
     assert (status, "fault GRP001" in said) == (1, True), said
     name = "own:GRP001:mine_of_evidence.of_evidence:default"
     assert ran(capsys, "replay", "out.json")[:2] == (1, f"reproduced: {name}\n")
+
+
+def test_finding_of_another_framework_is_told(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A function of one framework is not looked for in another."""
+    assert told(capsys, "replay", str(records), "skyrl==0.3.0") == (
+        f"{records} holds a finding of verl, and target skyrl==0.3.0 is skyrl: replay it on verl"
+    )

@@ -12,7 +12,7 @@ from frameworks.adapters import answering, bound, judged_at
 from rl_sentinel.audit.worker.main import laws
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.errors import NotApplicable, SentinelError
 from rl_sentinel.frameworks.own import FRAMEWORK, CallFailed
 from rl_sentinel.frameworks.target import Target
 
@@ -262,3 +262,34 @@ def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it b
     assert (len(holds) > 3, broken) == (True, set())
     assert source.replace(*faulty) != source
     assert law in _judged(own(source.replace(*faulty), stage, *claims))[1]
+
+
+def test_answer_that_is_no_tensor(own: Own) -> None:
+    """What it is, what is expected, and how to make one of it."""
+    boundary = _boundary(own("def one(rewards, mask): return (rewards[:, None] * mask).numpy()", "advantage"))
+    with pytest.raises(CallFailed, match=r"its advantage is of type ndarray, expected a tensor: .*torch.as_tensor"):
+        boundary.call(batch_of(torch.ones(1, 2, dtype=torch.bool)), {})
+
+
+def test_number_type_that_a_function_refuses_is_its_own_affair(own: Own) -> None:
+    """An error that another floating type brings is a refusal of it; one at the usual type stays an error."""
+    source = """
+    def one(rewards, mask):
+        if str(rewards.dtype) != "torch.float32" or len(rewards) == 2:
+            raise TypeError("no such numbers")
+        return rewards[:, None] * mask
+    """
+    boundary, mask = _boundary(own(source, "advantage")), torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(NotApplicable, match="it refuses bfloat16: TypeError: no such numbers"):
+        boundary.call(batch_of(mask, reward=torch.ones(1, dtype=torch.bfloat16)), {})
+    with pytest.raises(CallFailed, match="TypeError: no such numbers"):
+        boundary.call(batch_of(mask.expand(2, 2)), {})
+
+
+def test_what_is_no_function(own: Own) -> None:
+    """A number of the module is told by its type; a stage of adapters by who has it."""
+    (missing,) = FRAMEWORK.boundaries(own("one = 3", "advantage"))
+    assert isinstance(missing, Unbound)
+    assert missing.reason.endswith(".one is of type int, expected a function")
+    with pytest.raises(SentinelError, match=r"--stage is 'metric', expected one of .*audited by an adapter"):
+        list(FRAMEWORK.boundaries(own("def one(rewards): return rewards", "metric")))

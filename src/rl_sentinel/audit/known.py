@@ -80,8 +80,12 @@ def _matches(place: str, pattern: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), place) is not None
 
 
-def read(path: Path) -> KnownFile:
-    """Read a file of known findings.
+#: What a file is called by the option that names it.
+_KINDS = {"--known": "known", "--expect": "expectation"}
+
+
+def read(path: Path, option: str = "--known") -> KnownFile:
+    """Read a file of known findings, or of expected ones, by the option that names it.
 
     Raises:
         SentinelError: one line that names the file, the key and the way out.
@@ -91,15 +95,19 @@ def read(path: Path) -> KnownFile:
         for entry in file.finding:
             SpecifierSet(entry.releases)
     except OSError as error:
-        way = "name one that is there, or write it with --known FILE --known-update"
-        raise SentinelError(f"known file {path} cannot be read ({error.strerror}): {way}") from error
+        way = "name one that is there" + (
+            ", or write it with --known FILE --known-update" if option == "--known" else ""
+        )
+        raise SentinelError(f"{_KINDS[option]} file {path} cannot be read ({error.strerror}): {way}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidSpecifier, RecursionError) as error:
-        raise SentinelError(f"known file {path} is malformed ({error}), expected TOML of [[finding]] tables") from error
+        raise SentinelError(
+            f"{_KINDS[option]} file {path} is malformed ({error}), expected TOML of [[finding]] tables"
+        ) from error
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(p) for p in first["loc"])
         keys = ", ".join(Entry.model_fields)
-        raise SentinelError(f"known file {path}[{where}]: {first['msg']}, a finding has {keys}") from error
+        raise SentinelError(f"{_KINDS[option]} file {path}[{where}]: {first['msg']}, a finding has {keys}") from error
     return file
 
 

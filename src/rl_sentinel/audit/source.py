@@ -136,18 +136,24 @@ def _stated(root: Path, named: Named) -> str:
     return stated(root, framework.package, framework.distribution, framework.version_file)
 
 
-def _root(folder: Path, named: Named) -> Path:
+def _root(folder: Path, named: Named, told: str = "") -> Path:
+    package = named.framework.package
     for root in (folder, folder / "src"):
-        if (root / named.framework.package).is_dir():
+        if (root / package).is_dir():
             return root.resolve()
-    message = f"checkout[{folder}] holds no {named.framework.package}/, expected a checkout of {named.framework.name}"
+    message = f"checkout[{told or folder}] holds no {package}/, expected a checkout of {named.framework.name}"
     raise SentinelError(message)
 
 
 def _revision(named: Named, folder: Path) -> Source:
     commit, package = commit_of(folder, named.revision), named.framework.package
-    kept_at = kept("revisions", f"{named.framework.name}-{commit}", lambda to: write_out(folder, commit, package, to))
-    root = _root(kept_at, named)
+    told = f"{named.path}#{named.revision}"
+
+    def write(to: Path) -> None:
+        write_out(folder, commit, package, to)
+        _root(to, named, told)  # what holds no package is not kept
+
+    root = _root(kept("revisions", f"{named.framework.name}-{commit}", write), named)
     return Source(root, "", digest_of(root / package), commit, _stated(root, named))
 
 
@@ -183,5 +189,8 @@ def _function(named: Named) -> Source:
         message = f"target is {named.text!r}: there is no module {top!r} here or installed"
         raise SentinelError(message)
     place = Path(spec.origin)
+    if place.suffix != ".py":
+        message = f"target is {named.text!r}: module {top!r} has no Python source ({spec.origin}), expected your own"
+        raise SentinelError(message)
     root = place.parent.parent if place.name == "__init__.py" else place.parent
     return Source(root, "", "")

@@ -13,6 +13,7 @@ from rl_sentinel.frameworks.framework import Framework
 Form = Literal["release", "installed", "checkout", "function"]
 
 _RELEASE = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>.*)$")
+_RANGE = re.compile(r"^(?P<name>[\w.-]+?)\s*(?:[<>~!]=?|===|=(?!=)).*$")
 _CHECKOUT = re.compile(r"^(?P<name>[\w.-]+)@(?P<path>[^#]+)(?:#(?P<revision>[\w./~^@{}-]+))?$")
 _FUNCTION = re.compile(r"^(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)$")
 
@@ -42,6 +43,10 @@ def named(text: str) -> Named:
     if match := _RELEASE.match(text):
         framework = _framework(match["name"], text)
         return Named(text, "release", framework, version=_version(match["version"], text))
+    if match := _RANGE.match(text):
+        framework = _framework(match["name"], text)
+        message = f"target is {text!r}, expected one release, as in {framework.name}==1.2.3"
+        raise SentinelError(message)
     if match := _CHECKOUT.match(text):
         framework = _framework(match["name"], text)
         return Named(text, "checkout", framework, path=match["path"], revision=match["revision"] or "")

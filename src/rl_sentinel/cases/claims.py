@@ -120,17 +120,25 @@ def stated(texts: Iterable[str], stage: Stage) -> dict[str, Claim]:
     """
     found: dict[str, Claim] = {}
     for text in texts:
-        key, _, value = text.partition("=")
+        key, equals, value = text.partition("=")
         here = [k for k, about in CLAIMS.items() if stage in about.stages]
+        if not equals:
+            known = key if key in here else "algorithm"
+            way = f"as in {known}={_values(known, stage)[0]}" if known in here else "of which this stage has none"
+            raise SentinelError(f"--claim is {text!r}, expected KEY=VALUE, {way} (docs/claims.md)")
         if key not in here:
             raise SentinelError(f"--claim is {text!r}, of which {_where(key, stage)}: {_nearest(key, here)}")
-        values = list(ALGORITHMS[stage] if key == "algorithm" else CLAIMS[key].values)
+        values = _values(key, stage)
         if value not in values:
             raise SentinelError(f"--claim is {text!r}, of which {key} has no such value: {_nearest(value, values)}")
         if found.get(key, Claim(value, CITE)).value != value:
             raise SentinelError(f"--claim {key} is {found[key].value!r} and {value!r}, expected one of them")
         found[key] = Claim(value, CITE)
     return found
+
+
+def _values(key: str, stage: Stage) -> list[str]:
+    return list(ALGORITHMS[stage] if key == "algorithm" else CLAIMS[key].values)
 
 
 def _where(key: str, stage: Stage) -> str:
@@ -140,5 +148,8 @@ def _where(key: str, stage: Stage) -> str:
 
 
 def _nearest(word: str, words: list[str]) -> str:
-    near = get_close_matches(word, words, n=1, cutoff=0.0)
-    return f"the nearest is {near[0]}, of {', '.join(words)} (docs/claims.md)" if near else "there is none here"
+    near = get_close_matches(word, words, n=1, cutoff=0.6)
+    offered = f"{', '.join(words)} (docs/claims.md)"
+    if near:
+        return f"the nearest is {near[0]}, of {offered}"
+    return f"expected one of {offered}" if words else "there is none here"

@@ -16,11 +16,17 @@ from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.target import Named, named
 from rl_sentinel.cli.codes import codes
-from rl_sentinel.cli.options import ClaimOption, LevelOption, SeedOption, StageOption, described
+from rl_sentinel.cli.options import BoundaryOption, ClaimOption, LevelOption, SeedOption, StageOption, described
 from rl_sentinel.cli.outputs import Outputs
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import text
 from rl_sentinel.report.json import as_json
+
+#: What to say of a function of the user's own of which nothing is claimed.
+_UNCLAIMED = (
+    "no claim is stated, so that laws on baselines, credit and formulas said nothing: state what the function is, "
+    "as in --claim algorithm=grpo (docs/claims.md)"
+)
 
 
 def audit(  # noqa: PLR0913 - the options of the command
@@ -34,7 +40,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     *,
     law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave this law out; may be given again.")] = None,
-    boundary: Annotated[str, typer.Option(metavar="GLOB", help="Only boundaries whose path matches.")] = "",
+    boundary: BoundaryOption = None,
     level: LevelOption = "contested",
     seed: SeedOption = 0,
     budget: Annotated[int, typer.Option(min=2, max=100_000, help="Random cases per pair.")] = 16,
@@ -57,12 +63,12 @@ def audit(  # noqa: PLR0913 - the options of the command
     if known_update and known is None:
         raise SentinelError("--known-update writes to --known, which is not given: name a file with --known FILE")
     mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
-    expected = knowledge.read(expect) if expect else None
+    expected = knowledge.read(expect, "--expect") if expect else None
     console = Console(highlight=False, soft_wrap=True)
     more = {
         "laws": only,
         "ignore": without,
-        "boundary": boundary,
+        "boundaries": tuple(boundary or ()),
         "seed": seed,
         "budget": budget,
         "jobs": jobs,
@@ -78,6 +84,8 @@ def audit(  # noqa: PLR0913 - the options of the command
         shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
         seconds = time.monotonic() - began
         text.show(console, target.text, seen, shown, seconds, len(every) - len(shown))
+        if target.form == "function" and not claim:
+            console.print(_UNCLAIMED, markup=False)
         full = not (law or ignore or boundary)
         for old in (
             knowledge.stale(annotated, [f.signature for f in every], target.framework.name, version) if full else []

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -16,12 +17,11 @@ from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.target import named
 from rl_sentinel.audit.worker import main as worker
 from rl_sentinel.cli.codes import code
-from rl_sentinel.cli.options import ClaimOption, StageOption, described
+from rl_sentinel.cli.options import BoundaryOption, ClaimOption, StageOption, described
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
 
 Python = Annotated[str, typer.Option(help="Interpreter of the environment to look in.")]
-Glob = Annotated[str, typer.Option(metavar="GLOB", help="Only boundaries whose path matches.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="TARGET")]
 
 #: The way out where nothing matches.
@@ -49,7 +49,7 @@ def laws() -> None:
 def boundaries(
     target: TargetArgument,
     *,
-    boundary: Glob = "",
+    boundary: BoundaryOption = None,
     python: Python = sys.executable,
     stage: StageOption = "",
     claim: ClaimOption = None,
@@ -58,7 +58,7 @@ def boundaries(
     console = Console(highlight=False, soft_wrap=True)
     wanted = named(target)
     claims = described([wanted], stage, claim)
-    job, _ = request(wanted, "boundaries", python=python, boundary=boundary, stage=stage, claims=claims)
+    job, _ = request(wanted, "boundaries", python=python, boundaries=tuple(boundary or ()), stage=stage, claims=claims)
     shown = 0
     with closing(events(job, python)) as stream:
         for event in stream:
@@ -69,7 +69,11 @@ def boundaries(
                 console.print(_missing(event))
     if not shown:
         way = _LIST.format(target) if boundary else "this release has none that its adapter knows"
-        raise SentinelError(f"{target} has no boundary{f' that matches {boundary!r}' if boundary else ''}: {way}")
+        raise SentinelError(f"{target} has no boundary{_that_matches(boundary)}: {way}")
+
+
+def _that_matches(patterns: Sequence[str] | None) -> str:
+    return f" that matches {' or '.join(map(repr, patterns))}" if patterns else ""
 
 
 def _boundary(console: Console, event: dict[str, Any]) -> None:
@@ -85,13 +89,13 @@ def _missing(event: dict[str, Any]) -> str:
 
 
 def influence(
-    target: TargetArgument, *, boundary: Glob = "", python: Python = sys.executable, stage: StageOption = ""
+    target: TargetArgument, *, boundary: BoundaryOption = None, python: Python = sys.executable, stage: StageOption = ""
 ) -> None:
     """Show which output cells move when one input cell moves: no law, no judgement."""
     console = Console(highlight=False, soft_wrap=True)
     wanted = named(target)
     described([wanted], stage, None)
-    job, _ = request(wanted, "influence", python=python, boundary=boundary, stage=stage)
+    job, _ = request(wanted, "influence", python=python, boundaries=tuple(boundary or ()), stage=stage)
     shown = 0
     with closing(events(job, python)) as stream:
         for event in stream:
@@ -101,7 +105,7 @@ def influence(
             else:
                 console.print(_missing(event))
     if not shown:
-        raise SentinelError(f"influence of {target} has no boundary that matches {boundary!r}: {_LIST.format(target)}")
+        raise SentinelError(f"influence of {target} has no boundary{_that_matches(boundary)}: {_LIST.format(target)}")
 
 
 def _picture(console: Console, path: str, found: dict[str, object]) -> None:

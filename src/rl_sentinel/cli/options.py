@@ -15,6 +15,9 @@ LevelOption = Annotated[
 StageOption = Annotated[
     str, typer.Option(metavar="STAGE", help=f"What a function of your own computes: {', '.join(STAGES)}.")
 ]
+BoundaryOption = Annotated[
+    list[str] | None, typer.Option(metavar="GLOB", help="Only boundaries whose path matches; may be given again.")
+]
 ClaimOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -39,7 +39,19 @@ def folder(path: Path, option: str) -> Path:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file whole or not at all; what was there stays until the new one is complete."""
+    """Write a file whole or not at all; what was there stays until the new one is complete.
+
+    Raises:
+        SentinelError: one line that names the file and what is in the way.
+    """
+    try:
+        _put(path, text)
+    except OSError as error:
+        message = f"{path} cannot be written ({error.strerror or error}): name another place"
+        raise SentinelError(message) from error
+
+
+def _put(path: Path, text: str) -> None:
     if _special(path):
         path.write_text(text, encoding="utf-8")
         return

@@ -68,6 +68,11 @@ def _grouped(file: Path, target: str) -> dict[_On, list[dict[str, Any]]]:
     groups: dict[_On, list[dict[str, Any]]] = {}
     for record in stored(file):
         spec = target or str(record["target"]["spec"])
+        wanted = named(spec).framework.name
+        of = str(record["target"].get("framework", wanted))
+        if of != wanted:
+            message = f"{file} holds a finding of {of}, and target {spec} is {wanted}: replay it on {of}"
+            raise SentinelError(message)
         groups.setdefault(_on(record, spec), []).append(record)
     return groups
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -45,8 +45,18 @@ STAGES: Mapping[str, _Kind] = {
 
 _SCOPES: Mapping[str, Scope] = {"token": "token", "sequence": "sequence", "group": "group", "batch": "batch"}
 
+#: The way out of a stage that no lone function has.
+_ADAPTED = "metrics, batches, configurations and steps are audited by an adapter (CONTRIBUTING.md, Add a framework)"
+
 #: Refusals in words; they stay what they are, since laws judge them.
 _REFUSALS = (ValueError, AssertionError, NotImplementedError)
+
+
+#: What to hand back instead of an array or a list.
+_WAYS = "hand back torch.as_tensor(...) of it, or the tensor itself"
+
+#: What signals are as a rule; a function may refuse others, which is its own affair.
+_USUAL = frozenset({torch.float32})
 
 
 class CallFailed(Exception):  # noqa: N818 - becomes the pair's errored reason
@@ -60,7 +70,8 @@ def checked(stage: str, claims: tuple[str, ...]) -> dict[str, Claim]:
         SentinelError: if the stage is none, or a claim says nothing there.
     """
     if stage not in STAGES:
-        message = f"--stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes"
+        way = _ADAPTED if stage in get_args(Stage) else "what your function computes"
+        message = f"--stage is {stage!r}, expected one of {', '.join(STAGES)}: {way}"
         raise SentinelError(message)
     return stated(claims, STAGES[stage].stage)
 
@@ -72,6 +83,9 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     dotted, kind = f"{module}.{name}", STAGES[stage]
     try:
         function = target.find(dotted)
+        if not callable(function):
+            yield Unbound(dotted, kind.stage, f"{dotted} is of type {type(function).__name__}, expected a function")
+            return
         settings, passed = numbers(function, kind.stage)
         columns = reads(function, passed)
     except Unbindable as why:
@@ -80,9 +94,12 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         first = _output(_answer(target, dotted, function, batch, passed), kind.word)
-        if isinstance(first, Tensor) and first.dim() == 1 and kind.output.axes == "B T":
+        if not isinstance(first, Tensor):
+            message = f"its {kind.word} is of type {type(first).__name__}, expected a tensor: {_WAYS}"
+            raise CallFailed(message)
+        if first.dim() == 1 and kind.output.axes == "B T":
             first = torch.where(batch.mask, first.unsqueeze(1), 0.0)
-        if stage == "keep" and isinstance(first, Tensor) and first.shape == batch.mask.shape:
+        if stage == "keep" and first.shape == batch.mask.shape:
             first = ((first > 0) | ~batch.mask).float()
         return {kind.output.quantity: first}
 
@@ -137,8 +154,17 @@ def _answer(
             raise type(error)(message) from error
         if isinstance(error, _REFUSALS):
             raise
+        if isinstance(error, TypeError | RuntimeError) and (other := _unusual(given)):
+            message = f"it refuses {other}: {type(error).__name__}: {error}"
+            raise NotApplicable(message) from error
         message = f"{type(error).__name__}: {error}; passed {passed}"
         raise CallFailed(message) from error
+
+
+def _unusual(given: Mapping[str, Any]) -> str:
+    """The floating type of what was passed, where it is another than usual."""
+    floating = {x.dtype for x in given.values() if isinstance(x, Tensor) and x.is_floating_point()}
+    return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in floating - _USUAL))
 
 
 def _output(result: Any, key: str) -> Any:  # noqa: ANN401 - whatever the function gives

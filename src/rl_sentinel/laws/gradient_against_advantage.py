@@ -42,12 +42,13 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _vary(case: Case, variant: int) -> Case | None:
-    return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
+    held = with_batch(case, row_constant(case.batch))
+    return with_draw(held, variant=variant) if bool(case.batch.live.any()) else None
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    batch = row_constant(case.batch)
-    gradient = ask(first_step(ask.boundary, with_batch(case, batch)), gradients=("logprob",)).gradients["logprob"]
+    batch = case.batch
+    gradient = ask(first_step(ask.boundary, case), gradients=("logprob",)).gradients["logprob"]
     if not bool((gradient[batch.mask] != 0).any()):
         return
     against = torch.where(batch.mask, gradient * batch.advantage.sign(), torch.zeros_like(gradient)).clamp(min=0)

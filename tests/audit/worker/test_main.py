@@ -38,7 +38,13 @@ def test_audit_ends_with_done(tmp_path: Path) -> None:
     """A plan, an entry and a verdict for each pair, and the end."""
     root = str(checkout(tmp_path / "tree"))
     request = Request(
-        task="audit", framework="verl", root=root, version="", laws=("MSK001",), boundary="*core_algos*gae*", budget=4
+        task="audit",
+        framework="verl",
+        root=root,
+        version="",
+        laws=("MSK001",),
+        boundaries=("*core_algos*gae*",),
+        budget=4,
     )
     events = _served(tmp_path, request)
     plan, *between, done = events

@@ -96,8 +96,8 @@ def _chosen(code: str, request: Request) -> bool:
 
 
 def _wanted(path: str, request: Request) -> bool:
-    pattern = request.boundary
-    return not pattern or any(fnmatchcase(path, p) for p in (pattern, f"*{pattern}", f"*{pattern}*"))
+    tried = [p for pattern in request.boundaries for p in (pattern, f"*{pattern}", f"*{pattern}*")]
+    return not tried or any(fnmatchcase(path, p) for p in tried)
 
 
 def _about(b: Boundary) -> dict[str, Any]:

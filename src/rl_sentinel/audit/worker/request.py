@@ -11,7 +11,8 @@ Task = Literal["audit", "boundaries", "influence", "replay"]
 class Request:
     """One job for a worker.
 
-    ``root`` is the folder that holds the target's import package; ``function`` is a user's own
+    ``root`` is the folder that holds the target's import package; ``boundaries`` are patterns of which a path matches
+    one; ``function`` is a user's own
     ``module:name`` with its ``stage`` and the ``claims`` stated of it; ``records`` are the stored
     findings that a replay tries; ``target`` is provenance for the evidence.
     """
@@ -23,7 +24,7 @@ class Request:
     overlays: tuple[str, ...] = ()
     laws: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    boundary: str = ""
+    boundaries: tuple[str, ...] = ()
     seed: int = 0
     budget: int = 24
     jobs: int = 2
