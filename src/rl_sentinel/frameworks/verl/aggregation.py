@@ -50,7 +50,7 @@ _ENTROPY = "core_algos.compute_entropy_loss, docstring: categorical entropy"
 
 _LIVE = "core_algos.agg_loss, comment beside the row mask: fully masked sequences are excluded"
 
-_VALUE = (
+HALVED = (
     "core_algos.compute_value_loss, docstring: the clipped value-function loss for PPO, as in TRL's ppo_trainer, "
     "which takes half of the larger squared error"
 )
@@ -93,7 +93,7 @@ def _value(target: Target) -> Boundary:
             CLIPPED: Output("", "", "value_clip_fraction", over="live"),
         },
         settings={"default": {"value_clip": 0.5}},
-        claims=claims(_VALUE, algorithm="clipped value", factor="half", aggregation="token-mean"),
+        claims=claims(HALVED, algorithm="clipped value", factor="half", aggregation="token-mean"),
         reach="algorithm.adv_estimator=gae",
     )
 

@@ -1,4 +1,4 @@
-"""verl's training engine: the actor's whole loss over micro-batches that the engine cuts itself."""
+"""verl's training engine: the actor's whole loss, and the critic's, over micro-batches that the engine cuts itself."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.aggregation import aggregation
+from rl_sentinel.frameworks.verl.aggregation import HALVED, aggregation
 from rl_sentinel.frameworks.verl.columns import absent, claims
 from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
 from rl_sentinel.frameworks.verl.losses import SECTION, actor
@@ -24,6 +24,8 @@ from rl_sentinel.frameworks.world import group
 MODULE = "verl.workers.engine.fsdp.transformer_impl"
 CUT = f"{MODULE}.FSDPEngine.forward_backward_batch"
 LOSS = "verl.workers.utils.losses.ppo_loss"
+VALUE = "verl.workers.utils.losses.value_loss"
+CRITIC = "verl.workers.config.FSDPCriticConfig"
 TENSORS = "verl.utils.tensordict_utils.get_tensordict"
 
 _GIVEN = claims(
@@ -61,15 +63,41 @@ NUMBERS: Settings = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's loss, cut and accumulated by the engine."""
-    try:
-        for path in (LOSS, TENSORS, CUT):
-            target.find(path)
-    except Unbindable as why:
-        if not absent(why):
-            yield Unbound(f"{CUT} -> {LOSS}", "policy-loss", str(why))
-        return
-    vars(target.module(MODULE))["get_device_id"] = lambda: "cpu"  # a declared double: an accelerator on CPU
+    """The actor's loss and the critic's, cut and accumulated by the engine."""
+    roles: tuple[tuple[str, Stage, Callable[[Target], Iterator[Boundary]]], ...] = (
+        (LOSS, "policy-loss", _actor),
+        (VALUE, "value-loss", _critic),
+    )
+    for loss, stage, make in roles:
+        try:
+            for path in (loss, TENSORS, CUT):
+                target.find(path)
+        except Unbindable as why:
+            if not absent(why):
+                yield Unbound(f"{CUT} -> {loss}", stage, str(why))
+            continue
+        vars(target.module(MODULE))["get_device_id"] = lambda: "cpu"  # a declared double: an accelerator on CPU
+        yield from make(target)
+
+
+def _critic(target: Target) -> Iterator[Boundary]:
+    for mode in MODES:
+        yield Boundary(
+            path=f"{CUT} -> {VALUE}",
+            stage="value-loss",
+            call=partial(_valued, target, mode),
+            reads=frozenset({"value", "old_value", "returns", "length", "mask"}),
+            outputs={"loss": Output("", "", "loss")},
+            settings={mode: {"value_clip": 0.5, "micro_batches": 1}},
+            claims=_GIVEN
+            | aggregation(target, mode)
+            | claims(HALVED, algorithm="clipped value", factor="half")
+            | claims(_ROWS, rows="all"),
+            reach="algorithm.adv_estimator=gae, every critic update",
+        )
+
+
+def _actor(target: Target) -> Iterator[Boundary]:
     weighs = '"rollout_is_weights"' in inspect.getsource(target.find(LOSS)) and accepts(target, WEIGHTS["token"])
     weights = remembered(target) if weighs else None
     for mode in MODES:
@@ -93,14 +121,49 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _call(
     target: Target, mode: str, weights: Callable[[Batch], Tensor] | None, batch: Batch, settings: Settings
 ) -> Mapping[str, Tensor]:
-    parts = int(settings["micro_batches"] or 1)
-    if bool((batch.length == 0).any()) or batch.rows % parts:
-        message = f"the engine cuts {batch.rows} rows into equal micro-batches only"
-        raise NotApplicable(message)
+    parts = _parts(batch, settings)
     leaf = batch.logprob.detach().clone().requires_grad_()
     knobs = {SECTION.get(k, k): v for k, v in settings.items() if k != "micro_batches"}
     kinds = {"use_kl_loss": True, "kl_loss_type": "low_var_kl", "loss_agg_mode": mode}
     config = actor(target, "vanilla", {**knobs, **kinds})
+    data = _data(target, batch, parts, {"rollout_is_weights": weights(batch)} if weights else {})
+    answers = {"log_probs": leaf, "entropy": batch.entropy}
+    total = _through(target, partial(target.find(LOSS), config), answers, batch, data)
+    return {"loss": total + _sloping(batch.logprob, leaf)}
+
+
+def _valued(target: Target, mode: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    parts = _parts(batch, settings)
+    leaf = batch.value.detach().clone().requires_grad_()
+    knobs = {"cliprange_value": settings["value_clip"], "loss_agg_mode": mode, "ppo_micro_batch_size_per_gpu": 4}
+    config = target.call(CRITIC, **knobs)
+    data = _data(target, batch, parts, {"values": batch.old_value, "returns": batch.returns})
+    total = _through(target, partial(target.find(VALUE), config), {"values": leaf}, batch, data)
+    return {"loss": total + _sloping(batch.value, leaf)}
+
+
+def _parts(batch: Batch, settings: Settings) -> int:
+    parts = int(settings["micro_batches"] or 1)
+    if bool((batch.length == 0).any()) or batch.rows % parts:
+        message = f"the engine cuts {batch.rows} rows into equal micro-batches only"
+        raise NotApplicable(message)
+    return parts
+
+
+def _sloping(column: Tensor, leaf: Tensor) -> Tensor:
+    """Zero, with the gradient that the engine has left on the leaf."""
+    slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+    return ((column - column.detach()) * slope).sum()
+
+
+def _through(
+    target: Target,
+    loss: Callable[..., Any],
+    answers: Mapping[str, Tensor],
+    batch: Batch,
+    data: Any,  # noqa: ANN401 - a TensorDict
+) -> Tensor:
+    """The loss that the engine accumulates, of what the model answers."""
     losses: list[Tensor] = []
     engine = SimpleNamespace(
         ulysses_sequence_parallel_size=1,
@@ -108,18 +171,14 @@ def _call(
         get_data_parallel_group=group,
         get_data_parallel_size=lambda: 1,
         _gradient_sync_context=lambda **_about: nullcontext(),
-        forward_step=partial(_step, (leaf, batch.entropy), batch.length.tolist(), losses),
+        forward_step=partial(_step, answers, batch.length.tolist(), losses),
     )
-    data = _data(target, batch, parts, {"rollout_is_weights": weights(batch)} if weights else {})
-
-    target.call(CUT, engine, data, partial(target.find(LOSS), config))
-    total = torch.stack(losses).sum()
-    slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-    return {"loss": total + ((batch.logprob - batch.logprob.detach()) * slope).sum()}
+    target.call(CUT, engine, data, loss)
+    return torch.stack(losses).sum()
 
 
 def _step(
-    columns: tuple[Tensor, Tensor],
+    answers: Mapping[str, Tensor],
     length: list[int],
     losses: list[Tensor],
     micro_batch: Any,  # noqa: ANN401 - a TensorDict
@@ -131,8 +190,8 @@ def _step(
     Rows are a prompt of one token and the response, without padding; position t predicts t + 1.
     """
     zero, rows = torch.zeros(1), micro_batch["row"].tolist()
-    logprob, entropy = (torch.cat([x for r in rows for x in (c[r, : length[r]], zero)]) for c in columns)
-    loss, _ = loss_function({"log_probs": logprob, "entropy": entropy}, data=micro_batch, dp_group=None)
+    given = {n: torch.cat([x for r in rows for x in (c[r, : length[r]], zero)]) for n, c in answers.items()}
+    loss, _ = loss_function(given, data=micro_batch, dp_group=None)
     losses.append(loss.detach())
     return loss, {"metrics": {}}
 
