@@ -1,6 +1,8 @@
 """The command line itself: one line for every error, and nothing left running when it ends."""
 
+import contextlib
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -22,12 +24,12 @@ HEARD = (
 )
 
 
-def _started(tree: Path, cache: Path) -> tuple["subprocess.Popen[str]", set[int]]:
+def _started(tree: Path, cache: Path, errors: int = subprocess.PIPE) -> tuple["subprocess.Popen[str]", set[int]]:
     """An audit that hangs in a child, and what runs below it."""
     target = f"verl@{checkout(tree, MODULE.replace(LINE, LINE + '    while True: pass' + chr(10)))}"
     command = [sys.executable, "-c", HEARD, "audit", target, "--boundary", "*grpo*", "--jobs", "1"]
     env = os.environ | {"RL_SENTINEL_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
     found = set[int]()
     end = time.monotonic() + 120
     while len(found) < 2 and time.monotonic() < end:
@@ -57,6 +59,23 @@ def test_no_process_is_left_running(
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (status, words)
+    assert gone(found)
+
+
+def test_line_stands_at_a_terminal(tmp_path: Path, cache: Path) -> None:
+    """What is drawn of the progress is wiped before it, not with it."""
+    ours, theirs = pty.openpty()
+    process, found = _started(tmp_path / "tree", cache, theirs)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    os.close(theirs)
+    drawn = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
+        while part := os.read(ours, 65536):
+            drawn += part
+    os.close(ours)
+    assert process.returncode == 130
+    assert drawn.endswith(b"rl-sentinel: ended by SIGINT\r\n"), drawn[-200:]
     assert gone(found)
 
 

@@ -42,6 +42,9 @@ def run() -> None:
     try:
         with _orderly():
             sys.exit(app(prog_name="rl-sentinel", standalone_mode=False))
+    except _Ended as ended:
+        status = int(str(ended.code))
+        _fail(f"ended by {signal.Signals(status - 128).name}", status)
     except SentinelError as error:
         _fail(str(error), error.status)
     except _USAGE as error:
@@ -68,9 +71,13 @@ def _orderly() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class _Ended(SystemExit):
+    """A signal ended the process: told at the very end, when nothing that is drawn can wipe the line away."""
+
+
 def _ended(number: int, _frame: FrameType | None) -> None:
-    """Leave in one line; what was started is ended on the way out."""
-    _fail(f"ended by {signal.Signals(number).name}", 128 + number)
+    """Leave; what was started is ended on the way out."""
+    raise _Ended(128 + number)
 
 
 def _fail(message: str, status: int = 2) -> None:
