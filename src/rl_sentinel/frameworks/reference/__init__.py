@@ -21,6 +21,7 @@ from rl_sentinel.frameworks.reference import (
     metrics,
     nonsense,
     paths,
+    records,
     rewards,
     storage,
     tokens,
@@ -67,6 +68,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from layouts.boundaries(target)
     yield from rewards.boundaries(target)
     yield from paths.boundaries(target)
+    yield from records.boundaries(target)
     yield from storage.boundaries(target)
     yield from metrics.boundaries(target)
     yield from aggregations(target)

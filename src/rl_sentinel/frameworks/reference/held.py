@@ -6,6 +6,7 @@ its annotation; packed tokens must give what padded ones give, and places off th
 
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -115,7 +116,9 @@ def _sound(function: Callable[..., Any], path: str) -> dict[str, Callable[[Held]
 
 def _nonsense(function: Callable[..., Any]) -> dict[str, Callable[[Tensor], list[Tensor]]]:
     """Ways of being wrong; numbers count where the docstring says so, infinite ones unless they may be cut."""
-    told = " ".join((inspect.getdoc(function) or "").split())
+    docs = inspect.getdoc(function) or ""
+    others = re.findall(r"as :func:`(\w+)`", docs)  # of which it refuses what they do
+    told = " ".join(" ".join([docs, *(getattr(inspect.getmodule(function), n).__doc__ for n in others)]).split())
     found: dict[str, Callable[[Tensor], list[Tensor]]] = {"other kinds": _other_kinds, "an axis more": _axis_more}
     if sum("Tensor" in str(kind) for kind in annotations(function).values()) > 1:
         found["other rows"] = _other_rows

@@ -45,6 +45,7 @@ _SEEN: Mapping[str, tuple[str, Settings, float, int]] = {
     "observed infinite": (ADAPTIVE, {}, torch.inf, 8),
     "samples negative": (ADAPTIVE, {}, 0.1, -1),
     "samples beyond the horizon": (ADAPTIVE, {}, 0.1, 250),
+    "sound, all but too many samples": (ADAPTIVE, {}, 0.1, 249),
 }
 
 
@@ -65,7 +66,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from of_numbers(target, path, target.find(path), kl=zero)
     yield _shaped(target)
     yield _steered(target)
-    yield from of_words(ADAPTIVE, lambda setting: _seen(target, setting), _SEEN)
+    yield from of_words(
+        ADAPTIVE, lambda setting: _seen(target, setting), _SEEN, sound=[n for n in _SEEN if n.startswith("sound")]
+    )
 
 
 def _estimate(target: Target, path: str, batch: Batch) -> Tensor:

@@ -42,7 +42,11 @@ _SAID = {
 }
 
 #: How many turns go by until a conversation forgets what was said; 0 where none does.
-_FORGETFUL: Mapping[str, Settings] = {"all joined": {"forgets": 0}, "some joined": {"forgets": 3}}
+_FORGETFUL: Mapping[str, Settings] = {
+    "all joined": {"forgets": 0},
+    "some joined": {"forgets": 3},
+    "some rewritten": {"forgets": 3, "rewrites": True},
+}
 
 #: Ways of dealing prompts to mini-batches.
 _DEALT: Mapping[str, Settings] = {
@@ -64,14 +68,15 @@ def _merged(target: Target) -> Iterator[Boundary]:
     """Rows as turns of one conversation, of which every third forgets what was said; then each turn cut out again."""
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        told = turns(target, batch, int(settings["forgets"] or 0))
+        forgets = int(settings["forgets"] or 0)
+        told = turns(target, batch, forgets, rewrites=bool(settings.get("rewrites")))
         merged = target.call(MERGE, told)
         found = {n: torch.zeros_like(getattr(batch, _COLUMN.get(n, n))) for n in _HANDED_ON}
         rest = iter(merged)
         whole = next(rest)
         for row, step in enumerate(told):
-            if step.prompt[:1] != whole.prompt[:1]:
-                whole = next(rest)
+            if row and forgets and row % forgets == 0:
+                whole = next(rest, whole)
             first = len(step.prompt) - len(whole.prompt)
             for name, column in found.items():
                 kept = getattr(whole, name)[first : first + len(step.response)]
@@ -97,14 +102,15 @@ def _merged(target: Target) -> Iterator[Boundary]:
         )
 
 
-def turns(target: Target, batch: Batch, forgets: int) -> list[Any]:
-    """Each row as a turn, with a word of the other side before it; a conversation begins with its number."""
+def turns(target: Target, batch: Batch, forgets: int, *, rewrites: bool = False) -> list[Any]:
+    """Each row as a turn, with words of the other side before it; what forgets begins anew, or is rewritten."""
     found: list[Any] = []
     history: list[int] = [0]
     for row in range(batch.rows):
         if row and forgets and row % forgets == 0:
-            history = [row]
-        history.append(-1)
+            before = found[-1]
+            history = [*before.prompt, *[-2] * len(before.response)] if rewrites and before.response else [row]
+        history += [-1] * (1 + row % 2)
         columns = ("token", "mask", "token_reward", "logprob")
         own, *rest = (tuple(getattr(batch, n)[row, : int(batch.length[row])].tolist()) for n in columns)
         last = row == batch.rows - 1

@@ -83,6 +83,36 @@ _PROMPTS: Calls = {"sound": _SOUND, "no prompts": {"prompts": 0}}
 
 _SIZES: Mapping[str, Any] = {"mask": torch.ones(1, 2).bool()}
 
+_PADDED: Calls = {
+    "sound": _SOUND,
+    "sound, wider than the longest row": {"width": 5},
+    "sound, nothing": {"values": torch.ones(0), "length": torch.ones(0).long(), "width": 0},
+    "a row longer than the width": {"width": 1},
+    "a token too many": {"length": torch.tensor([1, 1])},
+}
+
+_SEGMENTS: Calls = {
+    "sound": _SOUND,
+    "sound, a row of nothing": {"length": torch.tensor([3, 0])},
+    "a mask of numbers": {"mask": torch.ones(3)},
+    "a mask of padded rows": {"mask": torch.ones(1, 3).bool(), "length": torch.tensor([1])},
+    "lengths of numbers": {"length": torch.tensor([2.0, 1.0])},
+    "lengths of facts": {"length": torch.ones(3).bool()},
+    "lengths in two axes": {"length": torch.tensor([[2], [1]])},
+    "a length below 0": {"length": torch.tensor([4, -1])},
+    "a token too many": {"length": torch.tensor([1, 1])},
+}
+
+_APART, _ONE = torch.tensor([1, 2]), torch.tensor([1, 1])
+
+_ENDS: Calls = {
+    "sound": {"trajectory": _APART, "last": torch.tensor([True, True])},
+    "sound, of rows": _SOUND,
+    "a step before the last": {"trajectory": _ONE, "last": torch.tensor([False, True])},
+    "ends of nothing": {"last": torch.tensor([True, True])},
+    "steps without an end": {"trajectory": _ONE},
+}
+
 #: Function -> what it is called with, and how it may be called otherwise.
 _CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
     "merging.Step": (_TURN, _TURNS),
@@ -104,6 +134,11 @@ _CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
         )
         for name in ("logprobs", "logprobs_and_entropy")
     },
+    "segments.padded": (
+        {"values": torch.ones(3), "length": torch.tensor([2, 1]), "width": 2, "fill": 0.0},
+        _PADDED,
+    ),
+    "segments.Segments": ({"mask": torch.ones(3).bool(), "length": torch.tensor([2, 1])}, _SEGMENTS),
     "reward.overlong_penalty": (
         {"length": torch.tensor([0, 9]), "limit": 5, "buffer": 3, "factor": 0.5},
         {"sound": _SOUND, "a length below 0": {"length": torch.tensor([9, -1])}},
@@ -143,6 +178,8 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         yield from _of(path, partial(_called, target, path, plain, calls), calls)
     merge = f"{SIGNAL}.merging.merge"
     yield from _of(merge, lambda setting: target.call(merge, _told(target, setting)), _ORDERS)
+    path = f"{SIGNAL}.path.loss_ready of tokens"
+    yield from _of(path, partial(_steps_of_tokens, target), _ENDS)
     over = f"{SIGNAL}.steps.over_trajectories"
     columns = {
         "reward": torch.tensor([0.0, 1.0, 0.0]),
@@ -153,6 +190,15 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     }
     estimator = target.find(f"{SIGNAL}.advantage.rloo.advantages")
     yield from _of(over, partial(_called, target, over, {"estimator": estimator, **columns}, _STEPS), _STEPS)
+
+
+def _steps_of_tokens(target: Target, setting: str) -> object:
+    """Trajectories of one row or more, whose tokens an estimator of tokens is given."""
+    columns = {"reward": torch.ones(2), "group": torch.zeros(2).long(), "mask": torch.ones(2, 3).bool()}
+    rollout = target.call(f"{SIGNAL}.rollout.Rollout", **columns, **_ENDS[setting])
+    estimator = target.find(f"{SIGNAL}.advantage.reinforce_plus_plus.advantages")
+    by = target.call(f"{SIGNAL}.path.Choices", estimator=partial(estimator, discount=1.0, epsilon=0.0))
+    return target.call(f"{SIGNAL}.path.loss_ready", rollout, by=by)
 
 
 def _of(path: str, call: Callable[[str], object], calls: Mapping[str, object]) -> Iterator[Boundary]:

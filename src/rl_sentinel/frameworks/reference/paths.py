@@ -19,6 +19,9 @@ APART = f"{SIGNAL}.ready.prompts_apart"
 TRUSTED = f"{SIGNAL}.ready.trusted"
 LAID = f"{SIGNAL}.rollout.laid_out"
 
+#: Name of choices that are given packed tokens.
+_PACKED = "tokens and rows rejected, packed"
+
 #: Bound of a row's mean k1 against the sampler, in nats per token.
 _NEAR = 0.4
 
@@ -53,6 +56,13 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         **said,
         baseline="relative",
     )
+    near = partial(target.find(f"{SIGNAL}.correction.rejection.tokens_kept"), estimator="k1", low=-_NEAR, high=_NEAR)
+    rejected = {"estimator": grpo, "rejections": (near, kept)}
+    columns = ("old_logprob", "rollout_logprob")
+    yield _outcome(target, "tokens and rows rejected", rejected, columns, **said, baseline="relative")
+    yield _outcome(target, _PACKED, rejected, columns, **said, baseline="relative")
+    for level in ("token", "sequence"):
+        yield _weighed(target, level)
     yield _parts(target)
     yield _temporal(target)
     yield _baselined(target)
@@ -61,12 +71,18 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     yield _laid(target)
 
 
-def ready(target: Target, batch: Batch, columns: tuple[str, ...], choices: Mapping[str, object]) -> Any:  # noqa: ANN401 - the copy's own class
+def ready(
+    target: Target, batch: Batch, columns: tuple[str, ...], choices: Mapping[str, object], *, packed: bool = False
+) -> Any:  # noqa: ANN401 - the copy's own class
     """What the path hands on, of a batch of which these columns are known besides."""
     named = {n: getattr(batch, n) for n in columns}
     if "last_step" in named:
         named["last"] = named.pop("last_step")
     plain = {"reward": batch.reward, "group": batch.group, "mask": batch.mask}
+    if packed:
+        wide = {n: c for n, c in (plain | named).items() if c.shape == batch.mask.shape and n != "reward_parts"}
+        named |= {n: target.call(f"{SIGNAL}.segments.packed", c, length=batch.length) for n, c in wide.items()}
+        plain["mask"] = target.call(f"{SIGNAL}.segments.Segments", named.pop("mask"), batch.length)
     rollout = target.call(f"{SIGNAL}.rollout.Rollout", **plain, **named)
     return target.call(READY, rollout, by=target.call(f"{SIGNAL}.path.Choices", **choices))
 
@@ -75,16 +91,41 @@ def _outcome(
     target: Target, name: str, choices: Mapping[str, object], columns: tuple[str, ...], **said: str
 ) -> Boundary:
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        return {"advantage": ready(target, batch, columns, choices).advantage}
+        return {"advantage": ready(target, batch, columns, choices, packed=name == _PACKED).advantage}
 
     return Boundary(
         path=READY,
         stage="advantage",
         call=call,
-        reads=frozenset({"reward", "group", "mask", *columns}),
+        reads=frozenset({"reward", "group", "mask", *columns, *(["length"] if name == _PACKED else [])}),
         outputs={"advantage": Output("B", "reward", "advantage")},
         settings={name: {"choices": name}},
         claims=claims(target.find(READY), masked_slots="any", **said),
+    )
+
+
+def _weighed(target: Target, level: str) -> Boundary:
+    """Bounded weights against the policy that sampled, of tokens, or of responses on each of their tokens."""
+    columns = ("old_logprob", "rollout_logprob")
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        bound = partial(target.find(f"{SIGNAL}.correction.bounds.truncated"), high=settings["high"])
+        weight = target.find(f"{SIGNAL}.correction.weights.{level}_weights")
+        choices = {"estimator": target.find(f"{SIGNAL}.advantage.rloo.advantages"), "weight": weight}
+        own = with_columns(batch, old_logprob=batch.logprob)  # before an update both are one
+        found = ready(target, own, columns, {**choices, "bounds": (bound,)}).weight
+        return {"weight": found.detach(), "requires_grad": torch.tensor(float(found.requires_grad))}
+
+    said = {"algorithm": "truncated"} if level == "token" else {}
+    outputs = {"weight": Output("B T", "ratio", "weight", "token" if level == "token" else "sequence")}
+    return Boundary(
+        path=f"{READY}.weight",
+        stage="correct",
+        call=call,
+        reads=frozenset({"logprob", "rollout_logprob", "mask"}),
+        outputs=outputs | {"requires_grad": Output("", "", "requires_grad")},
+        settings={f"weights of a {level}": {"level": level, "high": NUMBERS["high"]}},
+        claims=claims(target.find(READY), masked="yes", masked_slots="any", weights="constant", **said),
     )
 
 
