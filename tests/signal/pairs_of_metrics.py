@@ -23,7 +23,7 @@ def _of_rows(x: Draw) -> list[float]:
 
 def _version(x: Draw) -> Tensor:
     """From 0 to 3, of any numbers."""
-    return (x.reward.nan_to_num().unsqueeze(1) + 8 * x.value.nan_to_num()).round().long() % 4
+    return (8 * x.value.nan_to_num() + 3 * x.token_reward.nan_to_num()).round().long() % 4
 
 
 #: Functions of the whole batch.

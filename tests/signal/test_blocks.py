@@ -61,7 +61,12 @@ def test_equal_to_one_piece_with_the_gradient_to_every_column() -> None:
     new, old, advantage, mask, _ = _columns()
     token_mean = Aggregation("token-mean", 4.0)
     leaf, other = new.clone().requires_grad_(), advantage.clone().requires_grad_()
-    value = summed(lambda _mask, x, a: x.exp() * a, leaf, other, mask=mask, aggregation=token_mean)
+
+    def weighted(mask: Tensor, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        value = torch.where(mask, x.exp() * a, 0.0)
+        return value, value
+
+    value = summed(weighted, leaf, other, mask=mask, aggregation=token_mean)
     slopes = torch.autograd.grad(value, (leaf, other))
     again = aggregate(leaf.exp() * other, mask=mask, aggregation=token_mean)
     torch.testing.assert_close(value, again)
@@ -74,8 +79,12 @@ def test_no_gradient_is_kept_where_none_is_asked() -> None:
     """A number without a history, and 0 where there are no rows."""
     new, old, advantage, mask, _ = _columns()
     one = Aggregation("token-sum", 1.0)
-    assert not summed(lambda _mask, x: x, new, mask=mask, aggregation=one).requires_grad
-    assert summed(lambda _mask, x: x, new[:0], mask=mask[:0], aggregation=one).item() == 0.0
+
+    def same(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.where(mask, x, 0.0), mask.to(x.dtype)
+
+    assert not summed(same, new, mask=mask, aggregation=one).requires_grad
+    assert summed(same, new[:0], mask=mask[:0], aggregation=one).item() == 0.0
     with torch.no_grad():
         leaf = new.clone().requires_grad_()
         assert not ppo.loss(leaf, old, advantage, mask=mask, clip_low=0.1, clip_high=0.1, aggregation=one).requires_grad

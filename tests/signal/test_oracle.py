@@ -308,7 +308,10 @@ WHOLE |= {f"reduce.aggregate, {mode}": _aggregated(mode) for mode in MODES}
 def _summed(mode: reduce.Mode) -> Pair:
     return (
         lambda x: blocks.summed(
-            lambda _mask, v: v, x.value, mask=x.mask, aggregation=reduce.Aggregation(mode, _denominator(x))
+            lambda mask, v: (torch.where(mask, v, 0.0), mask.to(v.dtype)),
+            x.value,
+            mask=x.mask,
+            aggregation=reduce.Aggregation(mode, _denominator(x)),
         ),
         _aggregated(mode)[1],
     )

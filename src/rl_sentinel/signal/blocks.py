@@ -8,15 +8,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rl_sentinel.signal.reduce import Aggregation, row_counts, row_sums, selected
+from rl_sentinel.signal.reduce import Aggregation, row_counts
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: Tokens per block of a loss, and of a statistic.
-BLOCK, ROWS = 32_768, 262_144
+BLOCK, ROWS = 131_072, 262_144
+
+
+#: What a loss is at each token, and its slope to the first column there.
+Sloped = tuple[Tensor, Tensor]
 
 
 def summed(
-    token_value: Callable[..., Tensor],
+    token_value: Callable[..., Sloped],
     leaf: Float[Tensor, "*S"],
     *columns: Float[Tensor, "*S"],
     mask: Mask,
@@ -24,9 +28,12 @@ def summed(
 ) -> Float[Tensor, ""]:
     """What ``reduce.aggregate`` makes of a function of tokens, with the gradient to ``leaf`` taken on the way.
 
+    Since no token depends on another, the gradient is one number per token, and is written down beside the value
+    instead of being found backwards: a third of the work, and nothing between is kept.
+
     Args:
-        token_value: called as ``token_value(mask, leaf, *columns)`` with some rows of each; one number per token,
-            of which none depends on another token. Anything may come off the mask.
+        token_value: called as ``token_value(mask, leaf, *columns)`` with some rows of each; a value per token and its
+            slope to ``leaf`` at the same token, both exactly 0 off the mask.
         leaf: the column to which the gradient is taken, once.
         columns: the others; where the gradient to one of these is wanted, all is done in one piece.
         mask: True on trained tokens.
@@ -36,15 +43,17 @@ def summed(
         The aggregated number; equal to that of one piece up to rounding, whatever the size of a block.
 
     Example:
+        >>> from rl_sentinel.signal.reduce import selected
         >>> leaf, mask = torch.tensor([[1.0, 2.0]], requires_grad=True), torch.tensor([[True, False]])
-        >>> found = summed(lambda mask, x: x * x, leaf, mask=mask, aggregation=Aggregation("token-mean", 1.0))
+        >>> squares = lambda mask, x: (selected(x * x, mask=mask), selected(2 * x, mask=mask))
+        >>> found = summed(squares, leaf, mask=mask, aggregation=Aggregation("token-mean", 1.0))
         >>> found.backward()
         >>> found.item(), leaf.grad
         (1.0, tensor([[2., 0.]]))
     """
     share = _share(mask) if aggregation.mode == "sequence-mean-token-mean" else None
     if any(c.requires_grad for c in columns):
-        whole = _part(token_value, share, trained(mask), leaf, *columns)
+        whole = _added(token_value(trained(mask), leaf, *columns)[0], share)
     else:
         whole = _InBlocks.apply(token_value, share, trained(mask), leaf, *columns)  # type: ignore[no-untyped-call]  # torch has no types here
     return whole / aggregation.denominator
@@ -66,6 +75,7 @@ def by_rows(
         The same numbers, whatever the size of a block.
 
     Example:
+        >>> from rl_sentinel.signal.reduce import row_sums
         >>> values, mask = torch.tensor([[1.0, 2.0], [5.0, 5.0]]), torch.tensor([[True, True], [True, False]])
         >>> by_rows(row_sums, values, mask=mask, size=1)
         tensor([3., 5.])
@@ -82,19 +92,25 @@ def _share(mask: Mask) -> Tensor:
     return count[mask.row] if isinstance(mask, Segments) else count
 
 
-def _part(token_value: Callable[..., Tensor], share: Tensor | None, mask: Tensor, *columns: Tensor) -> Tensor:
-    found = token_value(mask, *columns)
-    by_row = row_sums(found, mask=mask) if found.dim() > 1 else selected(found, mask=mask)
-    return by_row.sum() if share is None else (by_row / share).sum()
+def _added(value: Tensor, share: Tensor | None) -> Tensor:
+    if share is None:
+        return value.sum()
+    return ((value.sum(dim=1) if value.dim() > 1 else value) / share).sum()
+
+
+def _shared(slope: Tensor, share: Tensor | None) -> Tensor:
+    if share is None:
+        return slope
+    return slope / (share.unsqueeze(1) if slope.dim() > 1 else share)
 
 
 class _InBlocks(torch.autograd.Function):
-    """Forward and backward of each block together; the gradient of the whole is all that is kept."""
+    """Value and slope of each block together; the gradient of the whole is all that is kept."""
 
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401 - torch's context has no type
-        token_value: Callable[..., Tensor],
+        token_value: Callable[..., Sloped],
         share: Tensor | None,
         mask: Tensor,
         leaf: Tensor,
@@ -103,13 +119,11 @@ class _InBlocks(torch.autograd.Function):
         wanted = ctx.needs_input_grad[3]
         slope, parts = torch.empty_like(leaf) if wanted else None, []
         for rows in _blocks(leaf, BLOCK):
-            own = leaf[rows].detach().requires_grad_(wanted)
-            with torch.set_grad_enabled(wanted):
-                others = (c[rows] for c in columns)
-                part = _part(token_value, None if share is None else share[rows], mask[rows], own, *others)
+            own = None if share is None else share[rows]
+            value, by_token = token_value(mask[rows], leaf[rows], *(c[rows] for c in columns))
+            parts.append(_added(value, own))
             if slope is not None:
-                slope[rows] = torch.autograd.grad(part, own)[0]
-            parts.append(part.detach())
+                slope[rows] = _shared(by_token, own)
         ctx.save_for_backward(slope)
         return torch.stack(parts).sum() if parts else leaf.new_zeros(())
 

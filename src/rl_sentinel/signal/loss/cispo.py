@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import summed
+from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
@@ -65,10 +65,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     within("clip_low", clip_low, least=0.0)
     within("clip_high", clip_high, least=0.0)
 
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
-        current = selected(logprob, mask=mask)
-        ratio = (current - old_logprob).exp().detach()
-        return ratio.clamp(1 - clip_low, 1 + clip_high) * advantage * current
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
+        current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
+        ratio = selected(logprob - old_logprob, mask=mask).exp().detach()
+        slope = ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+        return slope * current, slope
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

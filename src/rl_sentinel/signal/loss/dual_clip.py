@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.blocks import summed
+from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
@@ -74,10 +74,12 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     if not ceiling > 1:
         raise InputError(f"ceiling is {ceiling}, expected a ratio above 1: at or below it no token trains")
 
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
-        ratio = selected(logprob - old_logprob, mask=mask).exp()
-        clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
-        return torch.where(advantage < 0, torch.maximum(clipped, ceiling * advantage), clipped)
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
+        ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)
+        plain, held = ratio * gained, ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+        least = torch.where(gained < 0, ceiling * gained, -torch.inf)
+        moves = (plain <= held) & (plain >= least)
+        return torch.maximum(torch.minimum(plain, held), least), torch.where(moves, plain, 0.0)
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

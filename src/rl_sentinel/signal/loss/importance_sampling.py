@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import summed
+from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
@@ -55,8 +55,10 @@ def loss(
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
 
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
-        return selected(logprob - old_logprob, mask=mask).exp() * advantage
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
+        ratio = selected(logprob - old_logprob, mask=mask).exp()
+        value = ratio * selected(advantage, mask=mask)
+        return value, value
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import summed
+from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
@@ -66,9 +66,10 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     within("clip_low", clip_low, least=0.0)
     within("clip_high", clip_high, least=0.0)
 
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
-        ratio = selected(logprob - old_logprob, mask=mask).exp()
-        return torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
+        ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)
+        plain, held = ratio * gained, ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+        return torch.minimum(plain, held), torch.where(plain <= held, plain, 0.0)
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.blocks import summed
+from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
@@ -68,10 +68,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         if not number > 0:
             raise InputError(f"{name} is {number}, expected a positive number: the gate's steepness, 1 in the paper")
 
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Tensor:
-        ratio = selected(logprob - old_logprob, mask=mask).exp()
-        steep = torch.where(advantage > 0, temperature, negative_temperature)
-        return torch.sigmoid(steep * (ratio - 1)) * 4 / steep * advantage
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
+        ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)
+        steep = torch.where(gained > 0, temperature, negative_temperature)
+        gate = torch.sigmoid(steep * (ratio - 1))
+        return gate * 4 / steep * gained, gate * (1 - gate) * 4 * ratio * gained
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
