@@ -15,7 +15,7 @@ cp pyproject.toml "$away/"
 cd "$away"
 "$here/.venv-wheel/bin/python" -c "import rl_sentinel; assert '.venv-wheel' in rl_sentinel.__file__, rl_sentinel.__file__"
 "$here/.venv-wheel/bin/python" -m pytest -n 2 tests --ignore=tests/house --ignore=tests/scripts
-# What reads the extras, with them.
+# What reads the extras (transformers, matplotlib, tensorboard, reasoning-gym), with them.
 "$here/.venv-wheel/bin/python" -m pip install -q --disable-pip-version-check -r "$here/requirements/train.txt"
 "$here/.venv-wheel/bin/python" -m pytest -n 2 tests/train tests/report
 rm -rf "$away"

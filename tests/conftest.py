@@ -9,6 +9,7 @@ LISTED = {
     "matplotlib is an extra",
     "matplotlib is there",
     "tensorboard is an extra",
+    "reasoning-gym is an extra",
     "recipes lie in the source tree, not in the wheel",
     "examples lie in the source tree, not in the wheel",
 }

@@ -29,7 +29,7 @@ class Ending:
 
         Example:
             >>> one, two = number([0.5]), number([1.0])
-            >>> print(*Ending("REF001", "advantage", one, two, None, 1e-6).lines("", "answer[0]")[2:], sep="\\n")
+            >>> print(*Ending("REF001", "advantage", one, two, None, 1e-6).lines("", "answer[0]")[2:], sep="\n")
             expected, got = torch.tensor([0.5]), answer[0]
             apart = ~((got.double() - expected.double()).abs() <= 1e-06)
             print("expected:", expected.tolist())
