@@ -10,6 +10,7 @@ LISTED = {
     "matplotlib is there",
     "tensorboard is an extra",
     "reasoning-gym is an extra",
+    "reasoning-gym is there",
     "recipes lie in the source tree, not in the wheel",
     "examples lie in the source tree, not in the wheel",
 }
