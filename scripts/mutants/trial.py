@@ -158,11 +158,12 @@ def _refused(ask: Asker, setting: str) -> int:
 
 
 def _differentiated(ask: Asker, setting: str) -> None:
-    """Ask for gradients, whose functions run only then."""
+    """Ask for gradients, whose functions run only then: to all columns, and to each alone, which may be another way."""
     columns = sorted(n for n in ask.boundary.reads if COLUMNS[n]["role"] == "signal")
-    for case in small_cases(setting)[:3]:
-        with suppress(Exception):  # whatever has no gradient is no matter here
-            ask(case, gradients=columns)
+    for wanted in (columns, *([n] for n in columns)):
+        for case in small_cases(setting)[:3]:
+            with suppress(Exception):  # whatever has no gradient is no matter here
+                ask(case, gradients=wanted)
 
 
 def _fails(ask: Asker, setting: str, before: int) -> str:

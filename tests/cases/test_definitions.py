@@ -66,6 +66,22 @@ def test_values_clipped() -> None:
     assert found["mean of where the held error is larger over trained tokens"] == pytest.approx(1 / 3)
 
 
+def test_rows_clipped() -> None:
+    """Mean log-ratios of 1, where the advantages' mean is 0, and of -1 with one above 0: only for the first sign."""
+    output = Output("", "", "sequences_clipped", over="live")
+    assert is_defined(output, READS, RANGE)
+    found = {n: x.item() for n, x in definitions(output, BATCH, READS, RANGE).items()}
+    assert found["mean of rows outside the range over live rows"] == 1.0
+    assert found["mean of rows where clipping binds over live rows"] == 0.0
+
+
+def test_unscored() -> None:
+    """Of three rows two are live, and one of these has no score."""
+    batch = batch_of(BATCH.mask, scored=torch.tensor([True, False, False]))
+    found = definitions(Output("", "", "unscored", over="live"), batch, frozenset({"scored", "mask"}), {})
+    assert found["mean of no score over live rows"].item() == 0.5
+
+
 def test_of_a_rejection() -> None:
     """Log-ratios of 1 and -1 in one row and 3 in another; the share of tokens and of rows, and what was measured."""
     mask = torch.tensor([[True, True], [True, False], [False, False]])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.cases.allowed import LOGPROBS, kind
+from rl_sentinel.cases.measures import MEASURES, is_measure, measured_batch
 from rl_sentinel.cases.perplexities import measures_rows, of_rows, of_tokens, policies_needed
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rejections import bounds, kept, measured
@@ -44,6 +45,7 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
         "outcome and token rewards": lambda b: b.reward + torch.where(b.valid, b.token_reward, 0.0).sum(1),
         "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),
     },
+    "unscored": {"no score": lambda b: (~b.scored).double()},
     "full_length": {"no room left": lambda b: (b.length == b.width).double()},
     "length": _LENGTHS,
     "response_length": _LENGTHS,
@@ -79,8 +81,8 @@ STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
 #: First word of a quantity of the whole batch -> the columns that it is of.
 _WHOLE: Mapping[str, frozenset[str]] = {
     "clip_fraction": frozenset({"logprob", "old_logprob", "advantage"}),
+    "sequences_clipped": frozenset({"logprob", "old_logprob", "advantage"}),
     "value_clip_fraction": frozenset({"value", "old_value", "returns"}),
-    "explained_variance": frozenset({"value", "returns"}),
 }
 
 
@@ -90,8 +92,10 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     pairs = len(LOGPROBS & reads) >= 2 and "logits" not in reads
     if first == "kl":
         return pairs and last in {"kl", "row_mean", "mean", *KL}
+    if first in MEASURES:
+        return output.axes == "" and output.quantity == first and is_measure(first, reads)
     if first in _WHOLE:
-        own = first != "clip_fraction" or (output.quantity == first and bool(_clip(settings)))
+        own = "advantage" not in _WHOLE[first] or (output.quantity == first and bool(_clip(settings)))
         own = own and (first != "value_clip_fraction" or "value_clip" in settings)
         return own and output.axes == "" and _WHOLE[first] <= reads
     if first in COLUMN_NAMES:
@@ -112,16 +116,13 @@ def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: S
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
     wide = with_columns(batch, **{n: getattr(batch, n).double() for n in reads if COLUMNS[n]["role"] == "signal"})
     statistic = STATISTICS.get(last, STATISTICS["mean"])
-    if first in ROWS:
-        rows = {name: count(wide) for name, count in ROWS[first].items()}
+    if first in MEASURES:
+        return measured_batch(first, wide, reads, output.over, settings)
+    if first in REJECTIONS or first == REJECTED_ROWS:
+        return _of_rejection(first, wide, output, reads, settings)
+    rows = _rows(first, wide, reads, settings)
+    if rows is not None:
         return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic)
-    if measures_rows(first):
-        rows = of_rows(first, wide, reads) if bool(batch.live.all()) else {}
-        return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic)
-    if first == "explained_variance" or first in REJECTIONS or first == REJECTED_ROWS:
-        return (
-            _of_rejection(first, wide, output, reads, settings) if first != "explained_variance" else _explained(wide)
-        )
     tokens = _tokens(first, last, wide, reads, settings)
     if output.axes == "B T":
         return tokens
@@ -130,12 +131,15 @@ def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: S
     return _over_tokens(tokens, wide, output, statistic)
 
 
-def _explained(batch: Batch) -> Named:
-    """How much of the spread of the returns is gone once the values are taken off, over trained tokens."""
-    returns, left = batch.returns[batch.mask], (batch.returns - batch.value)[batch.mask]
-    if len(returns) < 2 or float(returns.var()) == 0:
-        return {}
-    return {f"of a variance and {e:g}": 1 - left.var() / (returns.var() + e) for e in (0.0, 1e-8, 1e-5)}
+def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named | None:
+    """Of a quantity with one number per row; None for another one."""
+    if first in ROWS:
+        return {name: count(batch) for name, count in ROWS[first].items()}
+    if first == "sequences_clipped":
+        return _rows_clipped(batch, settings)
+    if measures_rows(first):
+        return of_rows(first, batch, reads) if bool(batch.live.all()) else {}
+    return None
 
 
 def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str], settings: Settings) -> Named:
@@ -186,6 +190,15 @@ def _clipped(batch: Batch, low: float, high: float) -> Named:
     named = {"outside the range": above | below, "where clipping binds": up | down}
     named |= {"above, where it binds": up, "below, where it binds": down}
     return {n: x.double() for n, x in named.items()}
+
+
+def _rows_clipped(batch: Batch, settings: Settings) -> Named:
+    """Rows by the geometric mean of their ratios and the mean of their advantages."""
+    counts = batch.mask.sum(1, keepdim=True).clamp(min=1)
+    columns = ("logprob", "old_logprob", "advantage")
+    means = {n: torch.where(batch.mask, getattr(batch, n), 0.0).sum(1, keepdim=True) / counts for n in columns}
+    cut = _clipped(with_columns(batch, **means), *(_clip(settings) or (0.0, 0.0)))
+    return {f"rows {name}": x.squeeze(1) for name, x in cut.items()}
 
 
 def _values_clipped(batch: Batch, most: float) -> Named:

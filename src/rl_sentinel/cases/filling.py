@@ -53,6 +53,7 @@ def filled(
         "advantage": 0.5 * _grid(b, t, period=5, stride=3) - 0.75,
         "entropy": 0.25 + 0.25 * _grid(b, t, period=3, stride=1),
         "pi_squared": at_least(logprob) + 0.125 * _grid(b, t, period=2, stride=1),
+        "version": torch.arange(b).unsqueeze(1) % 4 + (torch.arange(t) > 1),
         "token": (1 + _grid(b, t, period=2, stride=1)).long(),
         "logits": _logits(b, t),
     }

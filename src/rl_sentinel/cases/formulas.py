@@ -12,6 +12,7 @@ from rl_sentinel.cases.kls import KL_USES
 from rl_sentinel.cases.layouts import LAID_OUT
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rewards import REWARDS
+from rl_sentinel.cases.staleness import FRESH
 from rl_sentinel.cases.temporal import EVERY_STEP, OPEN, RETURNS, TEMPORAL, Tokens
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
@@ -208,4 +209,4 @@ IN_PARTS: Mapping[str, Callable[[Batch, Settings], Rows]] = {"gdpo": _gdpo}
 
 
 #: Algorithm with settings -> values per row or per token, of which there is one reading.
-PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**REWARDS, **CORRECTIONS, **KL_USES, **LAID_OUT}
+PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**REWARDS, **CORRECTIONS, **FRESH, **KL_USES, **LAID_OUT}

@@ -14,6 +14,7 @@ from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.cases.kls import KL_LOSSES, STEERS
 from rl_sentinel.cases.layouts import COUNTS, LAID_OUT
 from rl_sentinel.cases.policy_losses import LOSSES
+from rl_sentinel.cases.staleness import AGES
 from rl_sentinel.cases.token_values import PLACED, VALUES
 from rl_sentinel.cases.value_losses import VALUE_LOSSES, entropy
 from rl_sentinel.core.batch import Batch, with_columns
@@ -23,7 +24,7 @@ from rl_sentinel.core.case import Settings
 Named = dict[str, Tensor]
 
 #: Algorithm with settings -> one number for the batch, of which there is one reading.
-NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS, **COUNTS}
+NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS, **COUNTS, **AGES}
 
 #: Algorithm with settings -> values of which there is one reading.
 _ALONE: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}

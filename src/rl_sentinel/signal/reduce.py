@@ -87,7 +87,7 @@ def row_maxima(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"
     checked("B T", values=values, mask=mask)
     kept = torch.where(trained(mask), values, torch.full_like(values, -torch.inf))
     if not isinstance(mask, Segments):
-        return kept.amax(dim=1)
+        return kept.amax(dim=1) if kept.shape[1] else kept.new_full((len(kept),), -torch.inf)
     lowest = torch.full((len(mask.length),), -torch.inf, dtype=kept.dtype, device=kept.device)
     return lowest.scatter_reduce(0, mask.row, kept, "amax")
 

@@ -37,7 +37,7 @@ COLUMN_OF: Mapping[str, str] = {
     "returns": "returns",
     "logits": "logits",
     "token": "token",
-    "version": "token",
+    "version": "version",
 }
 
 #: Parameter that is a number -> what it is set to; in the unit of its docstring.
@@ -78,8 +78,6 @@ CHOICES: Mapping[str, str] = {"standardise": "standardised"}
 #: Parameter that is a tensor with no column of its own, or not as it stands there -> what it is.
 MADE: Mapping[str, Callable[[Batch], Tensor]] = {
     "weight": lambda batch: torch.arange(1.0, 1.0 + batch.reward_parts.shape[1]),
-    # A label of each row, and one more update after its first trained token: sampled on while the weights changed.
-    "version": lambda batch: batch.token + (batch.mask.cumsum(dim=1) > 1),
 }
 
 

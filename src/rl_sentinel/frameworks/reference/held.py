@@ -40,11 +40,16 @@ APART = frozenset(
     | {"steps.over_trajectories"}
 )
 
-#: Functions that take the largest of each row, which is none where no row has a place.
-_OF_PLACES = frozenset(
-    {"reduce.row_maxima", "correction.rejection.rows_kept", "correction.rejection.vetoed"}
-    | {"staleness.staleness", "staleness.fresh_rows"}
+#: Modules whose numbers are for the log, and carry no gradient.
+_LOGGED = ("metrics", "staleness")
+
+#: Functions of tokens that take numbers of rows as well, each a row of one token.
+_OF_ROWS_TOO = frozenset(
+    {f"metrics.{n}" for n in ("statistics", "share", "effective_sample_size")} | {"staleness.staleness"}
 )
+
+#: Parameters that are of what is trained: gradients are taken to these.
+_LEARNED = frozenset({"logprob", "value", "logits"})
 
 #: Parameters that say which row is whose, and so count wherever they stand.
 _LAID_OUT = frozenset({"mask", "live", "group", "length", "prompt_length", "trajectory"})
@@ -109,8 +114,9 @@ def _of(target: Target, path: str) -> Boundary:
 def _sound(function: Callable[..., Any], path: str) -> dict[str, Callable[[Held], None]]:
     found: dict[str, Callable[[Held], None]] = {"sound": _plain}
     if {"mask", "live"} & set(annotations(function)):
-        found |= {"sound off the mask": _elsewhere, "sound with nothing trained": _untrained}
-        found |= {} if path.removeprefix(f"{SIGNAL}.") in _OF_PLACES else {"sound and empty": _empty}
+        found |= {"sound off the mask": _elsewhere, "sound with nothing trained": _untrained, "sound and empty": _empty}
+    found |= {"sound, of rows": _of_rows} if path.removeprefix(f"{SIGNAL}.") in _OF_ROWS_TOO else {}
+    found |= {"sound for the log": _without_gradient} if path.split(".")[-2] in _LOGGED else {}
     return found | ({"sound packed": _packed} if takes_segments(function) else {})
 
 
@@ -160,18 +166,52 @@ def _empty(one: Held) -> None:
     one.answer(one.given(trained_tokens()[:, :0]))
 
 
-def _packed(one: Held) -> None:
-    """Packed tokens give what padded ones do."""
-    plain, length = one.given(), torch.tensor(LENGTH)
-    padded = one.answer(plain)
+def _of_rows(one: Held) -> None:
+    """Numbers of rows give what rows of one token do."""
+    first = {n: v[:, :1] if isinstance(v, Tensor) else v for n, v in one.given().items()}
+    plain = one.answer(first)
+    one.same(one.answer({n: v.squeeze(1) if isinstance(v, Tensor) else v for n, v in first.items()}), plain, None)
 
-    def stored(value: object) -> object:
+
+def _without_gradient(one: Held) -> None:
+    """Of columns with a gradient."""
+    for value in one.answer({n: _leaf(v) for n, v in one.given().items()}):
+        if isinstance(value, Tensor) and value.requires_grad:
+            raise ValueError(f"{one.path} gave {value}, expected a number without a gradient")
+
+
+def _packed(one: Held) -> None:
+    """Packed tokens give what padded ones do, and gradients as well."""
+    plain, length = one.given(), torch.tensor(LENGTH)
+
+    def stored(value: Any) -> Any:  # noqa: ANN401 - whatever an argument is
         wide = isinstance(value, Tensor) and value.shape == trained_tokens().shape
         return one.target.call(f"{SIGNAL}.segments.packed", value, length=length) if wide else value
 
-    other = {n: stored(v) for n, v in plain.items()}
+    leaves = {n: _leaf(v) if n in _LEARNED else v for n, v in plain.items()}
+    padded, slopes = _with_gradients(one, leaves)
+    other = {n: _leaf(stored(v)) if n in _LEARNED else stored(v) for n, v in plain.items()}
     other["mask"] = one.target.call(f"{SIGNAL}.segments.Segments", other["mask"], length)
-    one.same(one.answer(other), [stored(v) for v in padded], None)
+    found, others = _with_gradients(one, other)
+    one.same(found, [stored(v) for v in padded], None)
+    one.same(others, [stored(v) for v in slopes], None)
+
+
+def _leaf(value: Any) -> Any:  # noqa: ANN401 - whatever an argument is
+    """The same numbers, to which gradients are taken."""
+    floats = isinstance(value, Tensor) and value.is_floating_point()
+    return value.detach().clone().requires_grad_() if floats else value
+
+
+def _with_gradients(one: Held, given: Mapping[str, Any]) -> tuple[list[Any], list[Tensor]]:
+    """What it gives, without a graph, and the gradients of all of that to the columns."""
+    found = one.answer(given)
+    rising = [v.sum() for v in found if isinstance(v, Tensor) and v.requires_grad]
+    if rising:
+        torch.stack(rising).sum().backward()  # type: ignore[no-untyped-call]  # torch has no types here
+    leaves = [v for v in given.values() if isinstance(v, Tensor) and v.requires_grad]
+    slopes = [torch.zeros_like(v) if v.grad is None else v.grad for v in leaves]
+    return [v.detach() if isinstance(v, Tensor) else v for v in found], slopes
 
 
 def _refused(every: list[Held], wrong: Callable[[Tensor], list[Tensor]]) -> None:

@@ -33,10 +33,12 @@ _KINDS = {
 _COMMON = "k3"
 
 _STEERED: Settings = {"coefficient": 0.1, "target": 0.137, "horizon": 50.0}
+_FIXED: Settings = {"coefficient": 0.1}
 
 #: Setting -> controller, what it is made of, and what it then sees on how many samples.
 _SEEN: Mapping[str, tuple[str, Settings, float, int]] = {
     "sound": (ADAPTIVE, {}, -0.5, 8),
+    "sound, fixed": (FIXED, {}, 0.1, 8),
     "fixed, coefficient negative": (FIXED, {"coefficient": -0.1}, 0.1, 8),
     "fixed, observed nan": (FIXED, {}, torch.nan, 8),
     "coefficient negative": (ADAPTIVE, {"coefficient": -0.1}, 0.1, 8),
@@ -186,5 +188,5 @@ def _steered(target: Target) -> Boundary:
 
 def _seen(target: Target, setting: str) -> object:
     path, changed, observed, samples = _SEEN[setting]
-    settings = _STEERED if path == ADAPTIVE else {"coefficient": 0.1}
+    settings = _STEERED if path == ADAPTIVE else _FIXED
     return target.call(path, **{**settings, **changed}).after(observed, samples=samples)

@@ -1,7 +1,10 @@
 """Boundaries of metrics: each function of a raw batch, with the name by which its definition is known."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -23,8 +26,18 @@ _OF: Mapping[str, tuple[str, bool, str]] = {
 #: Last word of a quantity -> the statistic.
 _WORDS = {"mean": "mean", "std": "deviation", "min": "least", "max": "most"}
 
-#: The range that ratios are held to.
-_CLIPS: Settings = {"clip_low": NUMBERS["clip_low"], "clip_high": NUMBERS["clip_high"]}
+#: Setting -> the range that ratios are held to; with no room at all, a ratio of 1 stands at both bounds.
+_CLIPS: Mapping[str, Settings] = {
+    "default": {"clip_low": NUMBERS["clip_low"], "clip_high": NUMBERS["clip_high"]},
+    "no room": {"clip_low": 0.0, "clip_high": 0.0},
+}
+
+#: Setting -> what each weight is multiplied by, which changes no share, and the weight above which it is 0.
+_WEIGHED: Mapping[str, Settings] = {
+    "ratios": {"unit": 1.0, "high": math.inf},
+    "huge ones": {"unit": 1e25, "high": math.inf},
+    "tiny ones, some of them 0": {"unit": 1e-25, "high": 2.0},
+}
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
@@ -33,7 +46,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         yield _statistics(target, quantity)
     yield _clipped(target)
     yield _metric(target, "mean_kl", ("logprob", "ref_logprob"), {"k1": "kl.k1", "k3": "kl.k3"}, unit="nats")
-    yield _metric(target, "effective_sample_size", ("advantage",), {"share": "effective_sample_size"})
+    yield _sample_size(target)
     yield _metric(target, "explained_variance", ("value", "returns"), {"share": "explained_variance"})
     yield _rows(
         target,
@@ -42,7 +55,10 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         lambda b: target.call(f"{METRICS}.dead_group_fraction", b.reward, group=b.group, live=b.live),
     )
     yield from _staleness(target)
-    yield _rows(target, "share", {"scored", "mask"}, lambda b: target.call(f"{METRICS}.share", ~b.scored, mask=b.live))
+    without = _rows(
+        target, "share", {"scored", "mask"}, lambda b: target.call(f"{METRICS}.share", ~b.scored, mask=b.live)
+    )
+    yield replace(without, outputs={"share": Output("", "", "unscored", over="live")})
 
 
 def _statistics(target: Target, quantity: str) -> Boundary:
@@ -82,7 +98,7 @@ def _clipped(target: Target) -> Boundary:
             "tokens": Output("", "", "clip_fraction", over="live"),
             "sequences": Output("", "", "sequences_clipped", over="live"),
         },
-        settings={"default": _CLIPS},
+        settings=_CLIPS,
         claims=claims(target.find(path), **{"knob:clip_low": "0.05|0.6", "knob:clip_high": "0.05|0.9"}),
     )
 
@@ -95,8 +111,6 @@ def _metric(
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         given = [getattr(batch, column) for column in columns]
-        if name == "effective_sample_size":
-            given = [column.exp() for column in given]  # a weight is positive
         found = target.call(path, *given, mask=batch.mask)
         return dict(zip(quantities, found if isinstance(found, tuple) else (found,), strict=True))
 
@@ -110,26 +124,48 @@ def _metric(
     )
 
 
-def _staleness(target: Target) -> Iterator[Boundary]:
-    """Updates behind and the decision on them, of versions made of the batch's token labels."""
-    path, decided = f"{SIGNAL}.staleness.staleness", f"{SIGNAL}.staleness.fresh_rows"
-    now = NUMBERS["current"]
+def _sample_size(target: Target) -> Boundary:
+    """Of the ratios of two policies, those above a bound made 0, in any unit."""
+    path = f"{METRICS}.effective_sample_size"
 
-    def told(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        found = target.call(path, **given(target.find(path), batch), current=now)
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        ratio = (batch.logprob - batch.old_logprob).exp()
+        weight = torch.where(ratio <= float(settings["high"] or 0), ratio * float(settings["unit"] or 0), 0.0)
+        return {"share": target.call(path, weight, mask=batch.mask)}
+
+    return Boundary(
+        path=path,
+        stage="metric",
+        call=call,
+        reads=frozenset({"logprob", "old_logprob", "mask"}),
+        outputs={"share": Output("", "", "effective_sample_size", over="live")},
+        settings=_WEIGHED,
+        claims=claims(target.find(path)),
+    )
+
+
+def _staleness(target: Target) -> Iterator[Boundary]:
+    """Updates behind, and the decision on them."""
+    path, decided = f"{SIGNAL}.staleness.staleness", f"{SIGNAL}.staleness.fresh_rows"
+    now: Settings = {"current": NUMBERS["current"]}
+
+    def told(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        found = target.call(path, **given(target.find(path), batch), **settings)
         return {"mean": found.mean, "most": found.most, "mixed": found.mixed}
 
     def keep(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        return {"keep": target.call(decided, **given(target.find(decided), batch), current=now, **settings)}
+        return {"keep": target.call(decided, **given(target.find(decided), batch), **settings)}
 
-    reads = frozenset({"token", "mask"})
+    reads = frozenset({"version", "mask"})
+    said = {"mean": "mean updates behind", "most": "most updates behind", "mixed": "share of rows of several versions"}
     yield Boundary(
         path=path,
-        stage="metric",
+        stage="correct",
         call=told,
         reads=reads,
-        outputs={n: Output("", "", f"staleness.{n}", over="live") for n in ("mean", "most", "mixed")},
-        claims=claims(target.find(path)),
+        outputs={n: Output("", "", f"staleness.{n}", over="live") for n in said},
+        settings={"default": now},
+        claims=claims(target.find(path), **{f"algorithm:{n}": words for n, words in said.items()}),
     )
     yield Boundary(
         path=decided,
@@ -137,8 +173,8 @@ def _staleness(target: Target) -> Iterator[Boundary]:
         call=keep,
         reads=reads,
         outputs={"keep": Output("B", "", "keep", "sequence")},
-        settings={"default": {"most": 3.0}},
-        claims=claims(target.find(decided)),
+        settings={"default": {"most": 3.0, **now}},
+        claims=claims(target.find(decided), algorithm="fresh rows"),
     )
 
 

@@ -113,9 +113,44 @@ _ENDS: Calls = {
     "steps without an end": {"trajectory": _ONE},
 }
 
+#: Columns of two rows of three tokens.
+_ROWS, _TOKENS = torch.ones(2), torch.ones(2, 3)
+
+_ROLLOUT: Mapping[str, torch.Tensor] = {
+    **dict.fromkeys(("reward", "reward_baseline"), _ROWS),
+    **dict.fromkeys(("group", "trajectory"), torch.arange(2)),
+    **dict.fromkeys(("scored", "last"), _ROWS.bool()),
+    **dict.fromkeys(("token_reward", "old_logprob", "rollout_logprob", "ref_logprob", "pi_squared", "value"), _TOKENS),
+    "mask": _TOKENS.bool(),
+    "version": _TOKENS.long(),
+    "reward_parts": torch.ones(2, 2),
+}
+
+_ROLLOUTS: Calls = {
+    "sound": _SOUND,
+    "sound, what must be": {n: None for n in _ROLLOUT if n not in {"reward", "group", "mask"}},
+    "steps without an end": {"last": None},
+    "ends of nothing": {"trajectory": None},
+    **{f"{n} of another kind": {n: c.float() if c.dtype != torch.float32 else c.long()} for n, c in _ROLLOUT.items()},
+    **{f"{n} of a row more": {n: torch.cat([c, c[:1]])} for n, c in _ROLLOUT.items()},
+    **{f"{n} of an axis more": {n: c.unsqueeze(1)} for n, c in _ROLLOUT.items()},
+}
+
+_CHOSEN: Calls = {
+    "sound": _SOUND,
+    "sound, a KL and its price": {"kl": abs, "kl_coefficient": 0.1},
+    "sound, a KL for the log": {"kl": abs},
+    "sound, a weight and its bound": {"weight": abs, "bounds": (abs,)},
+    "the price of no KL": {"kl_coefficient": 0.1},
+    "a price below 0": {"kl": abs, "kl_coefficient": -0.1},
+    "bounds of no weight": {"bounds": (abs,)},
+}
+
 #: Function -> what it is called with, and how it may be called otherwise.
 _CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
     "merging.Step": (_TURN, _TURNS),
+    "rollout.Rollout": (_ROLLOUT, _ROLLOUTS),
+    "path.Choices": ({"estimator": abs}, _CHOSEN),
     "steps.last_steps": (
         {"trajectory": torch.tensor([4, 4, 2]), "last": torch.tensor([False, True, True])},
         {n: c for n, c in _STEPS.items() if "group" not in c},

@@ -36,10 +36,10 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     by = target.call(
         f"{SIGNAL}.normalisation.Normalisation",
         mean="group",
-        deviation="none",
+        deviation="group",
         leave_one_out=False,
         biased=False,
-        epsilon=0.0,
+        epsilon=NUMBERS["epsilon"],
     )
     void = {"suppresses": "unscored"}
     yield _outcome(
@@ -247,18 +247,16 @@ def _laid(target: Target) -> Boundary:
         known = {"reward": {"one": 0.0}, "group": {"one": 0}, "scored": {"one": True}}
         told = turns(target, batch, 0)
         laid = target.call(LAID, told, **known, merged=settings["merged"], padding=-1).rollout
-        found = {}
-        for name, column in (("logprob", laid.rollout_logprob), ("token_reward", laid.token_reward)):
-            found[name] = torch.zeros_like(getattr(batch, name))
-            found[name][:, : column.shape[1]] = column
-        return found
+        found = {"logprob": laid.rollout_logprob, "token_reward": laid.token_reward, "trained": laid.mask}
+        return {n: torch.nn.functional.pad(c, (0, batch.width - c.shape[1])) for n, c in found.items()}
 
     return Boundary(
         path=LAID,
         stage="batch",
         call=call,
         reads=frozenset({"logprob", "token_reward", "mask", "length", "token"}),
-        outputs={n: Output("B T", unit, n) for n, unit in (("logprob", "nats"), ("token_reward", "reward"))},
+        outputs={n: Output("B T", unit, n) for n, unit in (("logprob", "nats"), ("token_reward", "reward"))}
+        | {"trained": Output("B T", "", "mask")},
         settings={"apart": {"merged": False}},
         claims=claims(target.find(LAID), conserves="yes", padding="zero"),
     )

@@ -21,6 +21,7 @@ _REWARDS = {"reward nan": torch.nan, "reward infinite": torch.inf, "reward minus
 
 #: Parameter -> values outside its range.
 _OUTSIDE: Mapping[str, tuple[float, ...]] = {
+    "epsilon": (-1e-6, torch.nan),
     "ceiling": (0.5, 1.0),
     "temperature": (-1.0, 0.0),
     "negative_temperature": (-1.0, 0.0),
@@ -43,6 +44,7 @@ _OUTSIDE: Mapping[str, tuple[float, ...]] = {
 
 #: Parameter -> values at the edge of its range, which are sound.
 _INSIDE: Mapping[str, tuple[float, ...]] = {
+    "epsilon": (0.0,),
     "ceiling": (1.01,),
     "temperature": (0.01,),
     "negative_temperature": (0.01,),

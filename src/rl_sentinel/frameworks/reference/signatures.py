@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from itertools import product
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import torch
@@ -65,8 +66,12 @@ def takes_segments(function: Callable[..., Any]) -> bool:
 def choices(function: Callable[..., Any]) -> list[dict[str, Any]]:
     """What it may be called with beside its tensors: each word with each other, and what is its own."""
     path = f"{function.__module__}.{function.__name__}".removeprefix(f"{SIGNAL}.")
-    words = {n: get_args(a) for n, a in annotations(function).items() if get_origin(a) is Literal}
-    return [{**dict(zip(words, chosen, strict=True)), **_OWN.get(path, {})} for chosen in product(*words.values())]
+    words: dict[str, Any] = {n: get_args(a) for n, a in annotations(function).items() if get_origin(a) is Literal}
+    unions = {n: get_args(a) for n, a in annotations(function).items() if isinstance(a, UnionType)}
+    either = [n for n, kinds in unions.items() if all(hasattr(kind, "dtypes") for kind in kinds)]
+    words |= dict.fromkeys(either, (None, _OF_ROWS["reward"]))  # per token, as it is plainly made, and per row
+    every = [dict(zip(words, chosen, strict=True)) for chosen in product(*words.values())]
+    return [{**{n: v for n, v in one.items() if v is not None}, **_OWN.get(path, {})} for one in every]
 
 
 def trained_tokens() -> Tensor:
@@ -120,7 +125,7 @@ def _sizes(given: Mapping[str, Any]) -> dict[str, list[int]]:
     if mask is None:
         return {} if live is None else {"B": [len(live)]}
     if isinstance(mask, Tensor):
-        return {"B": [len(mask)], "T": [mask.shape[1]], "*": list(mask.shape)}
+        return {"B": [len(mask)], "T": list(mask.shape[1:]), "*": list(mask.shape)}
     return {"B": [len(mask.length)], "*": [len(mask.mask)]}
 
 

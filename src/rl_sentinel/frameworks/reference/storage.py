@@ -1,15 +1,16 @@
-"""Boundaries of packed rows: an estimator and a loss of tokens that stand one after another without padding."""
+"""Boundaries of packed rows, and of blocks: estimators and a loss of tokens without padding, sums in each mode."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers
-from rl_sentinel.frameworks.reference.parts import MODE, in_parts, loss_output, settings_of
+from rl_sentinel.frameworks.reference.parts import DENOMINATORS, MODE, in_parts, loss_output, settings_of
 from rl_sentinel.frameworks.target import Target
 
 PACKED = f"{SIGNAL}.segments.packed"
@@ -18,6 +19,8 @@ SEGMENTS = f"{SIGNAL}.segments.Segments"
 
 ESTIMATORS = tuple(f"{SIGNAL}.advantage.{n}.advantages" for n in ("gae", "optimal_token_baseline"))
 LOSS = f"{SIGNAL}.loss.gspo.loss"
+BLOCKS = f"{SIGNAL}.blocks"
+WEIGHED = f"{SIGNAL}.loss.importance_sampling"
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
@@ -25,6 +28,10 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     for path in ESTIMATORS:
         yield _estimator(target, path)
     yield _loss(target, MODE)
+    setattr(target.module(BLOCKS), "BLOCK", 6)  # noqa: B010 - cases are short: several blocks each
+    for mode in DENOMINATORS:
+        for stored in ("padded", "packed"):
+            yield _summed(target, mode, stored)
 
 
 def _stored(target: Target, path: str, batch: Batch) -> dict[str, Any]:
@@ -75,5 +82,32 @@ def _loss(target: Target, mode: str) -> Boundary:
         reads=columns(function) | {"length"},
         outputs={"loss": loss_output(mode)},
         settings={mode: {**numbers(function), **settings_of(mode)}},
+        claims=claims(function, aggregation=mode),
+    )
+
+
+def _summed(target: Target, mode: str, stored: str) -> Boundary:
+    """A loss of tokens in blocks, with the slope that stands beside it: here both are one number."""
+    function, path = target.find(f"{WEIGHED}.loss"), f"{BLOCKS}.summed"
+
+    def weighed(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+        value = torch.where(mask, -advantage * torch.exp(logprob - old_logprob), 0.0)
+        return value, value
+
+    def one(batch: Batch, *, aggregation: object) -> Tensor:
+        packed = stored == "packed"
+        found: dict[str, Any] = _stored(target, f"{WEIGHED}.loss", batch) if packed else dict(given(function, batch))
+        mask = found.pop("mask")
+        columns = [torch.nan_to_num(found[n]) for n in ("logprob", "old_logprob", "advantage")]
+        total: Tensor = target.call(path, weighed, *columns, mask=mask, aggregation=aggregation)
+        return total
+
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        call=lambda batch, settings: in_parts(target, batch, settings, one),
+        reads=columns(function) | {"length"},
+        outputs={"loss": loss_output(mode)},
+        settings={f"{mode}, {stored}": {**settings_of(mode), "stored": stored}},
         claims=claims(function, aggregation=mode),
     )

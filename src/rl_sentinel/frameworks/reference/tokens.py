@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -31,6 +32,9 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         path = f"{LOGPROB}.{name}"
         yield _from_logits(target, path, target.find(path), quantities)
         yield from of_numbers(target, path, target.find(path))
+    path = f"{SIGNAL}.scan.discounted_suffix_sums"
+    yield from of_numbers(target, path, target.find(path), values=torch.ones(2, 2))
+    yield _lined_up(target)
     yield _over_trajectories(target)
 
 
@@ -48,6 +52,25 @@ def _from_logits(target: Target, path: str, function: Callable[..., Any], quanti
         settings={"default": numbers(function)},
         claims=claims(function, gradient="own", **{f"algorithm:{n}": _SAID[n] for n in quantities})
         | {"knob:temperature": Claim("0.7|1.6", f"{path}: docstring")},
+    )
+
+
+def _lined_up(target: Target) -> Boundary:
+    """Rewards of tokens lined up, trained ones first, and put back."""
+    scan = f"{SIGNAL}.scan"
+
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        order = target.call(f"{scan}.trained_first", mask=batch.mask)
+        moved = target.call(f"{scan}.lined_up", batch.token_reward, mask=batch.mask, order=order)
+        return {"token_reward": target.call(f"{scan}.put_back", moved, mask=batch.mask, order=order)}
+
+    return Boundary(
+        path=f"{scan}.lined_up -> {scan}.put_back",
+        stage="reward",
+        call=call,
+        reads=frozenset({"token_reward", "mask"}),
+        outputs={"token_reward": Output("B T", "reward", "token_reward")},
+        claims=claims(target.find(f"{scan}.put_back"), scope="token", masked="yes"),
     )
 
 
