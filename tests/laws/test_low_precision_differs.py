@@ -48,6 +48,30 @@ def _lifted(batch: Batch, offset: float) -> Tensor:
     return (batch.logprob - offset) - (batch.ref_logprob - offset)
 
 
+def test_numbers_that_no_model_gives() -> None:
+    """A probability above 1, or a sum of squares below its own, is tried nowhere; rewards stay in float32."""
+    seen: list[Batch] = []
+
+    def looking(batch: Batch) -> Tensor:
+        seen.append(batch)
+        return batch.old_logprob.exp() + batch.pi_squared + batch.reward.unsqueeze(1) + batch.mask
+
+    reads = "old_logprob pi_squared reward mask"
+    judgement = judged(LAW, specimen(looking, reads=reads, stage="kl", outputs=KL))
+    low = [b for b in seen if b.old_logprob.dtype == torch.bfloat16]
+    assert judgement.found is None
+    assert low
+    assert all(bool((b.old_logprob <= 0).all()) for b in low)
+    assert all(bool((b.pi_squared.float() >= (2 * b.old_logprob.float()).exp()).all()) for b in low)
+    assert {b.reward.dtype for b in low} == {torch.float32}
+
+
+def test_rewards_alone() -> None:
+    """What is made of rewards alone is passed nothing in bfloat16."""
+    boundary = specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask")
+    assert judged(LAW, boundary).reason == "it reads nothing that a model gives"
+
+
 def test_refused() -> None:
     """A boundary that refuses the dtype in words is not judged."""
 
@@ -59,6 +83,19 @@ def test_refused() -> None:
 
     judgement = judged(LAW, specimen(strict, reads=READS, stage="kl", outputs=KL))
     assert (judgement.tried, judgement.reason) == (0, "ValueError: logprob is bfloat16, expected float32")
+
+
+def test_refused_by_torch() -> None:
+    """Two dtypes that torch will not put together end a run at once; nothing is quiet about it."""
+
+    def mixing(batch: Batch) -> Tensor:
+        made = torch.zeros_like(batch.ref_logprob, dtype=torch.promote_types(batch.reward.dtype, torch.float32))
+        made[torch.arange(batch.rows)] = batch.logprob
+        return made
+
+    judgement = judged(LAW, specimen(mixing, reads=f"reward {READS}", stage="kl", outputs=KL))
+    assert judgement.tried == 0
+    assert judgement.reason.startswith("RuntimeError: Index put requires")
 
 
 def test_not_applicable() -> None:

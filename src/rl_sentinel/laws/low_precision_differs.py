@@ -1,10 +1,10 @@
 """DTP001 low-precision-differs.
 
 What it says:
-    The same numbers passed as bfloat16 and as float64 give the same outputs, up to the rounding of
-    bfloat16: half a unit for each of a few operations and each cell that is summed, relative to the
-    largest input, the output, and their product, since an exponential turns the one into a factor of
-    the other.
+    What a model gives (log-probs, logits, entropies, values), passed as bfloat16 and as float64, the
+    same numbers, gives the same outputs, up to the rounding of bfloat16: half a unit for each of a few
+    operations and each cell that is summed, relative to the largest input, the output, and their
+    product, since an exponential turns the one into a factor of the other.
 
 Why it matters:
     Log-probs leave a model in bfloat16. Where they are subtracted, summed or counted in it, long
@@ -20,8 +20,10 @@ A boundary that breaks it:
     (256.0, 300.0)
 
 Where it does not apply:
-    Boundaries that refuse bfloat16 in words. Decisions and fractions of decisions, which may flip
-    at their threshold.
+    Boundaries that refuse bfloat16 in words (as torch does beside float32), or read nothing that a
+    model gives: rewards, returns and advantages are made in float32, and are passed as they are.
+    Batches that no model gives: a log-prob above 0, or a sum of squared probabilities without that of
+    the token. Decisions and fractions of decisions, which may flip at their threshold.
 
 Seen in:
     See the audit's reports.
@@ -32,11 +34,13 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.cases.comparison import magnitude, places
-from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
+from rl_sentinel.cases.filling import at_least
+from rl_sentinel.core.batch import Batch, columns, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask, Observation, Relation
 
 #: Operations on the way from a cell to an output that is no sum.
 OPERATIONS = 4
@@ -44,11 +48,16 @@ OPERATIONS = 4
 #: Largest relative error of rounding once to bfloat16.
 UNIT = torch.finfo(torch.bfloat16).eps / 2
 
+_LOGPROBS = ("logprob", "old_logprob", "ref_logprob", "rollout_logprob")
+
+#: What a model gives, in the precision that it computes in.
+_MODEL = frozenset({*_LOGPROBS, "logits", "entropy", "pi_squared", "value", "old_value"})
+
 _DECISIONS = frozenset({"keep", "clip_fraction", "accepted", "requires_grad"})
 
 
-def _signals(boundary: Boundary) -> list[str]:
-    return sorted(n for n in boundary.reads if COLUMNS[n]["role"] == "signal")
+def _given(boundary: Boundary) -> list[str]:
+    return sorted(boundary.reads & _MODEL)
 
 
 def _judged(output: Output) -> bool:
@@ -56,13 +65,23 @@ def _judged(output: Output) -> bool:
 
 
 def _applies(boundary: Boundary) -> str:
-    if not _signals(boundary):
-        return "it reads no signal"
+    if not _given(boundary):
+        return "it reads nothing that a model gives"
     return "" if any(map(_judged, boundary.outputs.values())) else "it exposes decisions only"
 
 
+def _possible(batch: Batch) -> Batch:
+    """The batch with log-probs and sums of squared probabilities that a model can give."""
+    possible = {n: getattr(batch, n).clamp(max=0.0) for n in _LOGPROBS}
+    largest = torch.stack(list(possible.values())).amax(dim=0)
+    return with_columns(batch, **possible, pi_squared=torch.maximum(batch.pi_squared, at_least(largest)))
+
+
 def _cast(batch: Batch, names: list[str], dtype: torch.dtype) -> Batch:
-    return with_columns(batch, **{n: getattr(batch, n).bfloat16().to(dtype) for n in names})
+    """These columns through bfloat16; at float64 the others as well, since what is mixed is refused."""
+    given = {n: getattr(batch, n).bfloat16().to(dtype) for n in names}
+    wide = [n for n in columns(role="signal") if n not in given] if dtype == torch.float64 else []
+    return with_columns(batch, **given, **{n: getattr(batch, n).to(dtype) for n in wide})
 
 
 def _summed(output: Output, batch: Batch) -> int:
@@ -70,9 +89,17 @@ def _summed(output: Output, batch: Batch) -> int:
     return batch.mask.numel() if output.axes == "" else batch.rows + batch.width
 
 
+def _low(ask: Ask, case: Case) -> Observation:
+    try:
+        return ask(case)
+    except RuntimeError as words:  # what torch says of a dtype, or of two: loud, in the first step
+        message = f"{type(words).__name__}: {words}"
+        raise Refused(message) from words
+
+
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    batch, names = case.batch, _signals(ask.boundary)
-    low = ask(with_batch(case, _cast(batch, names, torch.bfloat16))).values
+    batch, names = case.batch, _given(ask.boundary)
+    low = _low(ask, with_batch(case, _cast(batch, names, torch.bfloat16))).values
     high = ask(with_batch(case, _cast(batch, names, torch.float64))).values
     for name, output in ask.boundary.outputs.items():
         if not _judged(output):
@@ -91,7 +118,7 @@ LAW = Law(
     name="low-precision-differs",
     stages=frozenset({"advantage", "policy-loss", "kl"}),
     applies=_applies,
-    vary=lambda case, variant: with_draw(case, variant=variant),
+    vary=lambda case, variant: with_draw(with_batch(case, _possible(case.batch)), variant=variant),
     relate=_relate,
     level=lambda _case: "hazard",
 )

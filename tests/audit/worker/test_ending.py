@@ -1,23 +1,10 @@
-"""Where an answer holds what was compared, and what a script says of it."""
-
-from types import SimpleNamespace
+"""What a script says of what was compared."""
 
 import torch
 
-from rl_sentinel.audit.worker.ending import Ending, place
+from rl_sentinel.audit.worker.ending import Ending
 
 ONE, TWO = torch.tensor([1.0]), torch.tensor([2.0])
-
-
-def test_place() -> None:
-    """In tuples, tables and numbers, by the numbers themselves; nowhere is an empty word."""
-    table = SimpleNamespace(batch={"advantages": TWO, "mask": ONE})
-    assert place("x", TWO, TWO) == "x"
-    assert place("x", (ONE, TWO), TWO) == "x[1]"
-    assert place("x", (table, {}), TWO) == "x[0].batch['advantages']"
-    assert place("x", (ONE, {"kl": 0.5}), torch.tensor(0.5)) == "torch.tensor(float(x[1]['kl']))"
-    assert place("x", (ONE, "words", None), TWO) == ""
-    assert place("x", [[[[TWO]]]], TWO) == ""
 
 
 def test_what_a_law_made_of_several_is_a_remark() -> None:

@@ -1,16 +1,10 @@
 """How a stand-alone script ends: what was expected, what it got, and whether these differ."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, broadcast_to
-from torch import tensor as number
 
 from rl_sentinel.audit.worker.literal import literal
-
-#: How deep an answer is looked into.
-_DEPTH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +22,8 @@ class Ending:
         r"""The last lines; the places are expressions of the script, or empty where a law made the number of several.
 
         Example:
-            >>> one, two = number([0.5]), number([1.0])
+            >>> from torch import tensor
+            >>> one, two = tensor([0.5]), tensor([1.0])
             >>> print(*Ending("REF001", "advantage", one, two, None, 1e-6).lines("", "answer[0]")[2:], sep="\n")
             expected, got = torch.tensor([0.5]), answer[0]
             apart = ~((got.double() - expected.double()).abs() <= 1e-06)
@@ -55,30 +50,3 @@ class Ending:
 
     def _counted(self, where: Tensor) -> str:
         return f" & torch.tensor({literal(broadcast_to(where, self.observed.shape).tolist())})"
-
-
-def place(name: str, answer: Any, wanted: Tensor, depth: int = _DEPTH) -> str:  # noqa: ANN401 - a target's answer
-    """The expression under which a tensor of these numbers stands in an answer, or an empty word.
-
-    Example:
-        >>> place("answer", (number([2.0]), {"loss": 1.0}), number(1.0))
-        "torch.tensor(float(answer[1]['loss']))"
-    """
-    if isinstance(answer, Tensor):
-        alike = answer.shape == wanted.shape
-        near = alike and bool(((answer.double() - wanted.double()).abs() <= 0).all())
-        return name if near else ""
-    if isinstance(answer, float):
-        return f"torch.tensor(float({name}))" if wanted.dim() == 0 and number(answer).item() == wanted.item() else ""
-    found = (place(inner, part, wanted, depth - 1) for inner, part in _parts(name, answer)) if depth else iter(())
-    return next(filter(None, found), "")
-
-
-def _parts(name: str, answer: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    table: Any = getattr(answer, "batch", None)
-    if isinstance(answer, list | tuple):
-        yield from ((f"{name}[{n}]", part) for n, part in enumerate(answer))
-    elif isinstance(answer, Mapping):
-        yield from ((f"{name}[{key!r}]", answer[key]) for key in answer)
-    elif callable(getattr(table, "keys", None)) and not isinstance(answer, type):
-        yield from ((f"{name}.batch[{key!r}]", table[key]) for key in sorted(table.keys()))

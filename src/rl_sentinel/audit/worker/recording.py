@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.audit.worker.ending import Ending, place
+from rl_sentinel.audit.worker.correspondence import Answers, Compared, correspondence
+from rl_sentinel.audit.worker.ending import Ending
 from rl_sentinel.audit.worker.literal import Names, Unwritable, source
 
 #: How deep settings are looked for inside an object that the target made.
@@ -31,6 +32,7 @@ class Run:
         self._given: list[tuple[int, str, Tensor, Tensor]] = []
         self._changed: list[tuple[int, str]] = []
         self.names = Names(imports)
+        self.outputs: Mapping[str, Tensor] = {}
         self.lines: list[tuple[str, str]] = []
         self.failed: Unwritable | None = None
         self._made: list[tuple[str, Any, dict[str, str]]] = []
@@ -112,13 +114,12 @@ class Run:
                 unused.add(mark)
         return [line for line in self.lines if line[0] not in unused]
 
-    def place(self, wanted: Tensor, label: str) -> str:
-        """The expression under which a tensor of these numbers stands in what was answered, or an empty word."""
-        for number, made in reversed(list(enumerate(self._kept))):
-            if found := place(label if f"_{number}" == self._last() else f"{label}_{number}", made, wanted):
-                return found
-        tables = [(self.names.known[id(x)].replace(_LABEL, label), x) for x in self._held if id(x) in self.names.known]
-        return next(filter(None, (place(name, x, wanted) for name, x in tables if isinstance(x, dict))), "")
+    def answers(self, label: str) -> Answers:
+        """What was answered, by the name that it has behind a label; the last answer has the label itself."""
+        kept = reversed(list(enumerate(self._kept)))
+        named = [("" if f"_{number}" == self._last() else f"_{number}", made) for number, made in kept]
+        tables = [(self.names.known[id(x)].removeprefix(_LABEL), x) for x in self._held if id(x) in self.names.known]
+        return Answers(label, [*named, *((n, x) for n, x in tables if isinstance(x, dict))], self.outputs)
 
     def _name_tables(self, given: list[Any]) -> None:
         """Tables get a name of their own: a call that gives nothing has written into one."""
@@ -211,9 +212,8 @@ class Script:
         pair = {first: runs[0], last: runs[1 if neighbours else -1]} if len(runs) > 1 else {"answer": runs[0]}
         lines = [line for label, run in pair.items() for line in run.text(label)]
         if ending:
-            (label, run), before = list(pair.items())[-1], list(pair.items())[:-1]
-            was = next((r.place(ending.expected, n) for n, r in before), "")
-            lines += ending.lines(was, run.place(ending.observed, label))
+            compared = Compared(ending.output, ending.expected, ending.observed, ending.where)
+            lines += ending.lines(*correspondence([run.answers(label) for label, run in pair.items()], compared))
         return [*(i for i in sorted(self.imports) if _imports(i, lines)), "", *lines]
 
 
