@@ -178,3 +178,10 @@ def test_groups_by_position() -> None:
     for group in ([0, 1, 0, 1], [0, 0, 0, 1]):
         with pytest.raises(NotApplicable, match="groups by position"):
             group_size(batch_of(mask, group=torch.tensor(group)))
+
+
+def test_a_script_names_what_its_imports_need() -> None:
+    """The framework last and without its own requirements, which name another torch."""
+    words = FRAMEWORK.packages("1.0.4")
+    assert words.startswith("numpy aiofiles aiohttp ")
+    assert words.endswith(" wandb; then, with --no-deps: areal==1.0.4")

@@ -15,13 +15,20 @@ PyYAML==6.0.3
 """
 
 
+#: What the modules of its actor import; its own requirements name another torch.
+IMPORTED = (
+    "numpy aiofiles aiohttp colorlog datasets einops flask httpx hydra-core lark numba openai orjson pillow pybase64 "
+    "pyyaml ray swanlab tabulate tenacity tensorboardX torchdata trackio transformers uvloop wandb"
+)
+
+
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (rewards, advantages, correction, losses):
         yield from module.boundaries(target)
 
 
 def _script(version: str) -> str:
-    return "numpy; then, with --no-deps: " + (f"areal=={version}" if version else "areal (this checkout)")
+    return f"{IMPORTED}; then, with --no-deps: " + (f"areal=={version}" if version else "areal (this checkout)")
 
 
 FRAMEWORK = Framework(

@@ -12,7 +12,7 @@ packaging==25.0
 """
 
 #: Packages that the trainer imports and that an installation of verl does not bring.
-FORGOTTEN = ("cachetools", "fastapi", "uvicorn", "TransferQueue")
+FORGOTTEN = ("cachetools", "fastapi", "uvicorn", "TransferQueue", "pillow")
 
 
 def light(_version: str) -> str:
