@@ -40,12 +40,11 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     apart = place.unsqueeze(1) - place
     powers = torch.where(apart >= 0, discount**apart, torch.zeros_like(apart)).to(values.dtype)
     sums = padded @ powers
-    fade = discount ** (BLOCK - place)
-    carry = torch.zeros(rows, 1, dtype=torch.float64, device=values.device)
-    for block in reversed(range(blocks)):
-        whole = sums[:, block] + carry * fade
-        carry = whole[:, :1]
-        sums[:, block] = whole.to(values.dtype)
+    carry = sums[:, :, 0].double().t().contiguous()  # what a block hands on to the one before it
+    for block in reversed(range(blocks - 1)):
+        carry[block].add_(carry[block + 1], alpha=discount**BLOCK)
+    fade = (discount ** (BLOCK - place)).to(values.dtype)
+    sums[:, :-1].addcmul_(carry[1:].t().unsqueeze(2).to(values.dtype), fade)
     return sums.view(rows, blocks * BLOCK)[:, :width]
 
 
