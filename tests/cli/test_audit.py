@@ -49,6 +49,29 @@ def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "audit", "verl", "--seed", "-1").startswith("Invalid value for '--seed': ")
 
 
+def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    """Told before anything is fetched, and by the option that did it."""
+    assert told(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
+        "--ignore leaves out all that --law names, which is MSK001: drop one"
+    )
+
+
+def test_release_that_does_not_import_says_why_its_status_is_2(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is asked for is named from the source, and the last line gives the reason of the status."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    folder = checkout(tmp_path / "tree")
+    place = folder / "verl/trainer/ppo/core_algos.py"
+    place.write_text(place.read_text(encoding="utf-8") + "\nraise RuntimeError('no luck')\n", encoding="utf-8")
+    status, out, _ = ran(capsys, "audit", f"verl@{folder}", "--boundary", "*grpo*")
+    assert status == 2
+    assert "no luck" in out
+    assert out.splitlines()[-1] == (
+        "nothing was tried, so that nothing is known of it: 1 pair errored, as told above; exit status 2"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -184,7 +207,7 @@ def test_known_entry_is_held_to_the_version_that_a_checkout_states(
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     """No pair is no pass."""
     assert told(capsys, "audit", tree, "--boundary", "nonesuch") == (
-        f"audit of {tree} has no pair of law and boundary: --boundary, --law or --stage leave none"
+        f"audit of {tree} has no pair of law and boundary: --boundary, --law, --ignore or --stage leave none"
     )
 
 

@@ -71,6 +71,39 @@ def test_custom_pieces_that_cannot_be_imported_are_told(loads: Loads) -> None:
     assert all("no luck" in b.reason for b in unbound)
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_what_cannot_be_imported_is_told_by_the_names_in_its_source(loads: Loads, old: bool) -> None:  # noqa: FBT001
+    """Each registered function, or, before there were registries, each function of such a name."""
+    place = "verl/trainer/ppo/core_algos.py"
+    core = files()[place]
+    if old:
+        core = "\n".join(line for line in core.splitlines() if "@register" not in line)
+    tree = files() | {place: core + "\n    raise RuntimeError('no luck')\n"}
+    unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, tree)) if isinstance(b, Unbound)]
+    ours = {b.path.rpartition(".")[2]: b.stage for b in unbound if ".core_algos." in b.path and "->" not in b.path}
+    assert ours == {
+        "compute_grpo_outcome_advantage": "advantage",
+        "compute_rloo_outcome_advantage": "advantage",
+        "compute_gdpo_outcome_advantage": "advantage",
+        "compute_gae_advantage_return": "advantage",
+        "compute_pf_ppo_reweight_data": "batch",
+        "compute_policy_loss" if old else "compute_policy_loss_vanilla": "policy-loss",
+        "compute_value_loss": "value-loss",
+        "compute_entropy_loss": "aggregate",
+        "agg_loss": "aggregate",
+        "kl_penalty": "kl",
+    }
+    assert all("no luck" in b.reason for b in unbound)
+
+
+def test_what_cannot_even_be_read_is_told_by_the_names_of_every_release(loads: Loads) -> None:
+    """A file that is no Python."""
+    tree = files() | {"verl/trainer/ppo/core_algos.py": "def def"}
+    unbound = {b.path for b in FRAMEWORK.boundaries(loads(FRAMEWORK, tree)) if isinstance(b, Unbound)}
+    home = "verl.trainer.ppo.core_algos."
+    assert {home + "compute_grpo_outcome_advantage", home + "compute_policy_loss"} <= unbound
+
+
 def test_outputs_of_one_trajectory(loads: Loads) -> None:
     """What all outputs get is sound; what the last one alone would get by its positions is found."""
     pair = ("compute_advantage_for_multi_trajectories", "grpo")

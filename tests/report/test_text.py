@@ -23,8 +23,8 @@ def test_coverage_stands_above_the_findings() -> None:
     audit.verdicts.append(Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it [died]"))
     assert _shown(audit, []) == [
         "rl-sentinel audit verl==1.0",
-        "1 pairs of law and boundary at 1 boundaries in 2 s: 0 hold, 0 broken, 0 not applicable, 1 errored",
-        "  errored, 1 pairs at m.f: it [died]",
+        "1 pair of law and boundary at 1 boundary in 2 s: 0 hold, 0 broken, 0 not applicable, 1 errored",
+        "  errored, 1 pair at m.f: it [died]",
         "",
         "0 findings: none",
     ]
@@ -57,7 +57,7 @@ def test_finding_tells_its_story() -> None:
         "  row 1 has no trained token; its reward moved by +1; advantage:",
         "    expected [[0.5], [0]]",
         "    observed [[0.25], [0]]",
-        "  on this batch (2 rows x 1 tokens):",
+        "  on this batch (2 rows x 1 token):",
     ]
     assert "    reward          [1, 0]" in lines
     assert "    excluded        [0, 1]  (why a row is not trained: 0 in, 1 padding)" in lines

@@ -58,6 +58,8 @@ def audit(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
     only, without = codes(law), codes(ignore)
+    if only and set(only) <= set(without):
+        raise SentinelError(f"--ignore leaves out all that --law names, which is {', '.join(only)}: drop one")
     wanted = [named(t) for t in targets]
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:
@@ -116,7 +118,7 @@ def _audited(target: Named, python: str, more: dict[str, object]) -> tuple[Audit
         raise SentinelError(f"target {target.text} cannot be audited: {seen.verdicts[0].reason}")
     if not seen.verdicts:
         raise SentinelError(
-            f"audit of {target.text} has no pair of law and boundary: --boundary, --law or --stage leave none"
+            f"audit of {target.text} has no pair of law and boundary: --boundary, --law, --ignore or --stage leave none"
         )
     return seen, source.version or source.stated
 
@@ -125,14 +127,16 @@ def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowl
     if expected is None:
         if any(f.level != "hazard" and not f.accepted for f in shown):
             return 1
-        untried = not seen.counts["holds"] + seen.counts["broken"]
+        untried, errored = not seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
         if untried:
-            console.print("nothing was tried, so that nothing is known of it", highlight=False)
-        return 2 if untried or seen.counts["errored"] else 0
+            why = f": {text.counted(errored, 'pair')} errored, as told above" if errored else ""
+            console.print(f"nothing was tried, so that nothing is known of it{why}; exit status 2", markup=False)
+        elif errored:
+            console.print(f"{text.counted(errored, 'pair')} errored, as told above; exit status 2", markup=False)
+        return 2 if untried or errored else 0
     problems = differences(expected, seen, shown)
     for line in problems:
         console.print(line, markup=False)
-    console.print(
-        "exactly the expected findings" if not problems else f"{len(problems)} differences from what is expected"
-    )
+    differing = f"{text.counted(len(problems), 'difference')} from what is expected"
+    console.print(differing if problems else "exactly the expected findings")
     return 1 if problems else 0

@@ -29,7 +29,8 @@ def show(  # noqa: PLR0913 - a report has these parts
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
     console.print(
-        f"{len(audit.verdicts)} pairs of law and boundary at {audit.boundaries} boundaries in {seconds:.0f} s: "
+        f"{counted(len(audit.verdicts), 'pair')} of law and boundary at "
+        f"{counted(audit.boundaries, 'boundary', 'boundaries')} in {seconds:.0f} s: "
         f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable, "
         f"{counts['errored']} errored",
         highlight=False,
@@ -40,8 +41,8 @@ def show(  # noqa: PLR0913 - a report has these parts
     folded = sum(len(f.also) for f in found)
     levels = Counter(f.level for f in found)
     said = ", ".join(f"{levels[k]} {k}" for k in _STYLE if levels[k]) or "none"
-    through = f" (and {folded} places that they show through)" if folded else ""
-    console.print(f"\n{len(found)} findings: {said}{through}", highlight=False)
+    through = f" (and {counted(folded, 'place')} that they show through)" if folded else ""
+    console.print(f"\n{counted(len(found), 'finding')}: {said}{through}", highlight=False)
     if hidden:
         console.print(f"{hidden} more below the level that is shown: --level hazard", highlight=False)
     for finding in found:
@@ -49,17 +50,28 @@ def show(  # noqa: PLR0913 - a report has these parts
         _finding(console, finding)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and its noun.
+
+    Example:
+        >>> counted(1, "pair"), counted(0, "pair"), counted(2, "boundary", "boundaries")
+        ('1 pair', '0 pairs', '2 boundaries')
+    """
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def _errored(console: Console, audit: Audit) -> None:
     lost = Counter((v.boundary, v.reason) for v in audit.verdicts if v.outcome == "errored")
     for (boundary, reason), number in list(lost.items())[:12]:
-        console.print(f"  errored, {number} pairs at {escape(boundary)}: {escape(reason[:200])}", highlight=False)
+        where = f"{counted(number, 'pair')} at {escape(boundary)}"
+        console.print(f"  errored, {where}: {escape(reason[:200])}", highlight=False)
 
 
 def _not_applicable(console: Console, audit: Audit) -> None:
     """Why, where little or nothing was tried."""
     why = Counter(v.reason for v in audit.verdicts if v.outcome == "not-applicable")
     for reason, number in why.most_common(8):
-        console.print(f"  not applicable, {number} pairs: {escape(reason[:200])}", highlight=False)
+        console.print(f"  not applicable, {counted(number, 'pair')}: {escape(reason[:200])}", highlight=False)
 
 
 def _finding(console: Console, f: Finding) -> None:
@@ -77,7 +89,7 @@ def _finding(console: Console, f: Finding) -> None:
     console.print(f"    expected {numbers(e['observed_baseline'])}", highlight=False, markup=False)
     console.print(f"    observed {numbers(e['observed_variant'])}", highlight=False, markup=False)
     large = ", and on none smaller that was tried" if f.rows > ROWS or f.tokens > TOKENS else ""
-    console.print(f"  on this batch ({f.rows} rows x {f.tokens} tokens{large}):", highlight=False)
+    console.print(f"  on this batch ({counted(f.rows, 'row')} x {counted(f.tokens, 'token')}{large}):", highlight=False)
     for name, values in scenario(e):
         console.print(f"    {name:<16}{numbers(values)}{legend(name, values)}", highlight=False, markup=False)
     if f.level == "contested" and e["could_be_intended"]:

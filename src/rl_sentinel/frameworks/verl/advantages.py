@@ -16,8 +16,9 @@ from rl_sentinel.frameworks.binding import bound, takes
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.columns import ROLES, algorithm, claims, uids
 from rl_sentinel.frameworks.verl.registries import ESTIMATORS, MODULE, missing, registered
+from rl_sentinel.frameworks.verl.written import ENDINGS, decorated, written
 
-#: Estimators that every release has under these names, so that a failed import is told by name.
+#: Estimators that every release has under these names: told where not even the source can be read.
 EVERYWHERE = ("compute_gae_advantage_return", "compute_grpo_outcome_advantage")
 
 _COLUMNS = {
@@ -134,7 +135,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         found = estimators(target)
     except Unbindable as why:
-        for name in EVERYWHERE:
+        for name in names(target):
             yield Unbound(f"{MODULE}.{name}", "advantage", str(why))
         return
     yield from missing(target, ESTIMATORS)
@@ -156,8 +157,14 @@ def estimators(target: Target) -> dict[str, Callable[..., Any]]:
     return {
         n.removeprefix("compute_").removesuffix("_outcome_advantage").removesuffix("_advantage_return"): f
         for n, f in named
-        if n.startswith("compute_") and n.endswith(("_outcome_advantage", "_advantage_return"))
+        if n.startswith("compute_") and n.endswith(ENDINGS)
     }
+
+
+def names(target: Target) -> tuple[str, ...]:
+    """Names of the estimators' functions, of a release whose module of them does not import."""
+    old = tuple(name for name in written(target) if name.startswith("compute_") and name.endswith(ENDINGS))
+    return decorated(target, ESTIMATORS) or old or EVERYWHERE
 
 
 def said_of(name: str, function: Callable[..., Any]) -> Mapping[str, Claim]:

@@ -1,20 +1,21 @@
 """verl's value loss, entropy, and the ways in which a token's loss becomes one number."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.columns import ROLES, claims
 from rl_sentinel.frameworks.verl.registries import MODULE
+from rl_sentinel.frameworks.verl.written import written
 
 VALUE = f"{MODULE}.compute_value_loss"
 ENTROPY = f"{MODULE}.compute_entropy_loss"
@@ -58,18 +59,26 @@ HALVED = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The value loss, the entropy, and one boundary per mode of aggregation."""
-    try:
-        yield _value(target)
-    except Unbindable as why:
-        yield Unbound(VALUE, "value-loss", str(why))
-        return
-    if target.has(ENTROPY):
-        yield from _entropy(target)
-    if target.has(AGGREGATE):
-        yield from _aggregations(target)
+    families: Mapping[str, tuple[Stage, Callable[[Target], Iterator[Boundary]]]] = {
+        VALUE: ("value-loss", _value),
+        ENTROPY: ("aggregate", _entropy),
+        AGGREGATE: ("aggregate", _aggregations),
+    }
+    for path, (stage, make) in families.items():
+        if path != VALUE and not _stands(target, path):
+            continue
+        try:
+            yield from make(target)
+        except Unbindable as why:
+            yield Unbound(path, stage, str(why))
 
 
-def _value(target: Target) -> Boundary:
+def _stands(target: Target, path: str) -> bool:
+    """Whether a release has the function; by its source where the module does not import."""
+    return path.rpartition(".")[2] in written(target) if target.fails(path) else target.has(path)
+
+
+def _value(target: Target) -> Iterator[Boundary]:
     function = target.find(VALUE)
     bound(function, dict.fromkeys((*ROLES, "value_prediction", "value_clip")))
 
@@ -83,7 +92,7 @@ def _value(target: Target) -> Boundary:
         loss, clipped = target.call(VALUE, **bound(function, given))
         return {"loss": loss, CLIPPED: clipped.detach().float()}
 
-    return Boundary(
+    yield Boundary(
         path=VALUE,
         stage="value-loss",
         call=call,
@@ -125,7 +134,7 @@ def _entropy(target: Target) -> Iterator[Boundary]:
         )
 
 
-def _aggregations(target: Target) -> Iterator[Boundary | Unbound]:
+def _aggregations(target: Target) -> Iterator[Boundary]:
     function = target.find(AGGREGATE)
     source = inspect.getsource(function)
     fixed = "_norm" if "loss_scale_factor" in inspect.signature(function).parameters else ""

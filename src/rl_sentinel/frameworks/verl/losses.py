@@ -22,6 +22,7 @@ from rl_sentinel.frameworks.verl.aggregation import GIVEN, aggregation
 from rl_sentinel.frameworks.verl.columns import ROLES, claims
 from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
 from rl_sentinel.frameworks.verl.registries import LOSSES, MODULE, missing, registered
+from rl_sentinel.frameworks.verl.written import decorated
 
 PLAIN = f"{MODULE}.compute_policy_loss"
 
@@ -184,7 +185,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         registry = registered(target, LOSSES) or {}
     except Unbindable as why:
-        yield Unbound(PLAIN, "policy-loss", str(why))
+        paths = [f"{MODULE}.{name}" for name in decorated(target, LOSSES)]
+        yield from (Unbound(path, "policy-loss", str(why)) for path in paths or [PLAIN])
         return
     if registry:
         yield from missing(target, LOSSES)
