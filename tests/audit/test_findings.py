@@ -38,6 +38,17 @@ def test_one_cause_is_one_line() -> None:
     assert finding.also == ("m.dispatch [first]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
 
 
+def test_another_setting_of_what_is_entered_is_no_cause() -> None:
+    """A step that enters a dispatch, and not the estimator for whose sake the dispatch has a finding, has its own."""
+    audit = _audit()
+    audit.take(_event("MSK001", "m.step", "second", 150))
+    audit.take({"event": "entered", "boundary": "m.step", "setting": "second", "names": ["m.py:99:dispatch"]})
+    cause, own = findings(audit, [], "1.0")
+    assert (cause.signature, own.signature) == ("f:MSK001:m.estimator:default", "f:MSK001:m.step:second")
+    audit.take({"event": "entered", "boundary": "m.step", "setting": "second", "names": ["m.py:99:d", "m.py:10:e"]})
+    assert "m.step [second]" in findings(audit, [], "1.0")[0].also
+
+
 def test_known_entry_counts_within_its_releases() -> None:
     """A level may be lowered, with its reason, in the releases that it names."""
     known = [Known("f:MSK001:m.estimator:default", "why", "", ">=1,<2", "hazard", accepted=False)]

@@ -51,6 +51,20 @@ def test_by_hand(name: str, settings: Settings, expected: list[float]) -> None:
     assert found.flatten().tolist() == pytest.approx(expected)
 
 
+def test_outcomes_of_what_is_kept() -> None:
+    """Of three rows the second is dropped by its mean, and where tokens count the third by its only token."""
+    batch = batch_of(
+        torch.ones(3, 2).bool(),
+        logprob=torch.tensor([[0.0, 0.0], [-3.0, -3.0], [-3.0, 3.0]]),
+        rollout_logprob=torch.zeros(3, 2),
+        reward=torch.tensor([1.0, 50.0, 3.0]),
+    )
+    settings: Settings = {"estimator": "k1", "over": "mean", "low": -1.0, "high": 1.0}
+    found = CORRECTIONS["outcomes of what is kept, centred"]
+    assert found(batch, settings).tolist() == [-1.0, 0.0, 1.0]
+    assert found(batch, {**settings, "tokens": True}).tolist() == [0.0, 0.0, 0.0]
+
+
 def test_rejected() -> None:
     """One of one live row."""
     assert SHARES["rejected fraction"](BATCH, {"threshold": 0.4}).item() == 1.0

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rl_sentinel.cases.layouts import COUNTS, LAID_OUT
+from rl_sentinel.cases.layouts import COUNTS, LAID_OUT, ORDERED
 from rl_sentinel.core.batch import batch_of
 
 MASK = torch.tensor([[True, False]])
@@ -21,6 +21,12 @@ def test_words_by_hand() -> None:
     assert slope.flatten().tolist() == pytest.approx([-0.3, 0.4, -0.1, 0, 0, 0], abs=1e-6)
     spread = LAID_OUT["entropy of the logits"](batch, {"temperature": 2.0})
     assert spread.flatten().tolist() == pytest.approx([-0.6 * math.log(0.6) - 0.4 * math.log(0.2), 0.0])
+
+
+def test_trained_tokens_before() -> None:
+    """None before the first, one before the third, which follows a gap."""
+    batch = batch_of(torch.tensor([[True, False, True]]))
+    assert ORDERED["trained tokens before"](batch, {}).tolist() == [[0, 1, 1]]
 
 
 def test_mini_batches_by_hand() -> None:

@@ -37,7 +37,7 @@ def test_broken() -> None:
     assert found is not None
     assert found.relation.key == "batches on which clip_high matters (1: one or more)"
     assert found.relation.story == (
-        "clip_high was set to 0.1, then to 0.4, and all else kept: on each of 65 batches, of which one is below, "
+        "clip_high was set to 0.1, then to 0.4, and all else kept: on each of 66 batches, of which one is below, "
         "every output and gradient came out the same"
     )
     assert found.case.batch.mask.numel() > 1, "a batch on which a range could matter"

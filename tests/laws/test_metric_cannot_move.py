@@ -38,7 +38,7 @@ def test_broken() -> None:
     outputs = {"length": Output("", "tokens", "length.mean")} | CLIP
     found = judged(LAW, specimen(broken, reads=READS, stage="metric", outputs=outputs)).found
     assert found is not None
-    assert found.relation.story == "clip is 0 on each of 65 cases that differ"
+    assert found.relation.story == "clip is 0 on each of 66 cases that differ"
 
 
 def test_not_applicable() -> None:

@@ -1,5 +1,6 @@
 """PLC005: a sound, a broken and a refusing specimen."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -37,9 +38,9 @@ def test_broken() -> None:
     assert found.case.batch.mask.tolist() == [[True, False], [True, True]]
     assert found.relation.story == (
         "the outcome of row 0, a response of 2 tokens, was moved by 1 and by 100, up and down: "
-        "how often its last trained token, at position 0, followed (1: once or more)"
+        "its last trained token, at position 0, followed at least once (1), or never (0)"
     )
-    assert (found.relation.expected.item(), found.relation.observed.item()) == (1.0, 0.0)
+    assert (found.relation.expected.tolist(), found.relation.observed.tolist()) == ([1.0], [0.0])
     assert LAW.level(found.case) == "fault"
 
 
@@ -48,6 +49,32 @@ def test_wrong_way() -> None:
     found = judged(LAW, specimen(lambda b: -_standardised(b), reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
     assert (found.relation.expected.item(), found.relation.observed.item()) == (1.0, 0.0)
+
+
+def _of_trajectories(batch: Batch, *, train_last: bool) -> Tensor:
+    """Outcomes of last steps, centred, on every step; or only of trajectories whose last step trains."""
+    found = torch.zeros(batch.rows)
+    for row in torch.nonzero(batch.last_step).flatten().tolist():
+        others = batch.reward[batch.last_step & (batch.group == batch.group[row])]
+        counts = not train_last or bool(batch.live[row])
+        found[batch.trajectory == batch.trajectory[row]] = batch.reward[row] - others.mean() if counts else 0.0
+    return found.unsqueeze(1) * batch.mask
+
+
+@pytest.mark.parametrize("train_last", [False, True])
+def test_steps(train_last: bool) -> None:  # noqa: FBT001 - what is tried
+    """The outcome of a trajectory whose last step does not train still belongs to its first."""
+    boundary = specimen(
+        lambda b: _of_trajectories(b, train_last=train_last),
+        reads="reward group mask trajectory last_step",
+        claims=CLAIMS | {"trajectories": "step-wise"},
+    )
+    judgement = judged(LAW, boundary)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) == train_last
+    if judgement.found is not None:
+        assert judgement.found.case.batch.live.tolist() == [True, False, True]
+        assert "rows 0 of its trajectory" in judgement.found.relation.story
 
 
 def test_not_applicable() -> None:

@@ -122,8 +122,9 @@ def _place(finding: Finding) -> str:
 def _folded(made: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
     """Each cause with what is folded under it, where the cause has a finding of its own.
 
-    The cause is, in this order: the same law at a function that is entered here; the same law at the
-    same boundary under an earlier setting; the law that shows with this one, at the same boundary.
+    The cause is, in this order: the same law at a function that is entered here, unless that one has a
+    cause of its own which is not entered here; the same law at the same boundary under an earlier setting;
+    the law that shows with this one, at the same boundary.
     """
     ordered = sorted(made, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _cause(f, ordered) for f in ordered}
@@ -139,10 +140,18 @@ def _folded(made: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]
     return [(f, under.get(f.signature, {})) for f in ordered if parent[f.signature] is None]
 
 
-def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
+def _entered(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
+    """Findings of the same law at functions that are entered on the way."""
     inside = {":".join(name.split(":")[:2]) for name in finding.entered}
-    for other in ordered:
-        if other.law == finding.law and _place(other) in inside and _place(other) != _place(finding):
+    own = _place(finding)
+    return [o for o in ordered if o.law == finding.law and _place(o) in inside and _place(o) != own]
+
+
+def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
+    inside = _entered(finding, ordered)
+    for other in inside:
+        deeper = _entered(other, ordered)
+        if not deeper or any(o in inside for o in deeper):
             return other
     for other in ordered[: ordered.index(finding)]:
         if other.law == finding.law and other.boundary == finding.boundary:

@@ -122,6 +122,24 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings) -> Tensor:
     return found
 
 
+def _kept_outcomes(batch: Batch, settings: Settings) -> Tensor:
+    """Each outcome less the mean of its prompt's, of rows that are kept, as is a token of theirs where that counts.
+
+    Both decisions are of all trained tokens; a row that is dropped has no part in the mean, and 0 of its own.
+    """
+    kept = _rows_kept(batch, settings)
+    if settings.get("tokens"):
+        tokens = _tokens_kept(batch, settings)
+        kept = torch.where(tokens.isnan().any(1), nan, kept * tokens.amax(1))
+    if bool(kept.isnan().any()):
+        return torch.full_like(kept, nan)
+    found = torch.zeros_like(kept)
+    for b in torch.nonzero(kept).squeeze(1).tolist():
+        others = batch.reward[(kept > 0) & (batch.group == batch.group[b])].double()
+        found[b] = batch.reward[b] - others.mean() if len(others) > 1 else 0.0
+    return found
+
+
 def _rejected(batch: Batch, settings: Settings) -> Tensor:
     kept, live = _off_policy_sequences_kept(batch, settings), int(batch.live.sum())
     return (live - kept.sum()) / max(1, live)
@@ -153,6 +171,7 @@ CORRECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "tokens kept": _tokens_kept,
     "rows kept": _rows_kept,
     "vetoed": _vetoed,
+    "outcomes of what is kept, centred": _kept_outcomes,
     "off policy sequences kept": _off_policy_sequences_kept,
     "second moment kept": _second_moment_kept,
 }

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.cases.corrections import CORRECTIONS
 from rl_sentinel.cases.kls import KL_USES
-from rl_sentinel.cases.layouts import LAID_OUT
+from rl_sentinel.cases.layouts import LAID_OUT, ORDERED
 from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rewards import REWARDS
 from rl_sentinel.cases.staleness import FRESH
@@ -209,4 +209,11 @@ IN_PARTS: Mapping[str, Callable[[Batch, Settings], Rows]] = {"gdpo": _gdpo}
 
 
 #: Algorithm with settings -> values per row or per token, of which there is one reading.
-PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**REWARDS, **CORRECTIONS, **FRESH, **KL_USES, **LAID_OUT}
+PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    **REWARDS,
+    **CORRECTIONS,
+    **FRESH,
+    **KL_USES,
+    **LAID_OUT,
+    **ORDERED,
+}

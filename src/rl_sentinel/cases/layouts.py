@@ -63,6 +63,11 @@ def _outcomes(batch: Batch, _settings: Settings) -> Tensor:
     return found
 
 
+def _before(batch: Batch, _settings: Settings) -> Tensor:
+    rows = [[sum(row[:t]) for t in range(len(row))] for row in batch.mask.tolist()]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
 def _joined(batch: Batch, settings: Settings) -> Tensor:
     """Each turn that reads what came before it belongs to the sequence before; every so many begin anew."""
     every = int(settings["forgets"] or 0) or batch.rows
@@ -73,6 +78,9 @@ def _gains(batch: Batch, _settings: Settings) -> Tensor:
     rows = [sum(batch.token_reward[b, : int(batch.length[b])].tolist()) for b in range(batch.rows)]
     return torch.tensor(sum(rows), dtype=torch.float64)
 
+
+#: Algorithm -> values at trained tokens.
+ORDERED: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"trained tokens before": _before}
 
 #: Algorithm with settings -> values per row or token, of all of them; 0 where nothing is trained.
 LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {

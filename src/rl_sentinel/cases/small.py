@@ -81,6 +81,18 @@ def _step_wise() -> Iterator[Batch]:
     )
 
 
+def _step_wise_without_its_end() -> Iterator[Batch]:
+    """The last step of a trajectory is out of training; the one before trains."""
+    yield filled(
+        [[1, 1], [0, 0], [1, 1]],
+        reward=[0, 1, 0],
+        group=[0, 0, 0],
+        trajectory=torch.tensor([0, 0, 1]),
+        step=torch.tensor([0, 1, 0]),
+        last_step=torch.tensor([False, True, True]),
+    )
+
+
 def _degenerate() -> Iterator[Batch]:
     yield filled([[1]], reward=[0.75], group=[0])
     yield filled([[1, 1]], reward=[0.75], group=[0])
@@ -123,6 +135,7 @@ def _batches() -> tuple[Batch, ...]:
         _signs_mixed,
         _degenerate,
         _with_token_rewards,
+        _step_wise_without_its_end,
     )
     return tuple(batch for kind in kinds for batch in kind())
 

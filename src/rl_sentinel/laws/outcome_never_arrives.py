@@ -2,7 +2,9 @@
 
 What it says:
     The outcome of a response reaches its last trained token: moving it by 1 or by 100, one way or
-    the other, moves the advantage there, at least once the same way, whatever token is masked.
+    the other, moves the advantage there, at least once the same way, whatever token is masked. The
+    outcome of a trajectory, which stands on its last step, so reaches each step that trains, also where
+    the last one does not.
 
 Why it matters:
     An outcome is often written on the last token. If that token is masked, and rewards are
@@ -19,7 +21,8 @@ A boundary that breaks it:
 
 Where it does not apply:
     Order statistics, that few outcomes move; a row with no live sibling that has a token at the same
-    position; a discount of zero; outcomes that are suppressed; rows that are steps.
+    position; a discount of zero; outcomes that are suppressed. Steps are joined only where that is
+    claimed, and where the whole trajectory is credited; one with no other live trajectory of its prompt.
 
 Seen in:
     See the audit's reports.
@@ -28,10 +31,12 @@ Seen in:
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.cases.comparison import advantages
-from rl_sentinel.cases.preconditions import last_trained, repeats_trajectory
+from rl_sentinel.cases.preconditions import distinct, last_trained, repeats_trajectory
 from rl_sentinel.cases.transforms import on_policy, outcome_moved
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
@@ -54,37 +59,66 @@ def _applies(boundary: Boundary) -> str:
 
 def _vary(case: Case, variant: int) -> Case | None:
     batch = on_policy(case.batch)  # what a boundary rejects by log-probs need not arrive
-    if repeats_trajectory(batch) or not bool(batch.scored.all()):
-        return None
+    fit = _compared(batch)
+    return with_draw(with_batch(case, batch), variant=variant, row=fit[-variant]) if fit else None
+
+
+def _compared(batch: Batch) -> list[int]:
+    """Rows whose outcome is compared with another: those that end where a sibling trains too.
+
+    Of trajectories of several steps, the last steps of those that train somewhere, beside another such trajectory.
+    """
+    if not bool(batch.scored.all()) or sorted(batch.trajectory[batch.last_step].tolist()) != distinct(batch.trajectory):
+        return []
+    if repeats_trajectory(batch):
+        return [row for row in torch.nonzero(batch.last_step).flatten().tolist() if _has_rival(batch, row)]
     at_last = batch.mask[:, last_trained(batch)].T  # [B, B]: is row j trained where row i ends
     siblings = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)) & at_last
-    fit = torch.nonzero(batch.live & (siblings.sum(dim=1) >= 2)).flatten().tolist()
-    return with_draw(with_batch(case, batch), variant=variant, row=fit[-variant]) if fit else None
+    found: list[int] = torch.nonzero(batch.live & (siblings.sum(dim=1) >= 2)).flatten().tolist()
+    return found
+
+
+def _has_rival(batch: Batch, row: int) -> bool:
+    own = batch.trajectory == batch.trajectory[row]
+    rivals = (batch.group == batch.group[row]) & ~own & batch.live
+    return bool((own & batch.live).any()) and bool(rivals.any())
+
+
+def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
+    """``[B]``: the rows that the outcome of ``row`` must reach; none where nothing is claimed of them."""
+    if row not in _compared(batch):
+        return torch.zeros(batch.rows, dtype=torch.bool)
+    if not repeats_trajectory(batch):
+        return torch.arange(batch.rows) == row
+    joined = boundary.claim("trajectories") == "step-wise" and boundary.claim("credit") == "outcome"
+    return (batch.trajectory == batch.trajectory[row]) & batch.live & joined
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
     knobs = {**boundary.settings.get(case.setting, {}), **case.override}
-    void = bool(boundary.claim("suppresses")) and int(batch.length[row]) == batch.width
-    if void or any(knobs.get(name) == 0 for name in ("gamma", "lambda")):
+    reached, position = _reached(boundary, batch, row), last_trained(batch)
+    void = bool(boundary.claim("suppresses")) and bool((batch.length[reached] == batch.width).any())
+    if void or not bool(reached.any()) or any(knobs.get(name) == 0 for name in ("gamma", "lambda")):
         return
-    position = int(last_trained(batch)[row])
+    rows = torch.nonzero(reached).flatten()
     before = ask(case).values
-    arrived = dict.fromkeys(advantages(boundary), 0.0)
+    arrived = {name: torch.zeros(len(rows)) for name in advantages(boundary)}
     for amount in AMOUNTS:
         other = outcome_moved(batch, boundary.reads, torch.arange(batch.rows) == row, amount)
         after = ask(with_batch(case, other)).values
-        for name in arrived:
-            here = (row, position)[: before[name].dim()]
+        for name, seen in arrived.items():
+            here = (rows, position[rows])[: before[name].dim()]
             way = (after[name][here] - before[name][here]) * (1 if amount > 0 else -1)
-            if not way <= STILL:  # nan is DEG001's
-                arrived[name] = 1.0
+            seen[~(way <= STILL)] = 1.0  # nan is DEG001's
+    whose = "its" if rows.tolist() == [row] else f"rows {', '.join(map(str, rows.tolist()))} of its trajectory: whose"
     story = (
-        f"the outcome of row {row}, a response of {int(batch.length[row])} tokens, was moved by 1 and by 100, "
-        f"up and down: how often its last trained token, at position {position}, followed (1: once or more)"
+        f"the outcome of row {row}, a response of {int(batch.length[row])} tokens, was moved by 1 and by 100, up and "
+        f"down: {whose} last trained token, at position {', '.join(map(str, position[rows].tolist()))}, followed at "
+        "least once (1), or never (0)"
     )
     for name, answer in arrived.items():
-        yield Relation(name, torch.tensor(1.0), torch.tensor(answer), tolerance=0.5, story=story)
+        yield Relation(name, torch.ones(len(rows)), answer, tolerance=0.5, story=story)
 
 
 LAW = Law(

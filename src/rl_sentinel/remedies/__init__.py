@@ -19,8 +19,14 @@ REMEDIES: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 
 
+#: Framework -> settings under which one estimator, by its name alone, goes another way than all others.
+OWN_WAYS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=True"})}
+
+
 def remedy(framework: str, reach: str) -> str:
     """What to import and to configure instead of an estimator or a loss of a framework, or an empty word.
+
+    None is told under a setting that gives the framework's own name a way of its own.
 
     Args:
         framework: its name, as in a target.
@@ -37,7 +43,7 @@ def remedy(framework: str, reach: str) -> str:
         for word in words
         if word.startswith(setting)
     ]
-    if len(found) != 1:
+    if len(found) != 1 or OWN_WAYS.get(framework, frozenset()) & set(words):
         return ""
     setting, name = found[0]
     if name not in REMEDIES[framework][setting]:

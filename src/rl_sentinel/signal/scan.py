@@ -104,4 +104,4 @@ def put_back(values: Float[Tensor, "B K"], *, mask: Mask, order: Int[Tensor, "B 
     if not isinstance(mask, Segments):
         return selected(torch.zeros_like(values).scatter(1, order, values), mask=mask)
     empty = torch.zeros(len(mask.mask) + 1, dtype=values.dtype, device=values.device)
-    return selected(empty.scatter(0, order.flatten(), values.flatten())[:-1], mask=mask)
+    return empty.scatter(0, order.flatten(), values.flatten())[:-1]

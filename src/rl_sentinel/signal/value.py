@@ -59,8 +59,7 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
     """
     checked("B T", value=value, old_value=old_value, returns=returns, mask=mask)
     within("value_clip", value_clip, least=0.0, open_below=True)
-    moved = selected(value - old_value, mask=mask)
     plain = selected(value - returns, mask=mask).square()
-    near = selected(old_value + moved.clamp(-value_clip, value_clip) - returns, mask=mask).square()
+    near = selected(old_value + (value - old_value).clamp(-value_clip, value_clip) - returns, mask=mask).square()
     found = aggregate(torch.maximum(plain, near) / 2, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, value=value, old_value=old_value, returns=returns)

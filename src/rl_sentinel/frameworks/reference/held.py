@@ -155,15 +155,19 @@ def _elsewhere(one: Held) -> None:
 
 def _untrained(one: Held) -> None:
     """With nothing trained a number is finite, but for the largest of nothing."""
+    _of_nothing(one, torch.zeros_like(trained_tokens()))
+
+
+def _of_nothing(one: Held, mask: Tensor) -> None:
     least = "minus infinity" in (inspect.getdoc(one.target.find(one.path)) or "")
-    for value in one.answer(one.given(torch.zeros_like(trained_tokens()))):
+    for value in one.answer(one.given(mask)):
         if isinstance(value, Tensor) and not bool((value.isfinite() | (least & (value == -torch.inf))).all()):
             raise ValueError(f"{one.path} gave {value} of nothing, expected finite numbers")
 
 
 def _empty(one: Held) -> None:
-    """Rows without a place for a token."""
-    one.answer(one.given(trained_tokens()[:, :0]))
+    """The same of rows without a place for a token."""
+    _of_nothing(one, trained_tokens()[:, :0])
 
 
 def _of_rows(one: Held) -> None:

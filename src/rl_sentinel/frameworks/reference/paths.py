@@ -22,8 +22,14 @@ LAID = f"{SIGNAL}.rollout.laid_out"
 #: Name of choices that are given packed tokens.
 _PACKED = "tokens and rows rejected, packed"
 
-#: Bound of a row's mean k1 against the sampler, in nats per token.
-_NEAR = 0.4
+#: Bounds of a token's k1 against the sampler, and of a row's mean, in nats per token.
+_BOUNDS: Settings = {"estimator": "k1", "low": -0.4, "high": 0.4}
+
+#: Choices that reject, by name -> what is decided by; a row is out where it is dropped, or where no token is kept.
+_REJECTED: Mapping[str, Settings] = {
+    "rejected": {**_BOUNDS, "over": "mean"},
+    **{name: {**_BOUNDS, "over": "mean", "tokens": True} for name in ("tokens and rows rejected", _PACKED)},
+}
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
@@ -45,9 +51,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     yield _outcome(
         target, "suppressed", {"estimator": rloo, "normalisation": by}, ("scored",), **said, **void, baseline="relative"
     )
-    kept = partial(
-        target.find(f"{SIGNAL}.correction.rejection.rows_kept"), estimator="k1", over="mean", low=-_NEAR, high=_NEAR
-    )
+    kept = partial(target.find(f"{SIGNAL}.correction.rejection.rows_kept"), **_BOUNDS, over="mean")
     yield _outcome(
         target,
         "rejected",
@@ -56,7 +60,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         **said,
         baseline="relative",
     )
-    near = partial(target.find(f"{SIGNAL}.correction.rejection.tokens_kept"), estimator="k1", low=-_NEAR, high=_NEAR)
+    near = partial(target.find(f"{SIGNAL}.correction.rejection.tokens_kept"), **_BOUNDS)
     rejected = {"estimator": grpo, "rejections": (near, kept)}
     columns = ("old_logprob", "rollout_logprob")
     yield _outcome(target, "tokens and rows rejected", rejected, columns, **said, baseline="relative")
@@ -90,6 +94,8 @@ def ready(
 def _outcome(
     target: Target, name: str, choices: Mapping[str, object], columns: tuple[str, ...], **said: str
 ) -> Boundary:
+    by = {"algorithm": "outcomes of what is kept, centred"} if name in _REJECTED else {}
+
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         return {"advantage": ready(target, batch, columns, choices, packed=name == _PACKED).advantage}
 
@@ -99,8 +105,8 @@ def _outcome(
         call=call,
         reads=frozenset({"reward", "group", "mask", *columns, *(["length"] if name == _PACKED else [])}),
         outputs={"advantage": Output("B", "reward", "advantage")},
-        settings={name: {"choices": name}},
-        claims=claims(target.find(READY), masked_slots="any", **said),
+        settings={name: {"choices": name, **_REJECTED.get(name, {})}},
+        claims=claims(target.find(READY), masked_slots="any", **said, **by),
     )
 
 
@@ -246,9 +252,12 @@ def _laid(target: Target) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         known = {"reward": {"one": 0.0}, "group": {"one": 0}, "scored": {"one": True}}
         told = turns(target, batch, 0)
-        laid = target.call(LAID, told, **known, merged=settings["merged"], padding=-1).rollout
-        found = {"logprob": laid.rollout_logprob, "token_reward": laid.token_reward, "trained": laid.mask}
-        return {n: torch.nn.functional.pad(c, (0, batch.width - c.shape[1])) for n, c in found.items()}
+        whole = target.call(LAID, told, **known, merged=settings["merged"], padding=-1)
+        laid, found = whole.rollout, {"response": torch.zeros_like(batch.token)}
+        for row, (first, count) in enumerate(zip(whole.prompt_length.tolist(), whole.length.tolist(), strict=True)):
+            found["response"][row, :count] = whole.token[row, first : first + count]
+        wide = {"logprob": laid.rollout_logprob, "token_reward": laid.token_reward, "trained": laid.mask}
+        return found | {n: torch.nn.functional.pad(c, (0, batch.width - c.shape[1])) for n, c in wide.items()}
 
     return Boundary(
         path=LAID,
@@ -256,7 +265,7 @@ def _laid(target: Target) -> Boundary:
         call=call,
         reads=frozenset({"logprob", "token_reward", "mask", "length", "token"}),
         outputs={n: Output("B T", unit, n) for n, unit in (("logprob", "nats"), ("token_reward", "reward"))}
-        | {"trained": Output("B T", "", "mask")},
+        | {"trained": Output("B T", "", "mask"), "response": Output("B T", "", "token")},
         settings={"apart": {"merged": False}},
         claims=claims(target.find(LAID), conserves="yes", padding="zero"),
     )

@@ -35,6 +35,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     path = f"{SIGNAL}.scan.discounted_suffix_sums"
     yield from of_numbers(target, path, target.find(path), values=torch.ones(2, 2))
     yield _lined_up(target)
+    yield from (_turns(target, stored) for stored in ("padded", "packed"))
     yield _over_trajectories(target)
 
 
@@ -71,6 +72,29 @@ def _lined_up(target: Target) -> Boundary:
         reads=frozenset({"token_reward", "mask"}),
         outputs={"token_reward": Output("B T", "reward", "token_reward")},
         claims=claims(target.find(f"{scan}.put_back"), scope="token", masked="yes"),
+    )
+
+
+def _turns(target: Target, stored: str) -> Boundary:
+    """How many trained tokens stand before each."""
+    segments = f"{SIGNAL}.segments"
+
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        if stored == "padded":
+            return {"turn": target.call(f"{segments}.turns", batch.mask).double()}
+        own = target.call(f"{segments}.packed", batch.mask, length=batch.length)
+        found = target.call(f"{segments}.turns", target.call(f"{segments}.Segments", own, batch.length))
+        lengths = {"length": batch.length, "width": batch.width}
+        return {"turn": target.call(f"{segments}.padded", found, **lengths, fill=0).double()}
+
+    return Boundary(
+        path=f"{segments}.turns",
+        stage="batch",
+        call=call,
+        reads=frozenset({"mask", "length"}),
+        outputs={"turn": Output("B T", "count", "turn")},
+        settings={stored: {"stored": stored}},
+        claims=claims(target.find(f"{segments}.turns"), algorithm="trained tokens before"),
     )
 
 
