@@ -68,6 +68,15 @@ def test_entry_of_this_release_is_taken_before_one_of_others() -> None:
     assert [f.known for f in findings(_audit(), [old, new], "1.5")] == ["new"]
 
 
+def test_whose_entry_it_is_goes_with_the_finding() -> None:
+    """The user's own file comes before what ships, and is named."""
+    mine = Known("f:MSK001:*", "", "", "", "", accepted=True, source="mine.toml")
+    theirs = Known("f:MSK001:*", "why", "", "", "", accepted=False, source="ships")
+    assert [(f.known, f.known_from) for f in findings(_audit(), [mine, theirs], "1.0")] == [("", "mine.toml")]
+    assert [(f.known, f.known_from) for f in findings(_audit(), [theirs], "1.0")] == [("why", "ships")]
+    assert [f.known_from for f in findings(_audit(), [], "1.0")] == [""]
+
+
 def _recorded(*also: str) -> Known:
     return Known("f:MSK001:m.estimator:default", "why", "", "", "", accepted=True, also=also)
 

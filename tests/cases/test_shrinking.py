@@ -1,9 +1,15 @@
 """The shrinker reaches the smallest case that still shows the fault."""
 
-import torch
+from collections.abc import Callable
 
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.cases.domains import DOMAINS, outside
 from rl_sentinel.cases.random import random_case
 from rl_sentinel.cases.shrinking import shrunk
+from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.case import Case
 
 
@@ -14,6 +20,28 @@ def test_reaches_one_cell() -> None:
     assert least.batch.mask.shape == (1, 1)
     assert least.batch.logprob.tolist() == [[0.0]]
     assert bool(least.batch.reward > 1)
+
+
+NEAR = (
+    lambda c: (c.batch.old_logprob != c.batch.logprob)[c.batch.mask],
+    lambda c: (c.batch.rollout_logprob < c.batch.old_logprob)[c.batch.mask],
+    lambda c: c.batch.ref_logprob.exp() * c.batch.entropy > 0,
+    lambda c: c.batch.logprob.exp() + c.batch.pi_squared + c.batch.entropy > 1.5,
+)
+
+
+@pytest.mark.parametrize("shows", NEAR)
+def test_numbers_stay_in_the_domain_of_their_column(shows: Callable[[Case], Tensor]) -> None:
+    """On every case that shows it, the smallest holds no probability above 1 and no entropy below 0."""
+    reads = frozenset({"mask", *DOMAINS})
+    starts = [c for c in [*small_cases(), *map(random_case, range(30))] if bool(shows(c).any())]
+    assert len(starts) > 20
+    assert any(outside(c.batch) for c in starts)
+    for start in starts:
+        least = shrunk(start, lambda c: bool(shows(c).any()), reads).batch
+        assert outside(least) == 0
+        assert least.rows <= 3
+        assert least.width <= 4
 
 
 def test_never_leaves_what_is_asked() -> None:

@@ -187,7 +187,7 @@ def test_known_file_is_left_alone_when_it_is_malformed(
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("0.9.1", "  known: rejected rows stay in the group's mean and deviation"),
+        ("0.9.1", "  known (ships with RL-Sentinel): rejected rows stay in the group's mean and deviation"),
         ("0.99", "  new here: known of releases >=0.2,<=0.9.1, and this is 0.99: rejected rows stay in the group's"),
         ("", "  new here: known of releases >=0.2,<=0.9.1, and this states no release: rejected rows stay in"),
     ],

@@ -39,3 +39,15 @@ def test_not_applicable() -> None:
     """What reads no mask has no dead rows."""
     judgement = judged(LAW, specimen(_centred, reads="reward"))
     assert (judgement.tried, judgement.reason) == (0, "it reads no mask")
+
+
+def test_other_side_speaks_of_what_the_row_entered() -> None:
+    """A baseline where the claim is of a group; where a batch is whitened, and elsewhere, there is none."""
+    told = [
+        LAW.other_side(specimen(_centred, reads="reward mask", claims=claims))
+        for claims in ({"scope": "group"}, {"scope": "batch"}, {})
+    ]
+    assert ["baseline" in words for words in told] == [True, False, False]
+    assert ["of the batch" in words for words in told] == [False, True, False]
+    loss = specimen(_centred, reads="reward mask", stage="aggregate", claims={"scope": "group"})
+    assert LAW.other_side(loss) == told[2]

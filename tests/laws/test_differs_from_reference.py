@@ -57,7 +57,7 @@ def test_broken() -> None:
     claims = {"algorithm": "rloo", "grouping": "id"}
     found = judged(LAW, specimen(lambda b: _means(b)[0], reads=READS, outputs=ROWS, claims=claims)).found
     assert found is not None
-    assert found.relation.story == "claimed to be rloo; its formula is against the others' mean"
+    assert found.relation.story == "claimed to be rloo, recomputed from its formula (against the others' mean)"
     assert LAW.level(found.case) == "contested"
 
 

@@ -48,6 +48,15 @@ def test_where_little_was_tried_the_reasons_are_told() -> None:
     ]
 
 
+def test_whose_entry_makes_a_finding_known() -> None:
+    """The file is named, also where its entry gives no reason."""
+    mine = replace(finding(), accepted=True, known_from="mine.toml")
+    shipped = replace(finding(), known="seen (link)", known_from="ships with RL-Sentinel")
+    assert "  known (mine.toml): no reason is given" in _shown(Audit(), [mine])
+    assert "  known (ships with RL-Sentinel): seen (link)" in _shown(Audit(), [shipped])
+    assert not [line for line in _shown(Audit(), [finding()]) if "known" in line]
+
+
 def test_finding_tells_its_story() -> None:
     """What was done, what was expected, on which batch, and where else it shows."""
     lines = _shown(Audit(), [replace(finding(), also=tuple(f"m.f [{n}]" for n in range(8)), known="seen (link)")])

@@ -15,7 +15,8 @@ LEVELS = ("fault", "contested", "hazard")
 class Finding:
     """One broken law at one boundary under one setting, with what is folded under it.
 
-    ``known`` is why it is known of this release; ``elsewhere`` why it is known of others, and not of this one.
+    ``known`` is why it is known of this release, ``known_from`` whose entry says so; ``elsewhere`` why it
+    is known of others, and not of this one.
     """
 
     signature: str
@@ -23,6 +24,7 @@ class Finding:
     evidence: Mapping[str, Any]
     entered: tuple[str, ...] = ()
     known: str = ""
+    known_from: str = ""
     elsewhere: str = ""
     accepted: bool = False
     also: tuple[str, ...] = ()
@@ -167,8 +169,8 @@ def _entry(finding: Finding, known: Sequence[Known], version: str) -> Known | No
 def _annotated(finding: Finding, entry: Known | None, known: Sequence[Known], version: str) -> Finding:
     if entry is not None:
         text = entry.reason + (f" ({entry.link})" if entry.link else "")
-        level = entry.level or finding.level
-        return replace(finding, known=text, level=level, accepted=entry.accepted)
+        said = replace(finding, known=text, known_from=entry.source)
+        return replace(said, level=entry.level or finding.level, accepted=entry.accepted)
     other = next((k for k in known if k.names(finding.signature)), None)
     if other is None:
         return finding

@@ -45,7 +45,10 @@ class KnownFile(pydantic.BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A known finding; an ``accepted`` one is the user's own and leaves the exit status alone."""
+    """A known finding; an ``accepted`` one is the user's own and leaves the exit status alone.
+
+    ``source`` is whose entry it is: the user's file, or words for what ships with this package.
+    """
 
     signature: str
     reason: str
@@ -53,6 +56,7 @@ class Known:
     releases: str
     level: str
     accepted: bool
+    source: str = ""
     also: tuple[str, ...] | None = None
 
     def names(self, signature: str) -> bool:
@@ -71,6 +75,9 @@ class Known:
         """Whether a place is one of those through which the finding is known to show."""
         return self.also is None or any(_matches(place, pattern) for pattern in self.also)
 
+
+#: Whose the entries are that come with this package.
+SHIPPED = "ships with RL-Sentinel"
 
 #: Comparisons that leave the range of releases without an upper end.
 _OPEN = frozenset({">=", ">", "!="})
@@ -117,11 +124,11 @@ def shipped(framework: str) -> list[Known]:
     if not file.is_file():
         return []
     with resources.as_file(file) as path:
-        return entries(read(path), accepted=False)
+        return entries(read(path), accepted=False, source=SHIPPED)
 
 
-def entries(file: KnownFile, *, accepted: bool) -> list[Known]:
-    """The entries of a file, as known findings."""
+def entries(file: KnownFile, *, accepted: bool, source: str = "") -> list[Known]:
+    """The entries of a file, as known findings; ``source`` says whose they are."""
     return [
         Known(
             e.signature,
@@ -130,6 +137,7 @@ def entries(file: KnownFile, *, accepted: bool) -> list[Known]:
             e.releases,
             e.level,
             accepted,
+            source,
             None if e.also is None else tuple(e.also),
         )
         for e in file.finding

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from rl_sentinel.cases.domains import brought_inside, inside, outside
 from rl_sentinel.core.batch import COLUMNS, Batch, batch_of, take_positions, take_rows, with_columns
 from rl_sentinel.core.case import Case, with_batch
 
@@ -42,7 +43,7 @@ def _cells(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
             continue
         column = getattr(batch, name)
         for cell in torch.nonzero(column).tolist():
-            for number in (0.0, 1.0):
+            for number in (0.0, 1.0 if inside(name, 1.0) else -1.0):
                 if column[tuple(cell)] not in (0.0, number):
                     changed = column.clone()
                     changed[tuple(cell)] = number
@@ -60,10 +61,18 @@ def _canonical(batch: Batch) -> Iterator[Batch]:
             yield with_columns(batch, **{name: fresh})
 
 
+def _as_sound(candidates: Iterator[Batch], before: Batch) -> Iterator[Batch]:
+    """Those in which no more cells hold a number that their column cannot than did before."""
+    most = outside(before)
+    yield from (batch for batch in candidates if outside(batch) <= most)
+
+
 def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) -> Case:
     """The smallest case that a greedy search finds for which ``broken`` still says True.
 
-    ``broken`` checks the law's precondition anew, so that a shrunk case never shows another fault.
+    ``broken`` checks the law's precondition anew, so that a shrunk case never shows another fault. No step puts a
+    number into a column that it cannot hold (:data:`rl_sentinel.cases.domains.DOMAINS`), and numbers that are
+    beyond it from the start are brought inside where the fault still shows.
     """
     tries = 0
 
@@ -72,7 +81,7 @@ def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) ->
         changed, again = False, True
         while again and tries < MOST_TRIES:
             again = False
-            for batch in candidates(case.batch):
+            for batch in _as_sound(candidates(case.batch), case.batch):
                 tries += 1
                 candidate = with_batch(case, batch)
                 if broken(candidate):
@@ -82,7 +91,8 @@ def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) ->
                     break
         return changed
 
-    while attempt(_fewer) | attempt(lambda b: _plainer(b, reads)):
+    attempt(brought_inside)
+    while attempt(_fewer) | attempt(lambda b: _plainer(b, reads)) | attempt(brought_inside):
         pass
     attempt(lambda b: _cells(b, reads))
     for _ in range(4):

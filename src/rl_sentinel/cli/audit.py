@@ -81,7 +81,10 @@ def audit(  # noqa: PLR0913 - the options of the command
     for target in wanted:
         began = time.monotonic()
         seen, version = _audited(target, python, more)
-        annotated = [*knowledge.entries(mine, accepted=True), *knowledge.shipped(target.framework.name)]
+        annotated = [
+            *knowledge.entries(mine, accepted=True, source=str(known)),
+            *knowledge.shipped(target.framework.name),
+        ]
         every = findings(seen, annotated, version)
         shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
         seconds = time.monotonic() - began

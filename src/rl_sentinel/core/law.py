@@ -22,9 +22,9 @@ class Law:
     the ``n``-th variant of a case, or None where the precondition does not hold; it runs again on
     every shrunk case. ``relate`` calls the boundary and hands back what must be equal. A law that
     ``fails`` ``"on-all-cases"`` is broken only if every relation over all cases is. ``intended`` is
-    the other side of a contested finding; a law that judges all settings of a boundary ``at_once`` is
-    asked under the first; ``shows_with`` the law whose finding at the same boundary
-    has the same cause, under which this one is then listed.
+    the other side of a contested finding, or says it of a boundary; a law that judges all
+    settings of a boundary ``at_once`` is asked under the first; ``shows_with`` the law whose finding at the
+    same boundary has the same cause, under which this one is then listed.
     """
 
     code: str
@@ -36,7 +36,7 @@ class Law:
     variants: int = 1
     level: Callable[[Case], Level] = lambda _case: "fault"
     fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"
-    intended: str = ""
+    intended: str | Callable[[Boundary], str] = ""
     at_once: bool = False
     shows_with: str = ""
 
@@ -45,3 +45,7 @@ class Law:
         if not _CODE.fullmatch(self.code):
             message = f"law code is {self.code!r}, expected three letters and three digits"
             raise ValueError(message)
+
+    def other_side(self, boundary: Boundary) -> str:
+        """What can be said for a contested finding at a boundary; empty where nothing is known."""
+        return self.intended if isinstance(self.intended, str) else self.intended(boundary)

@@ -84,6 +84,19 @@ def _level(case: Case) -> Level:
     return "contested" if bool(argued.any()) else "fault"
 
 
+def _intended(boundary: Boundary) -> str:
+    """By what the reward of a rejected row enters: a baseline of its group, or a statistic of the batch."""
+    scope = boundary.claim("scope") if boundary.stage == "advantage" else ""
+    if scope == "group":
+        return "A rejected response was still sampled, so its reward is an unbiased sample for the baseline."
+    if scope == "batch":
+        return (
+            "A rejected response was still sampled, so its numbers belong to the mean, deviation or count of the batch "
+            "by which advantages are normalised."
+        )
+    return "A rejected response was still sampled, so what is averaged over all that was sampled counts its numbers."
+
+
 LAW = Law(
     code="MSK001",
     name="dead-row-shifts-signal",
@@ -93,5 +106,5 @@ LAW = Law(
     relate=_relate,
     variants=len(AMOUNTS),
     level=_level,
-    intended="A rejected response was still sampled, so its reward is an unbiased sample for the baseline.",
+    intended=_intended,
 )

@@ -140,8 +140,8 @@ def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         reading = fitting(ask, even, name, partial(_accepted, boundary, name))
         accepted, where = _accepted(boundary, name, even)
         if reading in accepted:
-            many = f"of {len(accepted)} readings of its formula the nearest" if len(accepted) > 1 else "its formula"
-            story = f"claimed to be {boundary.claim('algorithm')}; {many} is {reading}{told}"
+            many = f", the nearest of its {len(accepted)} readings" if len(accepted) > 1 else ""
+            story = f"claimed to be {boundary.claim('algorithm')}, recomputed from its formula ({reading}{many}){told}"
             scale = magnitude(case.batch, boundary.reads)
             yield Relation(name, accepted[reading], seen[name], where, scale, story=story)
 

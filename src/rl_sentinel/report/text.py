@@ -98,8 +98,9 @@ def _finding(console: Console, f: Finding) -> None:
         console.print(f"  reached by {escape(str(e['reach']))}", highlight=False)
         if told := remedy(str(e["target"]["framework"]), str(e["reach"])):
             console.print(f"  remedy: {told}", highlight=False)
-    if f.known:
-        console.print(f"  known: {escape(f.known)}", highlight=False)
+    if f.known or f.known_from:
+        whose = f" ({f.known_from})" if f.known_from else ""
+        console.print(f"  known{escape(whose)}: {escape(f.known or 'no reason is given')}", highlight=False)
     if f.elsewhere:
         console.print(f"  new here: {escape(f.elsewhere)}", highlight=False)
     for other in f.also[:6]:

@@ -78,7 +78,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "training_signal_effect": _effect(found),
         "quiet_training_signal_bug": law.level(case) != "hazard",
         "status": "reproduced",
-        "could_be_intended": law.intended,
+        "could_be_intended": law.other_side(boundary),
         "shows_with": law.shows_with,
         "environment": {"python": platform.python_version(), "torch": torch.__version__},
         "loaded": tiers,

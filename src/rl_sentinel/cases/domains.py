@@ -1,0 +1,53 @@
+"""The numbers that a column can hold: what a model, a sampler or a count could have given."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
+
+#: Column -> least and largest number. A probability is at most 1, an entropy at least 0, and a sum of squared
+#: probabilities is itself none above 1. Rewards, values, advantages and logits can be any number.
+DOMAINS: Mapping[str, tuple[float, float]] = {
+    **{name: (-math.inf, 0.0) for name in COLUMNS if name.endswith("logprob")},
+    "entropy": (0.0, math.inf),
+    "pi_squared": (0.0, 1.0),
+}
+
+#: Log-probs of one token under several policies: what is read of them is how far they are apart.
+_LOGPROBS = tuple(name for name in DOMAINS if name.endswith("logprob"))
+
+
+def inside(column: str, number: float) -> bool:
+    """Whether a column can hold a number.
+
+    Example:
+        >>> inside("logprob", 1.0), inside("logprob", -1.0), inside("reward", 1.0)
+        (False, True, True)
+    """
+    low, high = DOMAINS.get(column, (-math.inf, math.inf))
+    return low <= number <= high
+
+
+def outside(batch: Batch) -> int:
+    """How many cells of a batch hold a number that their column cannot."""
+    count = 0
+    for name, (low, high) in DOMAINS.items():
+        column = getattr(batch, name)
+        count += int(((column < low) | (column > high)).sum())
+    return count
+
+
+def brought_inside(batch: Batch) -> Iterator[Batch]:
+    """Batches near this one whose cells are all within their domains; none where it is one already.
+
+    First each cell at the nearest number that its column can hold; then all log-probs of the batch lowered
+    by one whole number, so that each stays as far from the others as it was.
+    """
+    if not outside(batch):
+        return
+    near = {name: getattr(batch, name).clamp(low, high) for name, (low, high) in DOMAINS.items()}
+    yield with_columns(batch, **near)
+    highest = max(float(getattr(batch, name).max()) for name in _LOGPROBS)
+    if highest > 0:
+        lowered = {name: getattr(batch, name) - math.ceil(highest) for name in _LOGPROBS}
+        yield with_columns(batch, **{**near, **lowered})
