@@ -1,10 +1,12 @@
 """DTP001: a sound, a broken and a refusing specimen."""
 
+import pytest
 import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws import low_precision_differs
 from rl_sentinel.laws.low_precision_differs import LAW
 from specimens import judged, specimen
 
@@ -46,6 +48,20 @@ def test_counted_in_low_precision() -> None:
 
 def _lifted(batch: Batch, offset: float) -> Tensor:
     return (batch.logprob - offset) - (batch.ref_logprob - offset)
+
+
+def _decided(batch: Batch) -> Tensor:
+    """100 where a log-prob is above -1 by a little, which bfloat16 does not see."""
+    return 100 * ((batch.logprob + 1e-3) > -1.0).to(batch.logprob.dtype) + batch.logprob
+
+
+def test_decision_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision that flips at its threshold would flip in float64 too, at inputs a rounding away."""
+    judgement = judged(LAW, specimen(_decided, reads="logprob mask", stage="kl", outputs=KL))
+    assert judgement.found is None
+    assert judgement.tried > 0
+    monkeypatch.setattr(low_precision_differs, "DRAWS", 0)
+    assert judged(LAW, specimen(_decided, reads="logprob mask", stage="kl", outputs=KL)).found is not None
 
 
 def test_numbers_that_no_model_gives() -> None:
