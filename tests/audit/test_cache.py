@@ -64,3 +64,28 @@ def test_entry_is_served_where_nothing_can_be_written(tmp_path: Path, monkeypatc
     (place / "a.py").write_text("2", encoding="utf-8")
     with pytest.raises(SentinelError, match="is damaged"):
         cache.kept("k", "x", _make)
+
+
+def test_what_could_not_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder, no lock: a release that there is none of is asked for anew each time."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
+
+    def fails(to: Path) -> None:
+        _make(to)
+        raise SentinelError("there is none")
+
+    with pytest.raises(SentinelError, match="there is none"):
+        cache.kept("releases", "verl-9.9.9", fails)
+    assert list((tmp_path / "releases").iterdir()) == []
+    assert cache.kept("releases", "verl-9.9.9", _make).is_dir()
+
+
+def test_file_in_the_place_of_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told as a file."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
+    place = tmp_path / "k" / "x"
+    place.parent.mkdir()
+    place.write_text("", encoding="utf-8")
+    with pytest.raises(SentinelError) as told:
+        cache.kept("k", "x", _make)
+    assert str(told.value) == f"cache[{place}] is a file, expected a folder: delete this file to fetch it anew"

@@ -29,6 +29,19 @@ def test_one_record_a_report_and_several_reports_are_read(tmp_path: Path) -> Non
     assert stored(_file(tmp_path, [_report(one), _report(), _report(other)])) == [one, other]
 
 
+def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
+    """By what is there and what the law draws."""
+    record = evidence()
+    record["constructed_scenario"]["draw"] = {"x": "y"}
+    file = _file(tmp_path, record)
+    with pytest.raises(SentinelError) as told:
+        stored(file)
+    assert str(told.value) == (
+        f"evidence {file}[constructed_scenario]: draw has x, expected variant as MSK001 draws: "
+        "it was edited, so audit again"
+    )
+
+
 NAMES = "expected a finding of an audit"
 
 

@@ -1,11 +1,13 @@
 """``explain``, ``laws``, ``boundaries`` and ``influence``."""
 
+import inspect
 from pathlib import Path
 
 import pytest
 
 from audit_fixtures import MODULE, checkout
 from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.laws import dead_row_shifts_signal
 from told import ran, told
 
 LINE = '    """Group mean over all rows."""\n'
@@ -26,6 +28,15 @@ def test_page_of_a_law(capsys: pytest.CaptureFixture[str]) -> None:
         assert status == 0
         assert said.startswith("MSK001 dead-row-shifts-signal")
     assert told(capsys, "explain", "GRP01").endswith(": the nearest is GRP001 group-leaks-into-group")
+
+
+def test_page_is_not_cut_where_it_goes_to_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each line is a line of the docstring, so that its doctest can be copied."""
+    monkeypatch.setenv("COLUMNS", "40")
+    _, said, _ = ran(capsys, "explain", "MSK001")
+    assert said == f"{inspect.getdoc(dead_row_shifts_signal)}\n"
 
 
 def test_list_of_laws(capsys: pytest.CaptureFixture[str]) -> None:

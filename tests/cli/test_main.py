@@ -13,7 +13,9 @@ import pytest
 
 from audit_fixtures import MODULE, checkout
 from processes import below, gone
+from rl_sentinel import __version__
 from rl_sentinel.cli.main import run
+from told import ran
 
 LINE = '    """Group mean over all rows."""\n'
 
@@ -108,3 +110,8 @@ def test_system_error_is_one_line(
         run()
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"rl-sentinel: {place}: File name too long\n"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The package's, and nothing else is done."""
+    assert ran(capsys, "--version") == (0, f"rl-sentinel {__version__}\n", "")

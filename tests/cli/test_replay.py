@@ -134,6 +134,21 @@ def test_claims_of_ones_own_function_go_with_its_evidence(
     assert ran(capsys, "replay", "out.json")[:2] == (1, f"reproduced: {name}\n")
 
 
+def test_code_that_is_not_the_one_of_the_evidence_is_mentioned(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it goes by the same name; a target that is named on the line is another anyway."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    spec, file = f"verl@{checkout(tmp_path / 'tree')}", tmp_path / "e.json"
+    target = {"spec": spec, "framework": "verl", "digest": "0123456789abcdef"}
+    file.write_text(json.dumps(evidence(boundary=GRPO, target=target)), encoding="utf-8")
+    status, said, _ = ran(capsys, "replay", str(file))
+    assert status == 1
+    assert said.startswith(f"reproduced: {NAME} (its code is not the evidence's: sha256 ")
+    assert said.endswith(", and 0123456789ab when it was audited)\n")
+    assert ran(capsys, "replay", str(file), f"verl@{tmp_path / 'tree'}/")[1] == f"reproduced: {NAME}\n"
+
+
 def test_finding_of_another_framework_is_told(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A function of one framework is not looked for in another."""
     assert told(capsys, "replay", str(records), "skyrl==0.3.0") == (

@@ -1,5 +1,6 @@
 """A function of one's own, bound by its parameters' names and judged by every law that applies."""
 
+import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -293,3 +294,39 @@ def test_what_is_no_function(own: Own) -> None:
     assert missing.reason.endswith(".one is of type int, expected a function")
     with pytest.raises(SentinelError, match=r"--stage is 'metric', expected one of .*audited by an adapter"):
         list(FRAMEWORK.boundaries(own("def one(rewards): return rewards", "metric")))
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "words"),
+    [
+        (
+            "class K:\n    def m(self, rewards): return rewards",
+            "K.m",
+            "K.m is a method, which wants an object: name a f",
+        ),
+        (
+            "def one(rewards, /): return rewards",
+            "one",
+            "one takes rewards by position only, expected parameters passed",
+        ),
+        ("def one(*args): return args[0]", "one", "one takes *args, expected parameters by name: name them, or keep"),
+        ("def one(*a, **k): return a[0]", "one", "one takes *a, **k, expected parameters by name: name them, or keep"),
+    ],
+)
+def test_what_cannot_be_called_by_names_is_told_at_once(
+    own: Own, monkeypatch: pytest.MonkeyPatch, source: str, name: str, words: str
+) -> None:
+    """A method, and parameters that have a place and no name."""
+    target = own(source, "advantage")
+    module = os.environ["RL_SENTINEL_FUNCTION"].partition(":")[0]
+    monkeypatch.setenv("RL_SENTINEL_FUNCTION", f"{module}:{name}")
+    (missing,) = FRAMEWORK.boundaries(target)
+    assert isinstance(missing, Unbound)
+    assert missing.reason.startswith(words)
+
+
+def test_error_of_several_lines_is_one(own: Own) -> None:
+    """With what was passed behind it."""
+    boundary = _boundary(own("def one(rewards, mask): raise TypeError('a\\n  b\\nc')", "advantage"))
+    with pytest.raises(CallFailed, match=r"^TypeError: a b c; passed rewards="):
+        boundary.call(batch_of(torch.ones(1, 2, dtype=torch.bool)), {})

@@ -20,7 +20,7 @@ def _shown(audit: Audit, found: list[Finding]) -> list[str]:
 def test_coverage_stands_above_the_findings() -> None:
     """All four counts, and the reason of what is errored."""
     audit = Audit(boundaries=1)
-    audit.verdicts.append(Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it [died]"))
+    audit.verdicts.append(Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it\n  [died]"))
     assert _shown(audit, []) == [
         "rl-sentinel audit verl==1.0",
         "1 pair of law and boundary at 1 boundary in 2 s: 0 hold, 0 broken, 0 not applicable, 1 errored",

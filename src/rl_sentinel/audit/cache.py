@@ -63,6 +63,7 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
             aside.rename(place)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
+            Path(f"{place}.lock").unlink(missing_ok=True)  # what there is none of leaves nothing behind
             raise
     return place
 
@@ -73,6 +74,8 @@ def _unusable(error: OSError) -> SentinelError:
 
 
 def _verify(place: Path) -> None:
+    if not place.is_dir():
+        raise SentinelError(f"cache[{place}] is a file, expected a folder: delete this file to fetch it anew")
     try:
         sealed = json.loads((place / _SEAL).read_text(encoding="utf-8"))["sha256"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -9,7 +9,9 @@ import pydantic
 from rl_sentinel.audit.worker.evidence import KIND, SCHEMA
 from rl_sentinel.audit.worker.identity import contradiction
 from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.law import Law
 from rl_sentinel.core.soundness import check_whole
 from rl_sentinel.core.storage import case_from_json
 
@@ -66,6 +68,15 @@ def _gathered(reports: list[Any], file: Path) -> list[tuple[str, Any]]:
     return found
 
 
+def _check_draw(law: Law, case: Case) -> None:
+    """Hold what was drawn to the names of what the law draws of this case."""
+    varied = law.vary(case, int(case.draw.get("variant") or 0))
+    if varied is not None and set(case.draw) != set(varied.draw):
+        names = ", ".join(sorted(varied.draw)) or "nothing"
+        found = ", ".join(sorted(case.draw)) or "nothing"
+        raise ValueError(f"draw has {found}, expected {names} as {law.code} draws: it was edited, so audit again")
+
+
 def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
     if not isinstance(record, dict):
         where = at.rstrip(".") or "top"
@@ -88,6 +99,7 @@ def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN40
     try:
         case = case_from_json(known.constructed_scenario)
         check_whole("draw[variant]", case.draw.get("variant", 0), law.variants - 1)
+        _check_draw(law, case)
     except (SentinelError, ValueError) as error:
         raise SentinelError(f"evidence {file}[{at}constructed_scenario]: {error}") from error
     wrong = contradiction(record, law, case)

@@ -33,7 +33,7 @@ def explain(law: Annotated[str, typer.Argument(metavar="CODE")]) -> None:
     wanted = code(law)
     module = next(m for m, found in defined(rl_sentinel.laws, "LAW").items() if found.code == wanted)
     page = inspect.getdoc(importlib.import_module(f"rl_sentinel.laws.{module}")) or ""
-    Console(highlight=False).print(page, markup=False)
+    Console(highlight=False, soft_wrap=True, emoji=False).print(page, markup=False)
 
 
 def laws() -> None:
@@ -85,7 +85,7 @@ def _boundary(console: Console, event: dict[str, Any]) -> None:
 def _missing(event: dict[str, Any]) -> str:
     setting = "" if event["setting"] in ("*", "default") else f" [{event['setting']}]"
     word = "unbound" if event["law"] == "*" else "errored"
-    return f"[red]{word}[/] {escape(event['boundary'] + setting)}: {escape(event['reason'])}"
+    return f"[red]{word}[/] {escape(event['boundary'] + setting)}: {escape(' '.join(event['reason'].split()))}"
 
 
 def influence(

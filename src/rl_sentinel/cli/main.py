@@ -6,9 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Annotated
 
 import typer
 
+import rl_sentinel
 from rl_sentinel.cli import audit, curves, look, replay, train, twin
 from rl_sentinel.core.errors import SentinelError
 
@@ -16,8 +18,23 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Audit the training signal of LLM reinforcement learning, or train on one that is right.",
 )
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if wanted:
+        print(f"rl-sentinel {rl_sentinel.__version__}")  # noqa: T201 - the command line's own output
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *, version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False
+) -> None:
+    """Audit the training signal of LLM reinforcement learning, or train on one that is right."""
+    del version
+
+
 app.command("audit")(audit.audit)
 app.command("explain")(look.explain)
 app.command("laws")(look.laws)

@@ -81,14 +81,22 @@ def _answered(groups: Mapping[_On, Sequence[Mapping[str, Any]]], python: str) ->
     """Replay all records, print a line for each, and hand back their statuses."""
     statuses = list[int]()
     for on, records in groups.items():
-        answers = _replayed(records, on, python)
+        answers, digest = _replayed(records, on, python)
         for number, record in enumerate(records):
             found = answers.get(number, {"status": "not-reproducible", "reason": "the worker gave no answer"})
-            why = f" ({found['reason']})" if found.get("reason") else ""
-            line = f"{found['status']}: {record['signature']}{why}"
+            why = "; ".join(filter(None, (" ".join(str(found.get("reason", "")).split()), _other(record, on, digest))))
+            line = f"{found['status']}: {record['signature']}{f' ({why})' if why else ''}"
             Console(highlight=False).print(line, markup=False, soft_wrap=True)
             statuses.append(_STATUS.get(str(found["status"]), 2))
     return statuses
+
+
+def _other(record: Mapping[str, Any], on: _On, digest: str) -> str:
+    """That code of the same name is not the evidence's; empty where it is, or where no digest is known."""
+    told = str(record["target"].get("digest", ""))
+    if on.spec != record["target"]["spec"] or not told or not digest or told == digest:
+        return ""
+    return f"its code is not the evidence's: sha256 {digest[:12]}, and {told[:12]} when it was audited"
 
 
 def _on(record: Mapping[str, Any], spec: str) -> _On:
@@ -100,8 +108,10 @@ def _on(record: Mapping[str, Any], spec: str) -> _On:
     return _On(spec, stage, tuple(f"{key}={value}" for key, value in claims.items()))
 
 
-def _replayed(records: Sequence[Mapping[str, Any]], on: _On, python: str) -> dict[int, dict[str, Any]]:
+def _replayed(records: Sequence[Mapping[str, Any]], on: _On, python: str) -> tuple[dict[int, dict[str, Any]], str]:
+    """The answer to each record by its number, and the digest of the code that gave them."""
     more = {"records": tuple(records), "stage": on.stage, "claims": on.claims}
     job, _ = request(named(on.spec), "replay", python=python, **more)
     with closing(events(job, python)) as stream:
-        return {int(event["number"]): event for event in stream if event["event"] == "replay"}
+        answers = {int(event["number"]): event for event in stream if event["event"] == "replay"}
+    return answers, str(job.target["digest"])

@@ -109,6 +109,8 @@ def _asked(function: Callable[..., Any], passed: Collection[str]) -> Iterator[tu
     """Name, role and annotation of each parameter that is passed a column."""
     parameters = inspect.signature(inspect.unwrap(function)).parameters
     roles = _roles(parameters)
+    if unpassable := _unpassable(parameters):
+        raise Unbindable(f"{getattr(function, '__qualname__', function)} {unpassable}")
     for name, parameter in parameters.items():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or name in passed:
             continue
@@ -121,6 +123,23 @@ def _asked(function: Callable[..., Any], passed: Collection[str]) -> Iterator[tu
                 f"as in {', '.join(near)} (docs/own-functions.md): rename it, or give it a default"
             )
             raise Unbindable(message)
+
+
+def _unpassable(parameters: Mapping[str, inspect.Parameter]) -> str:
+    """Why a function cannot be called by the names of its parameters, whatever they are; empty where it can."""
+    first = next(iter(parameters), "")
+    if first == "self" and first not in _ROLE:
+        return (
+            "is a method, which wants an object: name a function of the module that makes one and calls it, "
+            "as in def mine(rewards, mask): return K().m(rewards, mask)"
+        )
+    alone = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
+    if alone:
+        return f"takes {', '.join(alone)} by position only, expected parameters passed by name: drop the / behind them"
+    if parameters and all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values()):
+        taken = ", ".join(str(p) for p in parameters.values())
+        return f"takes {taken}, expected parameters by name: name them, or keep a wrapped function's by functools.wraps"
+    return ""
 
 
 def _made(role: str, name: str, annotation: str, batch: Batch) -> object:

@@ -149,15 +149,16 @@ def _answer(
     except (NotApplicable, ArithmeticError):
         raise
     except Exception as error:
-        if type(error) in _REFUSALS and str(error).strip():
-            message = f"{error}; passed {passed}"
+        words = " ".join(str(error).split())
+        if type(error) in _REFUSALS and words:
+            message = f"{words}; passed {passed}"
             raise type(error)(message) from error
         if isinstance(error, _REFUSALS):
             raise
         if isinstance(error, TypeError | RuntimeError) and (other := _unusual(given)):
-            message = f"it refuses {other}: {type(error).__name__}: {error}"
+            message = f"it refuses {other}: {type(error).__name__}: {words}"
             raise NotApplicable(message) from error
-        message = f"{type(error).__name__}: {error}; passed {passed}"
+        message = f"{type(error).__name__}: {words}; passed {passed}"
         raise CallFailed(message) from error
 
 

@@ -64,14 +64,24 @@ def _errored(console: Console, audit: Audit) -> None:
     lost = Counter((v.boundary, v.reason) for v in audit.verdicts if v.outcome == "errored")
     for (boundary, reason), number in list(lost.items())[:12]:
         where = f"{counted(number, 'pair')} at {escape(boundary)}"
-        console.print(f"  errored, {where}: {escape(reason[:200])}", highlight=False)
+        console.print(f"  errored, {where}: {escape(one_line(reason))}", highlight=False)
+
+
+def one_line(reason: str) -> str:
+    r"""A reason as one line of at most 200 characters.
+
+    Example:
+        >>> one_line("no\n  such thing")
+        'no such thing'
+    """
+    return " ".join(reason.split())[:200]
 
 
 def _not_applicable(console: Console, audit: Audit) -> None:
     """Why, where little or nothing was tried."""
     why = Counter(v.reason for v in audit.verdicts if v.outcome == "not-applicable")
     for reason, number in why.most_common(8):
-        console.print(f"  not applicable, {counted(number, 'pair')}: {escape(reason[:200])}", highlight=False)
+        console.print(f"  not applicable, {counted(number, 'pair')}: {escape(one_line(reason))}", highlight=False)
 
 
 def _finding(console: Console, f: Finding) -> None:

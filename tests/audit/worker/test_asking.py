@@ -62,7 +62,7 @@ def test_each_column_is_copied_once_and_can_be_replaced() -> None:
     [
         (lambda _b: {"advantage": None}, "output 'advantage' is NoneType, expected a tensor of axes [B T]"),
         (lambda _b: {}, "output 'advantage' is NoneType, expected a tensor of axes [B T]"),
-        (lambda b: b.reward, "output 'advantage' has shape [2], expected [2, 2] ([B T])"),
+        (lambda b: b.reward, "output 'advantage' has shape [2], expected [2, 2], of axes [B T]"),
     ],
 )
 def test_output_that_is_not_what_is_declared(made: Any, words: str) -> None:
@@ -70,6 +70,14 @@ def test_output_that_is_not_what_is_declared(made: Any, words: str) -> None:
     with pytest.raises(Misbehaved) as told:
         _asker(made)(CASE)
     assert str(told.value) == words
+
+
+def test_output_of_one_number_is_called_so() -> None:
+    """No axes are no empty brackets to guess at."""
+    boundary = specimen(lambda b: b.reward, reads="reward", stage="aggregate", outputs={"loss": Output("", "", "loss")})
+    with pytest.raises(Misbehaved) as told:
+        Asker(boundary, {})(CASE)
+    assert str(told.value) == "output 'loss' has shape [2], expected [], of one number"
 
 
 def test_refusal_in_words_is_told_from_an_accident() -> None:

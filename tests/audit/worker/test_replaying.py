@@ -78,3 +78,33 @@ def test_edited_stage_and_knobs_are_told() -> None:
         with pytest.raises(SentinelError, match=words):
             list(replays([record], [boundary], [], laws(), partial(_unit, digest=digest)))
     assert isinstance(next(replays([mine], [boundary], [], laws(), partial(_unit, digest="other"))), Replay)
+
+
+def test_override_of_what_is_no_setting_is_told() -> None:
+    """A key of the setting, or a knob that is claimed, may stand there; another was written by hand."""
+    more: dict[str, Any] = {"settings": {"default": {"n": 1}}, "claims": {"knob:clip": "1|2"}}
+    boundary = specimen(lambda b, **_: b.reward, reads="reward mask", path="m.estimator", **more)
+    for key in ("n", "clip"):
+        record = evidence()
+        record["constructed_scenario"]["override"] = {key: 2}
+        assert isinstance(next(replays([record], [boundary], [], laws(), _unit)), Replay)
+    record["constructed_scenario"]["override"] = {"nonesuch": 2}
+    with pytest.raises(
+        SentinelError, match=r"\[constructed_scenario.override\] has 'nonesuch', expected .*\(clip, n\)"
+    ):
+        list(replays([record], [boundary], [], laws(), _unit))
+
+
+def test_case_on_which_nothing_can_be_compared_has_a_reason() -> None:
+    """All rows are live, so that there is none to move."""
+    record = evidence()
+    record["constructed_scenario"]["batch"]["mask"]["values"] = [[True], [True]]
+    boundary = specimen(
+        lambda b: (b.reward - b.reward.mean())[:, None] * b.mask, reads="reward mask", path="m.estimator"
+    )
+    (replay,) = replays([record], [boundary], [], laws(), _unit)
+    assert isinstance(replay, Replay)
+    seen: list[Event] = []
+    replay.run(seen.append)
+    assert seen[-1]["status"] == "not-reproducible"
+    assert "its law has nothing to compare on this case" in seen[-1]["reason"]

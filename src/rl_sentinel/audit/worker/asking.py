@@ -116,12 +116,16 @@ def _checked(boundary: Boundary, name: str, value: object, batch: Batch) -> Tens
     sizes = {"B": batch.rows, "T": batch.width}
     shape = [sizes[a] for a in output.axes.split()]
     if not isinstance(value, Tensor):
-        message = f"output {name!r} is {type(value).__name__}, expected a tensor of axes [{output.axes}]"
+        message = f"output {name!r} is {type(value).__name__}, expected a tensor {_of(output.axes)}"
         raise Misbehaved(message)
     if list(value.shape) != shape:
-        message = f"output {name!r} has shape {list(value.shape)}, expected {shape} ([{output.axes}])"
+        message = f"output {name!r} has shape {list(value.shape)}, expected {shape}, {_of(output.axes)}"
         raise Misbehaved(message)
     return value
+
+
+def _of(axes: str) -> str:
+    return f"of axes [{axes}]" if axes else "of one number"
 
 
 def _slopes(values: Mapping[str, Tensor], batch: Batch, wanted: tuple[str, ...]) -> dict[str, Tensor]:

@@ -14,6 +14,9 @@ from rl_sentinel.core.errors import NotApplicable, SentinelError
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.storage import case_from_json
 
+#: Where a law has nothing to compare on a stored case.
+_LAPSED = "its law has nothing to compare on this case: the case was edited, or the law has changed since; audit again"
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
@@ -56,7 +59,7 @@ class Replay:
         except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
             status, found, reason = "not-reproducible", None, f"{type(error).__name__}: {error}"
         else:
-            reason = ""
+            reason = _LAPSED if status == "not-reproducible" else ""
         more = {"distance": str(found.distance)} if isinstance(found, Break) else {}
         send(answer(self.number, status, reason, law=law.code, **more))
 
@@ -76,8 +79,8 @@ def replays(
     """A replay for each record, or its answer where the target has no such boundary.
 
     Raises:
-        SentinelError: if a record says another stage than the boundary's, or, of a target with the same
-            digest, other knobs than the setting's.
+        SentinelError: if a record says another stage than the boundary's, overrides what is no setting of it, or,
+            of a target with the same digest, says other knobs than the setting's.
     """
     for number, record in enumerate(records):
         case = case_from_json(record["constructed_scenario"])
@@ -98,6 +101,13 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
     digest = unit.request.target.get("digest")
     if digest and record["target"].get("digest") == digest:
         expected["knobs"] = dict(unit.boundary.settings[unit.setting])
+    settings = unit.boundary.settings[unit.setting]
+    knobs = {*settings, *(key.removeprefix("knob:") for key in unit.boundary.claims if key.startswith("knob:"))}
+    for key in record["constructed_scenario"].get("override", {}):
+        if key not in knobs:
+            place = f"evidence {record['signature']}[constructed_scenario.override]"
+            told = f"expected settings of that boundary ({', '.join(sorted(knobs)) or 'it has none'})"
+            raise SentinelError(f"{place} has {key!r}, {told}: it was edited, so audit again")
     for key, value in expected.items():
         if key in record and record[key] != value:
             place = f"evidence {record['signature']}[{key}]"
