@@ -1,6 +1,7 @@
 """The cache: where it is, what it makes once, and what it does when it cannot write."""
 
 from pathlib import Path
+from threading import Thread
 
 import platformdirs
 import pytest
@@ -89,3 +90,18 @@ def test_file_in_the_place_of_an_entry(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(SentinelError) as told:
         cache.kept("k", "x", _make)
     assert str(told.value) == f"cache[{place}] is a file, expected a folder: delete this file to fetch it anew"
+
+
+def test_entry_that_another_process_made_meanwhile_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that was removed with what failed may have let two in: the first one's entry stays."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
+
+    def overtaken(to: Path) -> None:
+        _make(to)
+        (tmp_path / "k" / "x.lock").unlink()
+        other = Thread(target=cache.kept, args=("k", "x", _make))
+        other.start()
+        other.join()
+
+    assert cache.kept("k", "x", overtaken) == tmp_path / "k" / "x"
+    assert sorted(p.name for p in (tmp_path / "k").iterdir() if p.suffix != ".lock") == ["x"]

@@ -61,8 +61,13 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
             make(aside)
             (aside / _SEAL).write_text(json.dumps({"sha256": digest_of(aside)}), encoding="utf-8")
             aside.rename(place)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(aside, ignore_errors=True)
+            if (
+                isinstance(error, OSError) and place.is_dir()
+            ):  # made meanwhile by another process, which a removed lock let in
+                _verify(place)
+                return place
             Path(f"{place}.lock").unlink(missing_ok=True)  # what there is none of leaves nothing behind
             raise
     return place
