@@ -62,7 +62,10 @@ def test_explained() -> None:
 def test_nothing_to_explain() -> None:
     """Returns that do not vary leave nothing to explain."""
     found = measured_batch("explained_variance", batch_of(MASK, value=torch.arange(6.0).view(3, 2)), READS, "", {})
-    assert {n: x.item() for n, x in found.items()} == {"of a variance, 0 where there is none": 0.0}
+    assert found["of a variance, 0 where there is none"].item() == 0.0
+    assert found["of a variance and 1e-05"].item() == pytest.approx(1 - 1e5)
+    one = measured_batch("explained_variance", batch_of(MASK[2:], value=torch.ones(1, 2)), READS, "", {})
+    assert {n: x.item() for n, x in one.items()} == {"of a variance, 0 where there is none": 0.0}
 
 
 @pytest.mark.parametrize("quantity", ["dead_group_fraction", "effective_sample_size", "explained_variance"])

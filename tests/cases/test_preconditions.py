@@ -15,6 +15,18 @@ from specimens import specimen
 PAIR = filled([[1, 1], [1, 0]], reward=[1, 0], group=[0, 0], length=[2, 1])
 MIXED = filled([[0, 1], [1, 0], [0, 0]], reward=[1, 1, 0], group=[3, 5, 3])
 
+_STEPS = {"trajectories": "step-wise"}
+
+
+def test_rows_without_a_say() -> None:
+    """A dead row, but not the last step of a trajectory of which another step trains."""
+    batch = with_columns(MIXED, trajectory=torch.tensor([0, 1, 0]))
+    plain, steps = (specimen(lambda b: b.reward, reads="reward mask", claims=c) for c in ({}, _STEPS))
+    assert preconditions.without_a_say(plain, batch, batch.live).tolist() == [False, False, True]
+    assert preconditions.without_a_say(steps, batch, batch.live).tolist() == [False, False, False]
+    alone = with_columns(batch, trajectory=torch.arange(3))
+    assert preconditions.without_a_say(steps, alone, alone.live).tolist() == [False, False, True]
+
 
 def test_groups() -> None:
     """Siblings are counted by label, wherever they stand."""

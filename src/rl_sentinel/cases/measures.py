@@ -23,9 +23,10 @@ def _explained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Sett
     """How much of the spread of the returns is gone once the values are taken off, over trained tokens."""
     returns, left = batch.returns[batch.mask], (batch.returns - batch.value)[batch.mask]
     plain = "of a variance, 0 where there is none"
-    if len(distinct(returns)) < 2:
+    if len(returns) < 2:
         return {plain: returns.new_zeros(())}
-    found = {plain: 1 - left.var() / returns.var()}
+    alike = len(distinct(returns)) < 2
+    found = {plain: returns.new_zeros(()) if alike else 1 - left.var() / returns.var()}
     return found | {f"of a variance and {e:g}": 1 - left.var() / (returns.var() + e) for e in EPSILONS}
 
 

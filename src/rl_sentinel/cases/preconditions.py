@@ -20,6 +20,18 @@ def repeats_trajectory(batch: Batch) -> bool:
     return len(distinct(batch.trajectory)) < batch.rows
 
 
+def without_a_say(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
+    """``[B]``: rows whose numbers may move nothing: those that are not ``live``.
+
+    Of a boundary that claims steps, only rows of trajectories without any live step: the outcome of a trajectory stands
+    on its last step, and is of every other one too.
+    """
+    if boundary.claim("trajectories") != "step-wise":
+        return ~live
+    alive = set(batch.trajectory[live].tolist())
+    return torch.tensor([i not in alive for i in batch.trajectory.tolist()], dtype=torch.bool)
+
+
 def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
     """The rows whose outcomes are compared, and for each row of the batch which of these is its own.
 

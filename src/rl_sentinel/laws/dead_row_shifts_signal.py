@@ -18,7 +18,7 @@ A boundary that breaks it:
 
 Where it does not apply:
     Boundaries that read no mask; results that overflow, which are MSK004's subject. Rows that train
-    are MSK002's and GRP001's.
+    are MSK002's and GRP001's; the last step of a trajectory of which another step trains.
 
 Seen in:
     verl 0.2 to 0.9.1, the group estimators (upstream pull request 6452).
@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.cases.comparison import finite_only, magnitude, same_rows
+from rl_sentinel.cases.preconditions import without_a_say
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS, EXCLUDED, Batch
 from rl_sentinel.core.boundary import Boundary
@@ -61,9 +62,10 @@ def _trained(batch: Batch, seen: Observation, boundary: Boundary) -> Tensor:
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     batch, before = case.batch, ask(case)
     live = batch.live if ask.boundary.stage == "correct" else _trained(batch, before, ask.boundary)
-    if bool(live.all()) or not bool(live.any()):
+    dead = without_a_say(ask.boundary, batch, live)
+    if not bool(dead.any()) or not bool(live.any()):
         return
-    row = int(torch.nonzero(~live)[0])
+    row = int(torch.nonzero(dead)[0])
     units = ("reward",) if bool(batch.live[row]) else ("reward", "nats", "")
     signals = [n for n in ask.boundary.reads if COLUMNS[n]["role"] == "signal" and COLUMNS[n]["unit"] in units]
     amount, there = AMOUNTS[int(case.draw["variant"] or 0)], torch.arange(batch.rows) == row

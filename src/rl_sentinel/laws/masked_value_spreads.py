@@ -33,6 +33,7 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.cases.comparison import cells, magnitude, over_all, same_tokens, slopes
+from rl_sentinel.cases.preconditions import without_a_say
 from rl_sentinel.cases.transforms import replaced
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
@@ -68,7 +69,8 @@ def _filled(boundary: Boundary, batch: Batch, fill: float) -> Batch:
     for column in sorted(boundary.reads if anything else boundary.reads & COLUMNS_FILLED):
         about = COLUMNS[column]
         if about["role"] == "signal" and about["axes"].startswith("B"):
-            where = ~batch.mask if about["axes"].startswith("B T") else ~batch.live
+            wide = about["axes"].startswith("B T")
+            where = ~batch.mask if wide else without_a_say(boundary, batch, batch.live)
             batch = replaced(batch, column, where, fill)
     return batch
 

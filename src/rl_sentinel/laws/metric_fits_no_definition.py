@@ -81,8 +81,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         accepted, where = _accepted(boundary, output, case)
         if nearest not in accepted:
             continue
-        largest = max(v.abs().nan_to_num().max().item() for v in accepted.values())
-        scale = magnitude(batch, boundary.reads) + largest
+        scale = magnitude(batch, boundary.reads) + accepted[nearest].abs().nan_to_num().max().item()
         story = f"{name} fits none of {len(accepted)} definitions on all cases; the nearest is {nearest}"
         yield Relation(name, accepted[nearest], seen.values[name], where, scale, story=story)
 

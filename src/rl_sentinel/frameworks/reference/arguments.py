@@ -65,7 +65,7 @@ NUMBERS: Mapping[str, Scalar] = {
     "penalty": 0.5,
     "value_clip": 0.3,
     "share": 0.4,
-    "current": 5,
+    "current": 4,
 }
 
 #: Parameter that is a number -> the edge of what it may be, at which the library is audited too.

@@ -38,7 +38,8 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     rloo = target.find(f"{SIGNAL}.advantage.rloo.advantages")
     said = {"scope": "group", "grouping": "id", "credit": "outcome", "masked": "yes"}
     steps = ("trajectory", "last_step")
-    yield _outcome(target, "grpo of trajectories", {"estimator": grpo}, steps, **said, baseline="relative")
+    whole = {**said, "trajectories": "step-wise"}
+    yield _outcome(target, "grpo of trajectories", {"estimator": grpo}, steps, **whole, baseline="relative")
     by = target.call(
         f"{SIGNAL}.normalisation.Normalisation",
         mean="group",

@@ -57,20 +57,20 @@ def _from_logits(target: Target, path: str, function: Callable[..., Any], quanti
 
 
 def _lined_up(target: Target) -> Boundary:
-    """Rewards of tokens lined up, trained ones first, and put back."""
+    """Numbers of tokens lined up, trained ones first, and put back."""
     scan = f"{SIGNAL}.scan"
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         order = target.call(f"{scan}.trained_first", mask=batch.mask)
-        moved = target.call(f"{scan}.lined_up", batch.token_reward, mask=batch.mask, order=order)
-        return {"token_reward": target.call(f"{scan}.put_back", moved, mask=batch.mask, order=order)}
+        moved = target.call(f"{scan}.lined_up", batch.value, mask=batch.mask, order=order)
+        return {"advantage": target.call(f"{scan}.put_back", moved, mask=batch.mask, order=order)}
 
     return Boundary(
         path=f"{scan}.lined_up -> {scan}.put_back",
-        stage="reward",
+        stage="advantage",
         call=call,
-        reads=frozenset({"token_reward", "mask"}),
-        outputs={"token_reward": Output("B T", "reward", "token_reward")},
+        reads=frozenset({"value", "mask"}),
+        outputs={"advantage": Output("B T", "reward", "advantage")},
         claims=claims(target.find(f"{scan}.put_back"), scope="token", masked="yes"),
     )
 
@@ -119,5 +119,6 @@ def _over_trajectories(target: Target) -> Boundary:
             credit="outcome",
             masked="yes",
             baseline="relative",
+            trajectories="step-wise",
         ),
     )
