@@ -37,8 +37,8 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, False], [True, True]]
     assert found.relation.story == (
-        "the outcome of row 0, a response of 2 tokens, was moved by 1 and by 100, up and down: "
-        "its last trained token, at position 0, followed at least once (1), or never (0)"
+        "the outcome of row 0, a response of 2 tokens, was moved by 1 and by 100, up and down; "
+        "1 where the advantage at the last trained token (row 0 at position 0) followed at least once"
     )
     assert (found.relation.expected.tolist(), found.relation.observed.tolist()) == ([1.0], [0.0])
     assert LAW.level(found.case) == "fault"
@@ -74,7 +74,8 @@ def test_steps(train_last: bool) -> None:  # noqa: FBT001 - what is tried
     assert (judgement.found is not None) == train_last
     if judgement.found is not None:
         assert judgement.found.case.batch.live.tolist() == [True, False, True]
-        assert "rows 0 of its trajectory" in judgement.found.relation.story
+        assert "the outcome of row 1" in judgement.found.relation.story
+        assert "(row 0 at position 0)" in judgement.found.relation.story
 
 
 def test_not_applicable() -> None:

@@ -43,7 +43,7 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_cut_to_last_step, reads=READS, claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, True], [True, False]]
-    assert found.relation.story == "outcome of trajectory 0 moved by +1; ways its tokens moved"
+    assert found.relation.story == "outcome of trajectory 0 moved by +1; which way each token moved"
     assert found.relation.observed.tolist() == [[1.0, 0.0], [1.0, 0.0]]
     assert LAW.level(found.case) == "fault"
 

@@ -111,11 +111,11 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
             here = (rows, position[rows])[: before[name].dim()]
             way = (after[name][here] - before[name][here]) * (1 if amount > 0 else -1)
             seen[~(way <= STILL)] = 1.0  # nan is DEG001's
-    whose = "its" if rows.tolist() == [row] else f"rows {', '.join(map(str, rows.tolist()))} of its trajectory: whose"
+    places = zip(rows.tolist(), position[rows].tolist(), strict=True)
+    where = ", ".join(f"row {b} at position {t}" for b, t in places)
     story = (
         f"the outcome of row {row}, a response of {int(batch.length[row])} tokens, was moved by 1 and by 100, up and "
-        f"down: {whose} last trained token, at position {', '.join(map(str, position[rows].tolist()))}, followed at "
-        "least once (1), or never (0)"
+        f"down; 1 where the advantage at the last trained token ({where}) followed at least once"
     )
     for name, answer in arrived.items():
         yield Relation(name, torch.ones(len(rows)), answer, tolerance=0.5, story=story)

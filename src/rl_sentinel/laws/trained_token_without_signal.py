@@ -76,8 +76,8 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
             if not largest.abs() > 10 * still:  # nan is DEG001's
                 continue
             way = torch.where(shift.abs() > still, shift.sign(), torch.zeros_like(shift))
-            expected = largest.sign().expand(way.shape)
-            story = f"outcome of trajectory {case.draw['trajectory']} moved by {amount:+g}; ways its tokens moved"
+            expected = torch.where(where, largest.sign(), way)
+            story = f"outcome of trajectory {case.draw['trajectory']} moved by {amount:+g}; which way each token moved"
             yield Relation(name, expected, way, where, tolerance=0.5, story=story)
 
 
