@@ -46,6 +46,13 @@ does this anew and rewrites this page; a run that was stopped goes on where it w
 """
 
 
+#: What a reader of the table must know of one law.
+OF_CFG003 = """\
+CFG003 is what the library refuses and what it must take: nonsense by name, and each function by its signature (kinds
+and shapes of what it gives, numbers off the mask, nothing trained, packed rows against padded ones).
+"""
+
+
 def equivalents() -> dict[str, str]:
     """Name of a mutant -> why it is equivalent."""
     entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("argument", [])
@@ -106,7 +113,7 @@ def _others(tried: Tried, beside: Beside) -> list[str]:
 
 def _laws(tried: Tried) -> list[str]:
     first = Counter(str(r["law"]) for _, r in tried if r["outcome"] == "killed")
-    lines = ["## The law that killed first\n", "| law | mutants |", "|---|---|"]
+    lines = ["## The law that killed first\n", OF_CFG003, "| law | mutants |", "|---|---|"]
     return [*lines, *(f"| {law} | {count} |" for law, count in sorted(first.items())), ""]
 
 
