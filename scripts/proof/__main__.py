@@ -50,7 +50,7 @@ def main() -> None:
             wrong.append(str(error))
             text += ["", *(f"- unexpected: {line}" for line in str(error).splitlines())]
     Path("docs/proof.md").write_text("\n".join(text) + "\n", encoding="utf-8")
-    sys.exit("\n".join(wrong))
+    sys.exit("\n".join(wrong) or None)
 
 
 if __name__ == "__main__":

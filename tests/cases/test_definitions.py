@@ -75,6 +75,13 @@ def test_rows_clipped() -> None:
     assert found["mean of rows where clipping binds over live rows"] == 0.0
 
 
+def test_full_length() -> None:
+    """All rows fill their width; the tokens that train do so in one of three."""
+    found = definitions(Output("", "", "full_length.mean"), BATCH, frozenset({"length", "mask"}), {})
+    assert found["mean of no room left over all rows"].item() == 1.0
+    assert found["mean of every position trained over all rows"].item() == pytest.approx(1 / 3)
+
+
 def test_unscored() -> None:
     """Of three rows two are live, and one of these has no score."""
     batch = batch_of(BATCH.mask, scored=torch.tensor([True, False, False]))

@@ -223,3 +223,17 @@ def test_rejections_that_a_release_knows(loads: Loads, options: str, found: dict
     mine = {pair: b for pair, b in boundaries.items() if pair[1].startswith("reject ")}
     assert {setting: b.outputs["keep"].scope for (_, setting), b in mine.items()} == found
     assert answering(mine) == []
+
+
+def test_metrics_in_other_quotes(loads: Loads) -> None:
+    """What is logged is found however its names are quoted; a function that logs none of them is told as unbound."""
+    path, old = "verl/trainer/ppo/metric_utils.py", '"critic/score/mean"'
+    tree = files()
+    quoted = tree | {path: tree[path].replace(old, old.replace('"', "'"))}
+    boundary = bound(FRAMEWORK, loads(FRAMEWORK, quoted))["compute_data_metrics", "default"]
+    assert "critic/score/mean" in boundary.outputs
+    named = ("critic/score/mean", "response_length/mean", "critic/advantages/mean")
+    for name in named:
+        tree[path] = tree[path].replace(name, name.replace("/", "."))
+    unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, tree)) if isinstance(b, Unbound)]
+    assert ["logs none of" in b.reason for b in unbound if "data_metrics" in b.path] == [True]

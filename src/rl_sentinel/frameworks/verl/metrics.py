@@ -1,6 +1,7 @@
 """verl's logged metrics of the data."""
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -49,7 +50,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     declared = knows_response_mask(target, path)
     source = inspect.getsource(target.find(path))
-    logs = {n: o if declared else replace(o, over="") for n, o in LOGGED.items() if f'"{n}"' in source}
+    named = {n: o for n, o in LOGGED.items() if re.search(rf"""["']{re.escape(n)}["']""", source)}
+    logs = {n: o if declared else replace(o, over="") for n, o in named.items()}
+    if not logs:
+        yield Unbound(path, "metric", f"{path} logs none of {', '.join(LOGGED)}")
+        return
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         if not bool(batch.live.any()):
