@@ -33,6 +33,7 @@ from rl_sentinel.frameworks.reference.arguments import (
     choices,
     claims,
     columns,
+    cut,
     families,
     given,
     numbers,
@@ -94,11 +95,10 @@ def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Itera
     variants: list[dict[str, Scalar]] = [{n: v} for n in chosen for v in (True, False)] or [{}]
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        if "mask" in inspect.signature(function).parameters and target.has(f"{SIGNAL}.scan"):
-            setattr(target.module(f"{SIGNAL}.scan"), "BLOCK", 2)  # noqa: B010 - cases are short: several blocks each
         rest = {n: v for n, v in settings.items() if n != "certain"}
         seen = certain(batch) if settings.get("certain") else batch
-        return {"advantage": target.call(path, **given(function, seen), **rest)}
+        with cut(target, f"{SIGNAL}.scan", "BLOCK", 2):
+            return {"advantage": target.call(path, **given(function, seen), **rest)}
 
     if "pi_squared" in inspect.signature(function).parameters:
         variants.append({"certain": True})

@@ -1,7 +1,8 @@
 """What the parameters of signal functions mean: a column of the batch, a number, a choice."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.frameworks.target import Target
 
 SIGNAL = "rl_sentinel.signal"
 
@@ -116,6 +118,20 @@ def families(function: Callable[..., Any], name: str, chosen: dict[str, Scalar])
 def choices(function: Callable[..., Any]) -> list[str]:
     """The settings of a function that are choices."""
     return [n for n in inspect.signature(function).parameters if n in CHOICES]
+
+
+@contextmanager
+def cut(target: Target, module: str, name: str, size: int) -> Iterator[None]:
+    """A module's size of a block made small for a while: cases are short, and so are of several blocks each."""
+    place = target.module(module) if target.has(module) else None
+    before = getattr(place, name, None)
+    if place is not None:
+        setattr(place, name, size)
+    try:
+        yield
+    finally:
+        if place is not None:
+            setattr(place, name, before)
 
 
 def claims(function: Callable[..., Any], **more: str) -> dict[str, Claim]:

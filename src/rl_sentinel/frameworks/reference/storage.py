@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers
+from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, cut, given, numbers
 from rl_sentinel.frameworks.reference.parts import DENOMINATORS, MODE, in_parts, loss_output, settings_of
 from rl_sentinel.frameworks.target import Target
 
@@ -28,7 +28,6 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     for path in ESTIMATORS:
         yield _estimator(target, path)
     yield _loss(target, MODE)
-    setattr(target.module(BLOCKS), "BLOCK", 6)  # noqa: B010 - cases are short: several blocks each
     for mode in DENOMINATORS:
         for stored in ("padded", "packed"):
             yield _summed(target, mode, stored)
@@ -99,7 +98,8 @@ def _summed(target: Target, mode: str, stored: str) -> Boundary:
         found: dict[str, Any] = _stored(target, f"{WEIGHED}.loss", batch) if packed else dict(given(function, batch))
         mask = found.pop("mask")
         columns = [torch.nan_to_num(found[n]) for n in ("logprob", "old_logprob", "advantage")]
-        total: Tensor = target.call(path, weighed, *columns, mask=mask, aggregation=aggregation)
+        with cut(target, BLOCKS, "BLOCK", 6):
+            total: Tensor = target.call(path, weighed, *columns, mask=mask, aggregation=aggregation)
         return total
 
     return Boundary(
