@@ -64,6 +64,17 @@ def test_decision_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judged(LAW, specimen(_decided, reads="logprob mask", stage="kl", outputs=KL)).found is not None
 
 
+def test_what_does_not_count_is_no_jump() -> None:
+    """Nothing that stands off the mask excuses what is lost on it."""
+    masked = specimen(
+        lambda b: torch.where(b.mask, _cancelling(b), torch.nan) if not b.mask.all() else _difference(b),
+        reads=READS,
+        stage="kl",
+        outputs=KL,
+    )
+    assert judged(LAW, masked).found is not None
+
+
 def test_numbers_that_no_model_gives() -> None:
     """A probability above 1, or a sum of squares below its own, is tried nowhere; rewards stay in float32."""
     seen: list[Batch] = []

@@ -63,9 +63,8 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
             aside.rename(place)
         except BaseException as error:
             shutil.rmtree(aside, ignore_errors=True)
-            if (
-                isinstance(error, OSError) and place.is_dir()
-            ):  # made meanwhile by another process, which a removed lock let in
+            # Another process, which a removed lock let in, may have made it meanwhile.
+            if isinstance(error, OSError) and place.is_dir():
                 _verify(place)
                 return place
             Path(f"{place}.lock").unlink(missing_ok=True)  # what there is none of leaves nothing behind
