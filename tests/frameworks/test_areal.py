@@ -182,6 +182,6 @@ def test_groups_by_position() -> None:
 
 def test_a_script_names_what_its_imports_need() -> None:
     """The framework last and without its own requirements, which name another torch."""
-    words = FRAMEWORK.packages("1.0.4")
-    assert words.startswith("numpy aiofiles aiohttp ")
-    assert words.endswith(" wandb; then, with --no-deps: areal==1.0.4")
+    needs = FRAMEWORK.installation("1.0.4")
+    assert needs.packages.startswith("numpy aiofiles aiohttp ")
+    assert needs.alone == "areal==1.0.4"

@@ -3,12 +3,15 @@
 import re
 
 from report_fixtures import finding
+from rl_sentinel.frameworks.installation import Installation
 from rl_sentinel.report.issue import as_issue
+
+VERL = Installation(packages="verl==1.0")
 
 
 def test_sections_in_their_order() -> None:
     """And the figures of the finding in them."""
-    text = as_issue([("verl==1.0", finding())])
+    text = as_issue([(VERL, finding())])
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
         "Summary",
         "Minimal example",
@@ -28,12 +31,12 @@ def test_sections_in_their_order() -> None:
 
 def test_what_differs_is_told_in_words_for_any_law() -> None:
     """No word of leaks, which not every law is about."""
-    text = as_issue([("verl==1.0", finding())])
+    text = as_issue([(VERL, finding())])
     assert "leak" not in text
     assert '"differing_numbers": 1' in text
 
 
 def test_packages_are_those_of_each_finding() -> None:
     """Two targets, two first lines."""
-    text = as_issue([("verl==1.0", finding()), ("skyrl==2.0", finding())])
+    text = as_issue([(VERL, finding()), (Installation(packages="skyrl==2.0"), finding())])
     assert re.findall(r"pip install torch==2.13.0 (.*)$", text, re.MULTILINE) == ["verl==1.0", "skyrl==2.0"]

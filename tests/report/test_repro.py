@@ -4,12 +4,13 @@ import subprocess
 import sys
 
 from report_fixtures import finding
+from rl_sentinel.frameworks.installation import Installation
 from rl_sentinel.report.repro import script
 
 
-def test_script_names_its_packages_and_runs() -> None:
+def test_script_prepares_its_environment_and_runs() -> None:
     """The local part of a torch version is no release."""
-    text = script(finding(), "verl==1.0")
+    text = script(finding(), Installation(packages="verl==1.0"))
     first, second, *_ = text.splitlines()
     assert first == "# pip install torch==2.13.0 verl==1.0"
     assert second == "# MSK001 dead-row-shifts-signal: row 1 has no trained token; its reward moved by +1"

@@ -12,6 +12,7 @@ from rl_sentinel.audit.findings import Finding
 from rl_sentinel.audit.target import Named
 from rl_sentinel.cli.place import folder, put, writable
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.frameworks.installation import Installation
 from rl_sentinel.report import issue, repro
 
 
@@ -24,7 +25,7 @@ class Outputs:
     json_path: Path | None = None
     known: Path | None = None
     objects: list[Mapping[str, Any]] = field(default_factory=list)
-    shown: list[tuple[str, Finding]] = field(default_factory=list)
+    shown: list[tuple[Installation, Finding]] = field(default_factory=list)
 
     @classmethod
     def checked(cls, reports: Sequence[str], json_path: Path | None, known: Path | None) -> Self:
@@ -48,9 +49,9 @@ class Outputs:
 
     def add(self, target: Named, seen: Mapping[str, Any], shown: Sequence[Finding]) -> None:
         """Take what one target came to."""
-        packages = target.framework.packages(target.version)
+        needs = target.framework.installation(target.version)
         self.objects.append(seen)
-        self.shown += [(packages, f) for f in shown]
+        self.shown += [(needs, f) for f in shown]
 
     def write(self) -> None:
         """Write everything."""
@@ -58,8 +59,8 @@ class Outputs:
             put(path, issue.as_issue(self.shown))
         for place in self.folders:
             place.mkdir(parents=True, exist_ok=True)
-            for name, (packages, f) in zip(self._names(), self.shown, strict=True):
-                put(place / f"{name}.py", repro.script(f, packages))
+            for name, (needs, f) in zip(self._names(), self.shown, strict=True):
+                put(place / f"{name}.py", repro.script(f, needs))
                 put(place / f"{name}.json", json.dumps(dict(f.evidence), indent=1))
         if self.json_path:
             every = self.objects[0] if len(self.objects) == 1 else self.objects

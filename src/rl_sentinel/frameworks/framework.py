@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.frameworks.installation import Installation
 from rl_sentinel.frameworks.target import Target
 
 
@@ -15,8 +16,8 @@ class Framework:
     ``package`` is the top-level import package, which also marks a checkout; ``distribution`` its
     name on the package index; ``version_file`` the file of the package that states its version, where
     that is no usual one; ``light`` the packages that must really run, with pins, for a
-    version (``""`` for a checkout); ``packages`` what a stand-alone script needs installed, in
-    words of pip; ``doubles`` declared doubles, each by its dotted module name;
+    version (``""`` for a checkout); ``installation`` what a stand-alone
+    script needs of it; ``doubles`` declared doubles, each by its dotted module name;
     ``bare`` the target's own packages whose ``__init__`` is not run, since it starts an engine.
     """
 
@@ -26,7 +27,7 @@ class Framework:
     version_file: str = ""
     boundaries: Callable[[Target], Iterator[Boundary | Unbound]]
     light: Callable[[str], str] = lambda _version: ""
-    packages: Callable[[str], str] = lambda _version: ""
+    installation: Callable[[str], Installation] = lambda _version: Installation()
     doubles: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
     bare: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -5,16 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_sentinel.audit.findings import Finding
+from rl_sentinel.frameworks.installation import Installation
 from rl_sentinel.report.repro import script
 from rl_sentinel.report.text import legend, numbers, scenario
 
 
-def as_issue(found: Sequence[tuple[str, Finding]]) -> str:
-    """All findings, one section each, every one with the packages that its script needs."""
-    return "\n\n---\n\n".join(_section(f, packages) for packages, f in found) + "\n"
+def as_issue(found: Sequence[tuple[Installation, Finding]]) -> str:
+    """All findings, one section each, every one with what its script needs."""
+    return "\n\n---\n\n".join(_section(f, needs) for needs, f in found) + "\n"
 
 
-def _section(f: Finding, packages: str) -> str:
+def _section(f: Finding, needs: Installation) -> str:
     e = f.evidence
     columns = "\n".join(f"{name} = {numbers(values)}{legend(name, values)}" for name, values in scenario(e))
     target = e["target"]
@@ -28,7 +29,7 @@ def _section(f: Finding, packages: str) -> str:
         f"## Minimal example\n\n```\n{columns}\n```",
         f"## Source\n\n`{e['source']['file']}`, line {e['source']['line']}",
         f"## Validation recipe\n\n```json\n{json.dumps(recipe, indent=2)}\n```",
-        f"## Runner\n\n```python\n{script(f, packages)}```",
+        f"## Runner\n\n```python\n{script(f, needs)}```",
         f"## Observed output\n\n```\n{output}\n```",
         f"## Reach\n\n{e['reach'] or 'Any run that calls this function.'}",
         f"## Could it be intended?\n\n{e['could_be_intended'] or 'No reading is known that makes it right.'}",

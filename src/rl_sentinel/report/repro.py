@@ -1,12 +1,13 @@
 """The repro report: a stand-alone script with torch and the framework only."""
 
 from rl_sentinel.audit.findings import Finding
+from rl_sentinel.frameworks.installation import Installation
 
 
-def script(f: Finding, packages: str) -> str:
-    """A script of a few lines; its first line names the packages that it needs."""
+def script(f: Finding, needs: Installation) -> str:
+    """A script of a few lines; its first line prepares an environment in which it runs."""
     e = f.evidence
     torch = str(e["environment"]["torch"]).partition("+")[0]
-    first = f"# pip install torch=={torch} {packages or 'numpy'}"
+    first = f"# {needs.command(torch)}"
     says = f"# {f.law} {e['law_name']}: {e['expected_invariant']}"
-    return "\n".join([first, says, *e["script"]]) + "\n"
+    return "\n".join([first, says, *needs.lines(list(e["script"]))]) + "\n"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.areal import advantages, correction, losses, rewards
 from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.installation import Installation, requirement
 from rl_sentinel.frameworks.target import Target
 
 #: What AReaL's modules must really run: its log formatter, and its configuration's base.
@@ -27,8 +28,9 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from module.boundaries(target)
 
 
-def _script(version: str) -> str:
-    return f"{IMPORTED}; then, with --no-deps: " + (f"areal=={version}" if version else "areal (this checkout)")
+def _installation(version: str) -> Installation:
+    release, note = requirement("areal", version)
+    return Installation(packages=IMPORTED, alone=release, note=note)
 
 
 FRAMEWORK = Framework(
@@ -37,5 +39,5 @@ FRAMEWORK = Framework(
     distribution="areal",
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
-    packages=_script,
+    installation=_installation,
 )

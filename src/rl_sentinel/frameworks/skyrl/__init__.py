@@ -7,6 +7,7 @@ from types import ModuleType
 
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.installation import Installation, requirement
 from rl_sentinel.frameworks.skyrl import advantages, configuration, correction, kl, losses, trainer
 from rl_sentinel.frameworks.target import Target
 
@@ -16,6 +17,12 @@ loguru==0.7.3
 omegaconf==2.4.0
 PyYAML==6.0.3
 """
+
+#: What the modules of its trainer import; its own requirements name another torch, and kernels for a GPU.
+IMPORTED = (
+    "numpy aiohttp datasets fastapi httpx jaxtyping loguru omegaconf pandas pydantic torchdata tqdm transformers "
+    "uvicorn"
+)
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -41,9 +48,15 @@ def _environment(module: str, name: str) -> ModuleType:
     return double
 
 
-def _script(version: str) -> str:
-    release = f"skyrl[skyrl-train]=={version}" if version else "skyrl[skyrl-train] (this checkout)"
-    return f"numpy; then, with --no-deps: {release} skyrl-gym"
+def _installation(version: str) -> Installation:
+    release, note = requirement("skyrl", version)
+    old = version.startswith(("0.1.", "0.2."))
+    return Installation(
+        packages=f"{IMPORTED} ray=={'2.51.1' if old else '2.56.0'}",
+        alone=f"{release} skyrl-gym",
+        python="" if version.startswith("0.1.") else "3.12",
+        note=note,
+    )
 
 
 FRAMEWORK = Framework(
@@ -52,7 +65,7 @@ FRAMEWORK = Framework(
     distribution="skyrl",
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
-    packages=_script,
+    installation=_installation,
     doubles={
         "ray": _ray,
         "skyrl_gym.envs.sql.env": partial(_environment, "skyrl_gym.envs.sql.env", "Text2SQLEnvConfig"),

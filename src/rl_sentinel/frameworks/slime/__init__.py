@@ -5,6 +5,7 @@ from types import ModuleType
 
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.frameworks.installation import Installation, requirement
 from rl_sentinel.frameworks.slime import advantages, correction, kl, losses, scan
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.world import one_process
@@ -14,6 +15,20 @@ LIGHT = """
 packaging==25.0
 PyYAML==6.0.3
 """
+
+#: What the modules of its rollout and its loss import, those of the engine that it rolls out with among them.
+IMPORTED = (
+    "numpy aiohttp httpx ipython msgspec orjson packaging pillow pybase64 pyyaml pyzmq ray starlette transformers "
+    "triton wandb"
+)
+
+#: A loss asks Megatron for its place among the processes: here, one.
+SETUP = (
+    "import torch.distributed as dist",
+    "from megatron.core import parallel_state",
+    'dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)',
+    "parallel_state.initialize_model_parallel()",
+)
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -27,12 +42,24 @@ def _parallel_state() -> ModuleType:
     return module
 
 
+def _installation(version: str) -> Installation:
+    release, note = requirement("slime", version)
+    return Installation(
+        packages=IMPORTED,
+        alone=f"megatron-core sglang sglang-router {release}",
+        note=note,
+        setup={"slime.backends.megatron_utils": SETUP},
+        # Ray keeps the class of an actor behind the name that it gives to a handle.
+        written={"RolloutManager": "RolloutManager.__ray_metadata__.modified_class"},
+    )
+
+
 FRAMEWORK = Framework(
     name="slime",
     package="slime",
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
-    packages=lambda _version: "numpy; then, with --no-deps: slime (this checkout) megatron-core packaging pyyaml",
+    installation=_installation,
     doubles={"megatron.core.mpu": _parallel_state},
     bare=("slime.backends.megatron_utils",),
     environment={"TORCHDYNAMO_DISABLE": "1"},

@@ -47,6 +47,6 @@ FRAMEWORK = Framework(
     version_file="version/version",
     boundaries=_boundaries,
     light=packages.light,
-    packages=packages.script,
+    installation=packages.installation,
     environment={"VERL_FORCE_DEVICE": "cpu"},
 )

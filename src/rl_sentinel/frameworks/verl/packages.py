@@ -1,5 +1,7 @@
 """Packages that verl's code must really run, and those that a stand-alone script needs."""
 
+from rl_sentinel.frameworks.installation import Installation, requirement
+
 #: Pins that serve every release from 0.2 to 0.9.1 and a newest checkout, with all that they import.
 LIGHT = """
 omegaconf==2.4.0
@@ -20,7 +22,7 @@ def light(_version: str) -> str:
     return LIGHT
 
 
-def script(version: str) -> str:
-    """What a script that imports verl as its users do needs, in words of pip: it, and what it forgets to ask for."""
-    release = f"verl=={version}" if version else "verl (this checkout)"
-    return f"{release} {' '.join(FORGOTTEN)}"
+def installation(version: str) -> Installation:
+    """What a script that imports verl as its users do needs: it, and what it forgets to ask for."""
+    release, note = requirement("verl", version)
+    return Installation(packages=" ".join((release, *FORGOTTEN)), note=note)
