@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-PEERS = ("verl", "trl", "skyrl", "areal", "openrlhf")
+PEERS = ("verl", "trl", "skyrl", "areal", "openrlhf", *(["slime"] if os.environ.get("SLIME") else []))
 PAGE = Path(__file__).parent / "README.md"
 
 #: What stands above the figures, which are rewritten at each run.
@@ -29,6 +29,7 @@ GOALS: Mapping[tuple[str, str], float] = {
     ("GAE", "loop over tokens"): 13,
     ("PPO loss and gradient", "eager"): 3,
     ("rollout correction", "eager"): 10,
+    ("GAE", "chunked, without a mask"): 1,
     ("OPSM", "eager"): 2,
     ("log-probs and gradient", "eager"): 1.3,
     ("log-probs, entropy and gradient", "eager"): 1.5,
@@ -36,24 +37,46 @@ GOALS: Mapping[tuple[str, str], float] = {
 
 
 def _rows(peers: Sequence[str]) -> Iterator[dict[str, Any]]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     for peer in peers:
-        command = [sys.executable, "-m", "benchmarks.child", peer]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
-            for line in child.stdout or ():
-                if line.startswith('{"peer"'):
-                    yield json.loads(line)
-        if child.returncode:
-            sys.exit(f"{peer} ended with {child.returncode}: its own words stand above")
+        yield from _told(["benchmarks.child", peer], '{"peer"')
+
+
+def _told(module: Sequence[str], mark: str) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a process of its own."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", *module]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        for line in child.stdout or ():
+            if line.startswith(mark):
+                yield json.loads(line)
+    if child.returncode:
+        sys.exit(f"{' '.join(module)} ended with {child.returncode}: its own words stand above")
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    ratio, goal = row["theirs"] / row["ours"], GOALS[row["part"], row["form"]]
+    ratio, goal = row["theirs"] / row["ours"], GOALS.get((row["part"], row["form"]), 0)
     floor = f"{row['ours'] / row['floor']:.1f}" if row["floor"] else "-"
     reached = "yes" if ratio >= goal else "no"
     cells = [row["part"], f"{row['peer']}, {row['form']}", row["size"], "yes" if row["same"] else "no"]
-    times = [f"{row['ours'] * 1e3:.3g}", f"{row['theirs'] * 1e3:.3g}", f"{ratio:.1f}", f"{goal:g}", reached, floor]
+    aim = [f"{goal:g}", reached] if goal else ["-", "-"]
+    times = [f"{row['ours'] * 1e3:.3g}", f"{row['theirs'] * 1e3:.3g}", f"{ratio:.1f}", *aim, floor]
     return f"| {' | '.join([*cells, *times])} |"
+
+
+def _growth() -> Iterator[str]:
+    """Tables of what our own functions cost at each size."""
+    rows = list(_told(["benchmarks.growth"], '{"table"'))
+    for table, head in (("tokens", "responses x positions"), ("groups", "responses / groups")):
+        seen = {(r["part"], r["size"]): r["ours"] for r in rows if r["table"] == table}
+        parts, sizes = (list(dict.fromkeys(key[at] for key in seen)) for at in (0, 1))
+        yield from (
+            "",
+            f"Ours in ms, by {head}:",
+            "",
+            f"| part | {' | '.join(sizes)} |",
+            "|---" * (len(sizes) + 1) + "|",
+        )
+        yield from (f"| {p} | {' | '.join(f'{seen[p, s] * 1e3:.3g}' for s in sizes)} |" for p in parts)
 
 
 def _machine() -> str:
@@ -74,6 +97,8 @@ def main() -> None:
     for row in _rows(sys.argv[1:] or PEERS):
         lines.append(_line(row))
         print(lines[-1], flush=True)  # noqa: T201 - what was asked for
+    if not sys.argv[1:]:
+        lines += _growth()
     head = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
     PAGE.write_text(head + "\n".join([MARK, "", *lines, ""]), encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 
 from rl_sentinel.signal.reduce import Aggregation, Mode, aggregate, row_means, row_sums, selected
 
@@ -16,6 +17,31 @@ def test_masked_values_are_selected_away() -> None:
     assert chosen.tolist() == [[1.0, 3.0, 0.0], [8.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     (gradient,) = torch.autograd.grad(chosen.sum(), values)
     assert gradient.tolist() == MASK.float().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_selected_bit_for_bit(dtype: torch.dtype) -> None:
+    """Every number that counts is itself, minus 0, NaN and the smallest included; strides do not matter."""
+    info = torch.finfo(dtype)
+    odd = [-0.0, 0.0, torch.nan, torch.inf, -torch.inf, info.max, info.min, info.tiny, info.smallest_normal / 2, -1.5]
+    values = torch.tensor([odd, odd[::-1]], dtype=dtype)
+    mask = torch.tensor([[True, False] * 5, [False, True] * 5])
+    for given, where in ((values, mask), (values.t(), mask.t()), (values[:, ::2], mask[:, ::2])):
+        found, expected = selected(given, mask=where), torch.where(where, given, 0.0)
+        assert (found.dtype, found.shape) == (dtype, given.shape)
+        assert torch.equal(found.isnan(), expected.isnan())
+        assert torch.equal(found.nan_to_num(3.0), expected.nan_to_num(3.0))
+        assert torch.equal(found.signbit(), expected.signbit())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, at a tangent
+def test_selected_is_followed_forward() -> None:
+    """A tangent passes where it counts, and nowhere else."""
+    values, mask = torch.tensor([[1.0, torch.nan]]), torch.tensor([[True, False]])
+    with dual_level():
+        dual = make_dual(values, torch.tensor([[5.0, 7.0]]))  # type: ignore[no-untyped-call]  # torch has no types here
+        told = unpack_dual(selected(dual, mask=mask)).tangent  # type: ignore[no-untyped-call]  # torch has no types here
+    assert told.tolist() == [[5.0, 0.0]]
 
 
 def test_rows() -> None:

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from rl_sentinel.signal.scan import BLOCK, discounted_suffix_sums, trained_first
+from rl_sentinel.signal.scan import discounted_suffix_sums, trained_first
 
 
-@pytest.mark.parametrize("width", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 1])
+@pytest.mark.parametrize("width", [1, 2, 31, 32, 65])
 def test_counts(width: int) -> None:
     """Ones add up to the number of positions left; with discount 0 each stands alone."""
     ones = torch.ones(2, width)
@@ -15,12 +15,21 @@ def test_counts(width: int) -> None:
 
 
 def test_a_half_at_a_time() -> None:
-    """A 1 at the end is halved at each position before, over the edges of blocks."""
-    width = 2 * BLOCK + 3
+    """A 1 at the end is halved at each position before, over every doubling."""
+    width = 67
     values = torch.zeros(1, width, dtype=torch.float64)
     values[0, -1] = 1.0
     found = discounted_suffix_sums(values, discount=0.5)
     assert found[0].tolist() == [0.5 ** (width - 1 - t) for t in range(width)]
+
+
+def test_gradient() -> None:
+    """What a position gives to all before it comes back; the values given stay as they were."""
+    values = torch.randn(2, 9, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: discounted_suffix_sums(x, discount=0.9), (values,))
+    lone = torch.ones(2, 1)
+    discounted_suffix_sums(lone, discount=0.9).zero_()
+    assert lone.tolist() == [[1.0], [1.0]]
 
 
 def test_order() -> None:

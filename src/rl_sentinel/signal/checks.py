@@ -1,5 +1,6 @@
 """What every function asks of its tensors: kinds, shapes, and finite numbers where something is trained."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -83,6 +84,8 @@ def finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -
     Example:
         >>> finite("reward", torch.tensor([torch.nan, 1.0]), where=torch.tensor([False, True]), why="it is used")
     """
+    if math.isfinite(values.detach().sum().item()):
+        return  # whatever is not finite makes a sum that is not
     wrong = trained(where) & ~values.isfinite()
     if bool(wrong.any()):
         place = torch.nonzero(wrong)[0].tolist()
@@ -102,7 +105,7 @@ def answered(result: Shaped[Tensor, "..."], *, mask: Mask, **columns: Shaped[Ten
         >>> answered(torch.tensor(0.5), mask=torch.tensor([True]), logprob=torch.tensor([0.5]))
         tensor(0.5000)
     """
-    if not bool(result.detach().sum().isfinite()):
+    if not math.isfinite(result.detach().sum().item()):
         for name, values in columns.items():
             finite(name, values, where=mask, why="a trained token needs one (mask the token to leave it out)")
     return result

@@ -17,7 +17,7 @@ def group_sums(
         tensor([3., 3., 9.])
     """
     checked("B", values=values, group=group, live=live)
-    place = places(group)
+    place = _places(group)
     return _sums(torch.where(live, values, torch.zeros_like(values)), place)[place]
 
 
@@ -29,7 +29,7 @@ def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[T
         tensor([1, 1, 1])
     """
     checked("B", group=group, live=live)
-    place = places(group)
+    place = _places(group)
     return _sums(live.to(place.dtype), place)[place]
 
 
@@ -44,7 +44,7 @@ def group_maxima(
         tensor([2., 2., 2.])
     """
     checked("B", values=values, group=group, live=live)
-    place = places(group)
+    place = _places(group)
     return _maxima(values, live, place)[place]
 
 
@@ -80,13 +80,13 @@ def centred(
         tensor([ 0.5000, -0.5000,  0.0000])
     """
     checked("B", values=values, group=group, live=live)
-    require_finite(values, live=live)
+    _finite(values, live)
     share = live
     if weight is not None:
         checked("B", values=values, weight=weight)
         finite("weight", weight, where=live, why="a live row counts by its weight")
         share = weight
-    return _centred(values, live, places(group), torch.where(live, share, torch.zeros_like(share)))[0]
+    return _centred(values, live, _places(group), torch.where(live, share, torch.zeros_like(share)))[0]
 
 
 def moments(
@@ -100,8 +100,8 @@ def moments(
         (tensor([-1.,  1.,  0.]), tensor([1.4142, 1.4142, 0.0000]))
     """
     checked("B", values=values, group=group, live=live)
-    require_finite(values, live=live)
-    place = places(group)
+    _finite(values, live)
+    place = _places(group)
     middle, count = _centred(values, live, place, live)
     squares = _sums(middle.square(), place).div_(count.sub_(0 if biased else 1).clamp_(min=1))
     return middle, squares.sqrt_().index_select(0, place)
@@ -128,13 +128,21 @@ def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> 
         InputError: naming the first such row; it is a ``ValueError`` too.
     """
     checked("B", reward=values, live=live)
-    why = "a row with a trained token needs a reward (mask the row to leave it out)"
-    finite("reward", values, where=live, why=why)
+    _finite(values, live)
 
 
 def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """A number from 0 for each group, at each of its rows."""
     checked("B", group=group)
+    return _places(group)
+
+
+def _finite(values: Tensor, live: Tensor) -> None:
+    why = "a row with a trained token needs a reward (mask the row to leave it out)"
+    finite("reward", values, where=live, why=why)
+
+
+def _places(group: Tensor) -> Tensor:
     place: Tensor = torch.unique(group, return_inverse=True)[1]
     return place
 

@@ -1,4 +1,4 @@
-"""Sums that run from the end of a response to its start, over trained tokens, in blocks."""
+"""Sums that run from the end of a response to its start, over trained tokens, by doubling."""
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -7,9 +7,6 @@ from torch import Tensor
 from rl_sentinel.signal.checks import checked, within
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask, Segments, turns
-
-#: Positions that one matrix product covers; smaller blocks carry more often, larger ones multiply more.
-BLOCK = 32
 
 
 def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> Float[Tensor, "B T"]:
@@ -22,7 +19,8 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
         discount: factor per position, from 0 to 1.
 
     Returns:
-        The sums, in the dtype of ``values``; the carry between blocks is kept in float64.
+        The sums, in the dtype of ``values``, added in pairs, pairs of pairs and so on: rounding grows with the
+        logarithm of the width.
 
     Raises:
         InputError: if ``values`` is no padded column of numbers, or ``discount`` is not from 0 to 1.
@@ -33,19 +31,12 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     """
     checked("B T", values=values)
     within("discount", discount, least=0.0, most=1.0)
-    rows, width = values.shape
-    blocks = -(-width // BLOCK)
-    padded = torch.nn.functional.pad(values, (0, blocks * BLOCK - width)).view(rows, blocks, BLOCK)
-    place = torch.arange(BLOCK, dtype=torch.float64, device=values.device)
-    apart = place.unsqueeze(1) - place
-    powers = torch.where(apart >= 0, discount**apart, torch.zeros_like(apart)).to(values.dtype)
-    sums = padded @ powers
-    carry = sums[:, :, 0].double().t().contiguous()  # what a block hands on to the one before it
-    for block in reversed(range(blocks - 1)):
-        carry[block].add_(carry[block + 1], alpha=discount**BLOCK)
-    fade = (discount ** (BLOCK - place)).to(values.dtype)
-    sums[:, :-1].addcmul_(carry[1:].t().unsqueeze(2).to(values.dtype), fade)
-    return sums.view(rows, blocks * BLOCK)[:, :width]
+    sums, span = values.clone(), 1
+    while span < values.shape[1]:  # each position holds its own value and span - 1 later ones
+        wider = sums.clone()
+        wider[:, :-span].add_(sums[:, span:], alpha=discount**span)
+        sums, span = wider, 2 * span
+    return sums
 
 
 def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:

@@ -33,7 +33,6 @@ from rl_sentinel.frameworks.reference.arguments import (
     choices,
     claims,
     columns,
-    cut,
     families,
     given,
     numbers,
@@ -97,8 +96,7 @@ def _estimator(target: Target, path: str, function: Callable[..., Any]) -> Itera
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         rest = {n: v for n, v in settings.items() if n != "certain"}
         seen = certain(batch) if settings.get("certain") else batch
-        with cut(target, f"{SIGNAL}.scan", "BLOCK", 2):
-            return {"advantage": target.call(path, **given(function, seen), **rest)}
+        return {"advantage": target.call(path, **given(function, seen), **rest)}
 
     if "pi_squared" in inspect.signature(function).parameters:
         variants.append({"certain": True})

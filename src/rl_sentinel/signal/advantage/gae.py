@@ -1,6 +1,5 @@
 """GAE: temporal differences of a critic's values, discounted over the trained tokens that follow."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -9,6 +8,9 @@ from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
 from rl_sentinel.signal.segments import Mask
+
+#: Tokens per block: what is written between must fit a cache.
+BLOCK = 131_072
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -68,9 +70,10 @@ def advantages(
     def of_rows(token_reward: Tensor, value: Tensor, *, mask: Mask) -> Tensor:
         order = trained_first(mask=mask)
         own, reward = (lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (value, token_reward))
-        later = torch.nn.functional.pad(own[:, 1:], (0, 1))
-        found = discounted_suffix_sums(reward + discount * later - own, discount=discount * decay)
+        difference = reward - own
+        difference[:, :-1].add_(own[:, 1:], alpha=discount)
+        found = discounted_suffix_sums(difference, discount=discount * decay)
         return put_back(found, mask=mask, order=order)
 
-    found = by_rows(of_rows, token_reward, value, mask=mask)
+    found = by_rows(of_rows, token_reward, value, mask=mask, size=BLOCK)
     return answered(found, mask=mask, token_reward=token_reward, value=value)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask, trained
 
 #: What the functions say of themselves.
@@ -68,7 +69,7 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         tensor([0.5000, 2.0000, 0.0000])
     """
     _ordered(low, high)
-    return torch.where(trained(mask), _checked(weight, mask=mask).clamp_(low, high), 0.0)
+    return selected(_checked(weight, mask=mask).clamp_(low, high), mask=mask)
 
 
 def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
@@ -99,7 +100,7 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
     """
     _ordered(low, high)
     found = _checked(weight, mask=mask)
-    return torch.where((found >= low) & (found <= high), found, 0.0)
+    return selected(found, mask=(found >= low) & (found <= high))
 
 
 def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
@@ -132,7 +133,7 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
 
 def _checked(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     checked("B T" if weight.dim() == 2 else "B", weight=weight, mask=mask)
-    kept = torch.where(trained(mask), weight.detach(), 0.0)
+    kept = selected(weight.detach(), mask=mask)
     if kept.numel() and not bool(kept.amin() >= 0):  # NaN is no more than 0, nor is the least of what has one
         place = torch.nonzero(~(kept >= 0))[0].tolist()
         told = f"weight[{', '.join(map(str, place))}] is {weight[tuple(place)].item()}"

@@ -69,7 +69,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
         ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)
         plain, held = ratio * gained, ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-        return torch.minimum(plain, held), torch.where(plain <= held, plain, 0.0)
+        return torch.minimum(plain, held), selected(plain, mask=plain <= held)
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
