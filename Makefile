@@ -8,7 +8,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test check lint wheel train train-proof expect proof mutants bench clean
+.PHONY: setup audit test check lint wheel train train-proof expect proof mutants bench bench-train clean
 
 setup: $(STAMP)
 
@@ -67,3 +67,7 @@ mutants: setup
 # Our functions beside those of released frameworks, in an environment of their own; rewrites benchmarks/README.md.
 bench: setup
 	sh scripts/bench.sh $(PYTHON) $(TORCH)
+
+# Our trainer beside TRL's, a step each in turn, in the same environment; rewrites benchmarks/trainers/README.md.
+bench-train: setup
+	sh scripts/bench.sh $(PYTHON) $(TORCH) benchmarks.trainers

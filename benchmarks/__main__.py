@@ -79,7 +79,8 @@ def _growth() -> Iterator[str]:
         yield from (f"| {p} | {' | '.join(f'{seen[p, s] * 1e3:.3g}' for s in sizes)} |" for p in parts)
 
 
-def _machine() -> str:
+def machine() -> str:
+    """The processor, its cores, and the versions that everything ran on."""
     names = [line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line]
     chip = names[0].partition(":")[2].strip() if names else platform.machine()
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
@@ -89,7 +90,7 @@ def _machine() -> str:
 def main() -> None:
     """Compare with the peers that are named, or all, and rewrite the page's figures."""
     lines = [
-        f"{_machine()}.",
+        f"{machine()}.",
         "",
         "| part | peer | size | same numbers | ours, ms | theirs, ms | ratio | goal | reached | ours by floor |",
         "|---|---|---|---|---|---|---|---|---|---|",

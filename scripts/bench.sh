@@ -1,7 +1,7 @@
 #!/bin/sh
-# An environment with the peers that must be installed, then the benchmarks in it.
+# An environment with the peers that must be installed, then a package of benchmarks in it.
 set -eu
-python=$1 torch=$2
+python=$1 torch=$2 package=${3:-benchmarks}
 env=.venv-bench
 if [ ! -f "$env/.ready" ]; then
     rm -rf "$env"
@@ -12,4 +12,4 @@ if [ ! -f "$env/.ready" ]; then
     "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps trl==1.16.0 -e .
     touch "$env/.ready"
 fi
-"$env/bin/python" -m benchmarks
+"$env/bin/python" -m "$package"

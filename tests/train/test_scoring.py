@@ -1,5 +1,8 @@
 """Log-probs at the places of responses."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 
 from rl_sentinel.train.episodes import laid
@@ -30,3 +33,24 @@ def test_rows_are_scored_in_any_order() -> None:
     found = scored(policy, sequences, rows, temperature=1.0)
     assert found.requires_grad
     torch.testing.assert_close(found.detach(), scored_all(policy, sequences, temperature=1.0, size=99)[rows])
+
+
+@pytest.mark.parametrize("tokens", [1, 6])
+def test_reading_prompts_once_leaves_the_gradient(tokens: int) -> None:
+    """As by one pass over whole sequences, which a sharded model takes; prompts of two lengths, in float64."""
+    _, policy, episodes = sampled(recipe(rollout={"prompts": 3, "responses": 4, "tokens": tokens}))
+    for episode in episodes[:4]:
+        episode.steps[0] = replace(episode.steps[0], prompt=(5, *episode.steps[0].prompt))
+    sequences = laid(episodes, merged=True, padding=policy.padding)
+    assert len(set(sequences.prompt_length.tolist())) == 2
+    policy.model.double()
+    found, gradients = [], []
+    for policy.at_once in (False, True):
+        policy.model.zero_grad()
+        logprob = scored(policy, sequences, torch.arange(12), temperature=0.7)
+        (logprob * torch.arange(logprob.numel()).view_as(logprob).sin()).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
+        found.append(logprob.detach())
+        gradients.append(torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None]))
+    assert float(gradients[0].abs().max()) > 1e-2
+    for pair in (found, gradients):
+        torch.testing.assert_close(*pair, atol=1e-10, rtol=1e-8)

@@ -117,6 +117,10 @@ def laid(
 
 def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: Text) -> None:
     """One turn: what was said, and the answer to it."""
+    episode.said.append(text.text(sampled.token))
+    episode.ended = episode.ended and sampled.ended
+    episode.versions.append(sampled.version)
+    answer = environment.reply(episode.task, tuple(episode.said), ended=sampled.ended)
     size = len(sampled.token)
     step = Step(
         trajectory=episode.name,
@@ -125,13 +129,10 @@ def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: T
         trained=(True,) * size,
         token_reward=(0.0,) * size,
         logprob=sampled.logprob,
-        last=False,
+        last=isinstance(answer, Outcome),
     )
-    episode.said.append(text.text(sampled.token))
-    episode.ended, episode.versions = episode.ended and sampled.ended, [*episode.versions, sampled.version]
-    answer = environment.reply(episode.task, tuple(episode.said), ended=sampled.ended)
+    episode.steps.append(step)
     if isinstance(answer, Outcome):
-        episode.outcome, step = answer, replace(step, last=True)
+        episode.outcome = answer
     else:
         episode.read = episode.read + sampled.token + text.ids(answer)
-    episode.steps.append(step)

@@ -23,7 +23,10 @@ class Shape:
 
 @dataclass(slots=True)
 class Cache:
-    """Keys and values of the tokens read so far, a pair ``[B, H, K, D]`` per layer, in memory made once."""
+    """Keys and values of the tokens read so far, a pair ``[B, H, K, D]`` per layer.
+
+    Without a gradient they lie in memory made once, for ``width`` tokens; with one they are joined anew.
+    """
 
     width: int
     read: int = 0
@@ -31,6 +34,12 @@ class Cache:
 
     def grown(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values of a layer, with those of the tokens at hand written behind them."""
+        if torch.is_grad_enabled():
+            if self.read:
+                before = self.layers[layer]
+                key, value = torch.cat((before[0], key), dim=2), torch.cat((before[1], value), dim=2)
+            self.layers[layer : layer + 1] = [(key, value)]
+            return key, value
         if layer == len(self.layers):
             rows, heads, _, size = key.shape
             self.layers.append(
@@ -42,8 +51,8 @@ class Cache:
         return self.layers[layer][0][:, :, :end], self.layers[layer][1][:, :, :end]
 
     def keep(self, rows: Int[Tensor, " n"]) -> None:
-        """Go on with these rows alone."""
-        self.layers = [(key[rows], value[rows]) for key, value in self.layers]
+        """Go on with these rows alone; one that is named twice is there twice."""
+        self.layers = [(key.index_select(0, rows), value.index_select(0, rows)) for key, value in self.layers]
 
 
 class Attention(nn.Module):
@@ -65,7 +74,8 @@ class Attention(nn.Module):
         query, key = _turned(query, turn), _turned(key, turn)
         if cache is not None:
             key, value = cache.grown(self.place, key, value)
-        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=attend, is_causal=attend is None)
+        causal = attend is None and width > 1
+        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=attend, is_causal=causal)
         return self.o_proj(found.transpose(1, 2).reshape(rows, width, size))  # type: ignore[no-any-return]  # modules are untyped
 
 
@@ -155,9 +165,11 @@ class Llama(nn.Module):
         Returns:
             Logits, in nats up to a constant per position.
         """
-        width = token.shape[1]
+        width, read = token.shape[1], 0 if cache is None else cache.read
+        if real is None and read and width > 1:
+            real = torch.ones(1, read + width, dtype=torch.bool, device=token.device)
         attend = None if real is None else _attended(real, width)
-        place = slice(0, width) if real is None else (real.cumsum(1)[:, -width:] - 1).clamp(min=0)
+        place = slice(read, read + width) if real is None else (real.cumsum(1)[:, -width:] - 1).clamp(min=0)
         turn = self.cosine[place], self.sine[place]  # type: ignore[index]  # buffers are tensors
         if real is not None:
             turn = turn[0].unsqueeze(1), turn[1].unsqueeze(1)

@@ -43,12 +43,16 @@ class Models(NamedTuple):
 
 
 class Policy:
-    """A model of logits with its text; called as ``llama.Llama`` is."""
+    """A model of logits with its text; called as ``llama.Llama`` is.
+
+    ``at_once`` has sequences scored by one pass, as a sharded model wants; else their prompts are read apart, once.
+    """
 
     def __init__(self, model: nn.Module, text: Text) -> None:
         """Both are kept as they are."""
         self.model, self.text = model, text
         self.padding, self.end = text.padding, text.end
+        self.at_once = False
 
     @property
     def device(self) -> torch.device:
@@ -84,4 +88,7 @@ def spread(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
     sampler = policy.copied()
     if ranks.size > 1:
         ranks.sharded(policy.model, policy.model.layers)  # type: ignore[arg-type]  # modules are untyped
+        policy.at_once = True
+        if reference is not None:
+            reference.at_once = True  # the same rounding, so that their KL begins at exactly 0
     return Models(policy, sampler, reference)

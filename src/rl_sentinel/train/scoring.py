@@ -3,27 +3,46 @@
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
-from rl_sentinel.signal.align import response_aligned
 from rl_sentinel.signal.logprob import logprobs
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.prefix import prefix
 from rl_sentinel.train.ranks import ALONE, Ranks
 
 
 def scored(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: float) -> Float[Tensor, "n T"]:
     """Log-probs in nats of the responses of some rows; exactly 0 behind a response. Its gradient is the policy's.
 
-    Rows are cut to the longest among them before the model reads them.
+    Prompts that are the same are read once; responses are cut to the longest among them before the model reads them.
     """
-    prompt_length, length = laid.prompt_length[rows], laid.length[rows]
-    end = prompt_length + length
-    token = laid.token[rows, : int(end.max())]
-    place = torch.arange(token.shape[1] - 1, device=token.device)
-    wanted = (place >= prompt_length.unsqueeze(1) - 1) & (place < end.unsqueeze(1) - 1)
-    found = logprobs(policy(token)[:, :-1], token[:, 1:], mask=wanted, temperature=temperature)
+    token, prompt_length, length = laid.token[rows], laid.prompt_length[rows], laid.length[rows]
+    size = int(length.max())
+    place = torch.arange(size, device=token.device)
+    said = token.gather(1, (prompt_length.unsqueeze(1) + place).clamp(max=token.shape[1] - 1))
+    logits = (_at_once if policy.at_once else _behind_prompts)(policy, token, prompt_length, said)
+    found = logprobs(logits, said, mask=place < length.unsqueeze(1), temperature=temperature)
     width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
-    return response_aligned(found, prompt_length=prompt_length, length=length, width=width, predicts_next=True)
+    return functional.pad(found, (0, width - size))
+
+
+def _behind_prompts(policy: Policy, token: Tensor, prompt_length: Tensor, said: Tensor) -> Tensor:
+    """Logits of what is said, ``[n, T, V]``: prompts that are the same are read once."""
+    prompts = [tuple(t[:n]) for t, n in zip(token.tolist(), prompt_length.tolist(), strict=True)]
+    read, width = prefix(policy, prompts, width=said.shape[1]), said.shape[1] - 1
+    if width == 0:
+        return read.logits
+    behind = policy(said[:, :width], real=read.followed(width), cache=read.memory)
+    return torch.cat((read.logits, behind), dim=1)
+
+
+def _at_once(policy: Policy, token: Tensor, prompt_length: Tensor, said: Tensor) -> Tensor:
+    """The same by one pass over whole sequences: a sharded model, whose ranks must pass equally often, wants it."""
+    width = said.shape[1]
+    logits = policy(token[:, : int(prompt_length.max()) + width])
+    before = prompt_length.unsqueeze(1) - 1 + torch.arange(width, device=token.device)
+    return logits.gather(1, before.clamp(max=logits.shape[1] - 1).unsqueeze(2).expand(-1, -1, logits.shape[2]))
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.prefix import prefix
 from rl_sentinel.train.recipe import Sampling
 from rl_sentinel.train.sampling import Sampled
 
@@ -41,43 +42,33 @@ class Engine:
 
     @torch.inference_mode()
     def _decoded(self, prompts: Sequence[tuple[int, ...]], chance: Tensor) -> list[Sampled]:
-        policy, device = self.policy, self.policy.device
-        token, real = _left_padded(prompts, policy.padding)
-        token, real, chance = token.to(device), real.to(device), chance.to(device)
-        tokens = min(self.tokens, chance.shape[1])
-        memory = policy.memory(token.shape[1] + tokens)
-        drawn = torch.full((len(prompts), tokens), policy.padding, device=device)
-        logprob = torch.zeros(len(prompts), tokens, device=device)
-        alive = torch.arange(len(prompts), device=device)
-        going = torch.ones(len(prompts), dtype=torch.bool, device=device)
+        policy, device, rows = self.policy, self.policy.device, len(prompts)
+        chance, tokens = chance.to(device), min(self.tokens, chance.shape[1])
+        read = prefix(policy, prompts, width=tokens)
+        logits = read.logits
+        drawn = torch.full((rows, tokens), policy.padding, device=device)
+        logprob = torch.zeros(rows, tokens, device=device)
+        alive, going = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
         for place in range(tokens):
-            logits = policy(token, real=real, cache=memory, last=True)[:, -1]
-            spread = torch.log_softmax(logits.float() / self.temperature, dim=1)
+            spread = torch.log_softmax(logits[:, -1].float() / self.temperature, dim=1)
             new = _picked(spread, chance[alive, place])
             drawn[alive, place] = torch.where(going, new, policy.padding)
             logprob[alive, place] = torch.where(going, spread.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
             going = going & (new != policy.end)
             left = int(going.sum())
-            if left == 0:
+            if left == 0 or place == tokens - 1:
                 break
             if left <= len(going) // 2:
-                rows = torch.nonzero(going).squeeze(1)
-                memory.keep(rows)
-                alive, going, real, new = alive[rows], going[rows], real[rows], new[rows]
-            token, real = new.unsqueeze(1), torch.cat((real, torch.ones_like(real[:, :1])), dim=1)
+                kept = torch.nonzero(going).squeeze(1)
+                read = read.kept(kept)
+                alive, going, new = alive[kept], going[kept], new[kept]
+            logits = policy(new.unsqueeze(1), real=read.followed(place + 1), cache=read.memory, last=True)
         return _taken(drawn.tolist(), logprob.tolist(), policy.end, self.version)
 
 
 def engine(sampling: Sampling, policy: Policy, *, shared: bool) -> Engine:
     """The engine of a recipe."""
     return Engine(policy, sampling.temperature, sampling.tokens, shared=shared)
-
-
-def _left_padded(prompts: Sequence[tuple[int, ...]], padding: int) -> tuple[Tensor, Tensor]:
-    width = max(len(p) for p in prompts)
-    token = torch.tensor([[padding] * (width - len(p)) + list(p) for p in prompts])
-    real = torch.arange(width) >= width - torch.tensor([len(p) for p in prompts]).unsqueeze(1)
-    return token, real
 
 
 def _picked(spread: Tensor, chance: Tensor) -> Tensor:

@@ -1,0 +1,58 @@
+"""What both sides share: the recipe, the policy that its warm start made, and the turns that they take."""
+
+import json
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl_sentinel.audit.cache import kept
+from rl_sentinel.train import supervised
+from rl_sentinel.train.policy import Policy, from_scratch
+from rl_sentinel.train.recipe import Recipe, made
+from rl_sentinel.train.selection import selected
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "sort.toml"
+
+#: TRL adds this to a deviation, and has no setting for it.
+EPSILON = 1e-4
+
+
+def recipe(out: str, *, seed: int, steps: int, price: float) -> Recipe:
+    """The sort recipe, without a reference, or with a k3 KL in the loss at a price; one checkpoint, at the end."""
+    told = tomllib.loads(RECIPE.read_text(encoding="utf-8"))
+    told |= {"out": out, "seed": seed, "steps": steps, "checkpoint": {"every": steps}}
+    told["estimator"]["epsilon"] = EPSILON
+    told["kl"] = {"estimator": "k3", "loss": price}
+    if not price:
+        del told["kl"]
+    return made(told, where=str(RECIPE))
+
+
+def warmed(wanted: Recipe) -> Policy:
+    """The policy after the warm start, which the cache keeps."""
+    policy = from_scratch(wanted)
+    supervised.started(policy, selected(wanted).environment, wanted, kept=kept, told=lambda _done, _whole: None)
+    return policy
+
+
+class Turns:
+    """A step whenever a line comes in; what it took in processor time goes out."""
+
+    def __init__(self) -> None:
+        """Wait for the first line."""
+        torch.set_num_threads(1)
+        self._wait()
+
+    def _wait(self) -> None:
+        sys.stdin.readline()
+        self._began = time.process_time()
+
+    def done(self, seen: dict[str, Any]) -> None:
+        """Tell of a step, and wait for the next turn."""
+        told = {"seconds": time.process_time() - self._began, **seen}
+        print(json.dumps(told), flush=True)  # noqa: T201 - read by the parent
+        self._wait()

@@ -1,0 +1,133 @@
+"""TRL's side: ``python -m benchmarks.trainers.trl SEED STEPS PRICE``."""
+
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from benchmarks.trainers.common import Turns, recipe, warmed
+from rl_sentinel.train import chance
+from rl_sentinel.train.characters import END, LETTERS, PADDING, SIZE, Characters
+from rl_sentinel.train.policy import Policy
+from rl_sentinel.train.recipe import Recipe
+from rl_sentinel.train.selection import selected
+from rl_sentinel.train.task import Outcome, Task
+
+
+def exported(policy: Policy, wanted: Recipe, folder: Path) -> str:
+    """Transformers' Llama with the same weights, whose names are the same; TRL reads its reference from a folder."""
+    shape = wanted.policy
+    config = LlamaConfig(
+        vocab_size=SIZE,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        max_position_embeddings=shape.positions,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=END,
+        pad_token_id=PADDING,
+    )
+    model = LlamaForCausalLM(config)
+    model.load_state_dict(policy.model.state_dict())
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Characters, as ours are."""
+    vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(LETTERS)}
+    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
+    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=characters, eos_token="$", pad_token="_")  # noqa: S106 - as above
+
+
+def settings(folder: str, wanted: Recipe) -> GRPOConfig:
+    """The recipe in TRL's words."""
+    how, update = wanted.rollout, wanted.update
+    return GRPOConfig(
+        output_dir=folder,
+        seed=wanted.seed,
+        max_steps=wanted.steps,
+        per_device_train_batch_size=how.prompts * how.responses,
+        num_generations=how.responses,
+        max_completion_length=how.tokens,
+        temperature=how.temperature,
+        learning_rate=update.rate,
+        adam_beta1=update.betas[0],
+        adam_beta2=update.betas[1],
+        weight_decay=update.decay,
+        max_grad_norm=update.clip,
+        lr_scheduler_type="constant",
+        epsilon=wanted.loss.numbers["clip_low"],
+        epsilon_high=wanted.loss.numbers["clip_high"],
+        beta=0.0 if wanted.kl is None else wanted.kl.loss,
+        loss_type="dapo",  # over all tokens of the batch
+        shuffle_dataset=False,
+        gradient_checkpointing=False,
+        bf16=False,
+        use_cpu=True,
+        save_strategy="no",
+        report_to="none",
+        logging_steps=1,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+
+
+class Told(TrainerCallback):  # type: ignore[misc]  # transformers has no types where it is absent
+    """Tells of each step, with the accuracy that the reward function saw."""
+
+    def __init__(self, turns: Turns, seen: dict[str, Any]) -> None:
+        """``seen`` is filled by the reward function."""
+        self.turns, self.seen = turns, seen
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - the trainer's own
+        """After the optimizer's step."""
+        self.turns.done(self.seen)
+
+
+def main() -> None:
+    """Run TRL's trainer, a step at each turn."""
+    warnings.filterwarnings("ignore")
+    seed, steps, price = sys.argv[1:]
+    turns, seen = Turns(), dict[str, Any]()
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = recipe(folder, seed=int(seed), steps=int(steps), price=float(price))
+        environment, text = selected(wanted).environment, Characters()
+        places = [(step, n) for step in range(wanted.steps) for n in range(wanted.rollout.prompts)]
+        tasks = [environment.task(chance.plain(wanted.seed, "task", *place)) for place in places]
+
+        def reward(completion_ids: list[list[int]], prompts: list[str], answer: list[str], **_: object) -> list[float]:
+            outcomes = []
+            for prompt, right, ids in zip(prompts, answer, completion_ids, strict=True):
+                task, said = Task(prompt, right), [text.text([i for i in ids if i != END])]
+                outcome = environment.reply(task, said, ended=ids[-1] == END)
+                assert isinstance(outcome, Outcome)  # noqa: S101 - there is one turn
+                outcomes.append(outcome)
+            seen["accuracy"] = sum(o.correct for o in outcomes) / len(outcomes)
+            seen["length"] = sum(len(ids) for ids in completion_ids) / len(outcomes)
+            return [o.reward for o in outcomes]
+
+        trainer = GRPOTrainer(
+            model=exported(warmed(wanted), wanted, Path(folder) / "model"),
+            reward_funcs=reward,
+            args=settings(folder, wanted),
+            train_dataset=Dataset.from_list([{"prompt": t.prompt, "answer": t.answer} for t in tasks]),
+            processing_class=tokenizer(),
+            callbacks=[Told(turns, seen)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+
+
+if __name__ == "__main__":
+    main()
