@@ -225,6 +225,14 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
     assert two.startswith(f"fixed: {name} (its code is not the evidence's: sha256 ")
 
 
+def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second is none, and the first has not begun."""
+    other = f"verl@{tree.partition('@')[2]}/nowhere"
+    line = told(capsys, "audit", tree, other, *GRPO)
+    assert "nowhere" in line
+    assert ran(capsys, "audit", tree, other, *GRPO)[1] == ""
+
+
 def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> None:
     """The parameter, names near it, and the way out; a module's name that it does not have."""
     line = told(capsys, "audit", "json:dumps", "--stage", "advantage")

@@ -58,3 +58,11 @@ def test_report_of_another_kind(given: str) -> None:
     """The forms are named."""
     with pytest.raises(SentinelError, match=rf"^--report is '{given}', expected issue=PATH or repro=FOLDER$"):
         Outputs.checked([given], None, None)
+
+
+def test_one_file_for_two_outputs(tmp_path: Path) -> None:
+    """Whatever would be lost is not begun; a path may be written in two ways."""
+    same = tmp_path / "out"
+    with pytest.raises(SentinelError, match="out is named twice, and would hold the last thing written to it"):
+        Outputs.checked([f"issue={same}"], tmp_path / "." / "out", None)
+    assert Outputs.checked([f"issue={same}"], tmp_path / "other", None).json_path == tmp_path / "other"

@@ -14,7 +14,9 @@ from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
+from rl_sentinel.audit.source import Source
 from rl_sentinel.audit.target import Named, named
+from rl_sentinel.audit.worker.request import Request
 from rl_sentinel.cli.codes import codes
 from rl_sentinel.cli.options import BoundaryOption, ClaimOption, LevelOption, SeedOption, StageOption, described
 from rl_sentinel.cli.outputs import Outputs
@@ -78,9 +80,10 @@ def audit(  # noqa: PLR0913 - the options of the command
         "claims": described(wanted, stage, claim),
     }
     status = 0
-    for target in wanted:
+    brought = [_brought(target, python, more) for target in wanted]  # the last one's name may be wrong: before any runs
+    for target, (job, source) in zip(wanted, brought, strict=True):
         began = time.monotonic()
-        seen, version = _audited(target, python, more)
+        seen, version = _audited(target, job, python), source.version or source.stated
         annotated = [
             *knowledge.entries(mine, accepted=True, source=str(known)),
             *knowledge.shipped(target.framework.name),
@@ -102,14 +105,17 @@ def audit(  # noqa: PLR0913 - the options of the command
     raise typer.Exit(status)
 
 
-def _audited(target: Named, python: str, more: dict[str, object]) -> tuple[Audit, str]:
+def _brought(target: Named, python: str, more: dict[str, object]) -> tuple[Request, Source]:
+    with Console(stderr=True).status(f"fetching {target.text}"):
+        return request(target, "audit", python=python, **more)
+
+
+def _audited(target: Named, job: Request, python: str) -> Audit:
     quiet = not sys.stderr.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     seen = Audit()
     with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
-        bar = progress.add_task(f"fetching {target.text}", total=None)
-        job, source = request(target, "audit", python=python, **more)
-        progress.update(bar, description=f"loading {target.text}")
+        bar = progress.add_task(f"loading {target.text}", total=None)
         with closing(events(job, python)) as stream:
             for event in stream:
                 seen.take(event)
@@ -123,7 +129,7 @@ def _audited(target: Named, python: str, more: dict[str, object]) -> tuple[Audit
         raise SentinelError(
             f"audit of {target.text} has no pair of law and boundary: --boundary, --law, --ignore or --stage leave none"
         )
-    return seen, source.version or source.stated
+    return seen
 
 
 def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowledge.KnownFile | None) -> int:

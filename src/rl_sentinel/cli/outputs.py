@@ -45,6 +45,12 @@ class Outputs:
                 made.folders.append(folder(Path(path), "--report repro"))
         made.json_path = writable(json_path, "--json") if json_path else None
         made.known = writable(known, "--known") if known else None
+        places = [p.resolve() for p in (*made.issues, *made.folders, made.json_path, made.known) if p]
+        twice = next((p for p in places if places.count(p) > 1), None)
+        if twice:
+            raise SentinelError(
+                f"{twice} is named twice, and would hold the last thing written to it: name one for each"
+            )
         return made
 
     def add(self, target: Named, seen: Mapping[str, Any], shown: Sequence[Finding]) -> None:

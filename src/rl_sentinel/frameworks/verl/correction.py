@@ -14,9 +14,11 @@ from rl_sentinel.core.boundary import Boundary, Claim, Output, Scope, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent, claims
+from rl_sentinel.frameworks.verl.columns import absent, claims, proto
 
 MODULE = "verl.trainer.ppo.rollout_corr_helper"
+ADDED = f"{MODULE}.compute_rollout_correction_and_add_to_batch"
+CONFIG = "verl.trainer.config.algorithm.RolloutCorrectionConfig"
 BOTH = f"{MODULE}.compute_rollout_correction_and_rejection_mask"
 
 #: Options of rejection with a threshold of each kind, by verl's own names; bounds are of the ratio, one further
@@ -98,6 +100,9 @@ def _neutral_option(name: str, threshold: str) -> Settings:
     return {**told, "over": over[0]} if over else told
 
 
+#: Weights, kept mask and metrics of a batch.
+_Corrects = Callable[[Target, Batch, Settings], tuple[Any, Tensor, Any]]
+
 _CONSTANT = claims(
     "rollout_corr_helper.py: weights are detached, since they change the measure and not the objective",
     weights="constant",
@@ -119,6 +124,23 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield _of_current(target, WEIGHTS["token"])
     for name, knobs in rejections(target).items():
         yield _rejection(target, name, knobs)
+    yield from _steps(target)
+
+
+def _steps(target: Target) -> Iterator[Boundary | Unbound]:
+    """The same as a step of the trainer: what the batch holds afterwards is what trains."""
+    if failing := target.fails(ADDED):
+        yield Unbound(ADDED, "correct", failing)
+        return
+    if not target.has(ADDED):
+        return
+    for name in ("token", "sequence"):
+        if accepts(target, WEIGHTS[name]):
+            yield replace(_weights(target, name, WEIGHTS[name], added), path=ADDED)
+    known = rejections(target)
+    for name in ("token_k1", "seq_mean_k1", "sequence"):
+        if name in known:
+            yield replace(_rejection(target, name, known[name], added), path=ADDED)
 
 
 def rejections(target: Target) -> Mapping[str, Settings]:
@@ -163,6 +185,19 @@ def corrected(
     return weights, kept, metrics
 
 
+def added(target: Target, batch: Batch, settings: Settings) -> tuple[Any, Tensor, Any]:
+    """As :func:`corrected`, of the batch that the trainer goes on with."""
+    tensors = {
+        "old_log_probs": batch.old_logprob,
+        "rollout_log_probs": batch.rollout_logprob,
+        "response_mask": batch.mask.to(torch.int64),
+    }
+    own = {k: v for k, v in settings.items() if k.startswith("rollout_")}
+    config = target.call(CONFIG, **({"rollout_is": None} | own))
+    data, metrics = target.call(ADDED, proto(target, tensors, {}, {}), config)
+    return data, data.batch["response_mask"], metrics
+
+
 def remembered(target: Target) -> Callable[[Batch], Tensor]:
     """The weights that the correction makes; most laws change what it does not read, so that it is asked once."""
     known: dict[bytes, Tensor] = {}
@@ -179,9 +214,9 @@ def remembered(target: Target) -> Callable[[Batch], Tensor]:
     return weights
 
 
-def _weights(target: Target, name: str, knobs: Settings) -> Boundary:
+def _weights(target: Target, name: str, knobs: Settings, correct: _Corrects = corrected) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        weights = corrected(target, batch, settings)[0]
+        weights = correct(target, batch, settings)[0]
         return {"weight": weights.batch["rollout_is_weights"]}
 
     scope: Scope = "sequence" if name.startswith("sequence") else "token"
@@ -205,9 +240,9 @@ def _of_current(target: Target, knobs: Settings) -> Boundary:
     return replace(boundary, reads=reads, outputs={**boundary.outputs, **flag})
 
 
-def _rejection(target: Target, name: str, knobs: Settings) -> Boundary:
+def _rejection(target: Target, name: str, knobs: Settings, correct: _Corrects = corrected) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        kept = corrected(target, batch, settings)[1]
+        kept = correct(target, batch, settings)[1]
         return {"keep": ((kept > 0) | ~batch.mask).float()}
 
     scope: Scope = "sequence" if name.startswith("seq") else "token"

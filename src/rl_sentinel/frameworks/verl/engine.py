@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
@@ -51,6 +51,21 @@ READS = frozenset({"logprob", "old_logprob", "ref_logprob", "advantage", "entrop
 #: Modes of aggregation, each with the regularisers on.
 MODES = ("token-mean", "seq-mean-token-mean")
 
+#: What the two losses log beside themselves, where the release does.
+LOGGED: Mapping[str, Mapping[str, Output]] = {
+    LOSS: {"kl_loss": Output("", "nats", "kl.mean", over="live")},
+    VALUE: {
+        "critic/vf_clipfrac": Output("", "", "value_clip_fraction", over="live"),
+        "critic/vpred_mean": Output("", "reward", "value.mean", over="live"),
+    },
+}
+
+_REFERENCE = {
+    "pair:kl_loss": Claim(
+        "logprob against ref_logprob", "losses.ppo_loss: the KL penalty of log_prob and ref_log_prob, not yet weighed"
+    )
+}
+
 #: Numbers of the loss.
 NUMBERS: Settings = {
     "entropy_coeff": 0.5,
@@ -87,7 +102,7 @@ def _critic(target: Target) -> Iterator[Boundary]:
             stage="value-loss",
             call=partial(_valued, target, mode),
             reads=frozenset({"value", "old_value", "returns", "length", "mask"}),
-            outputs={"loss": Output("", "", "loss")},
+            outputs={"loss": Output("", "", "loss"), **_logged(target, VALUE)},
             settings={mode: {"value_clip": 0.5, "micro_batches": 1}},
             claims=_GIVEN
             | aggregation(target, mode)
@@ -101,14 +116,16 @@ def _actor(target: Target) -> Iterator[Boundary]:
     weighs = '"rollout_is_weights"' in inspect.getsource(target.find(LOSS)) and accepts(target, WEIGHTS["token"])
     weights = remembered(target) if weighs else None
     for mode in MODES:
+        logged = _logged(target, LOSS) if mode == "token-mean" else {}  # other modes are no mean over live tokens
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if weighs else f"{CUT} -> {LOSS}",
             stage="policy-loss",
             call=partial(_call, target, mode, weights),
             reads=READS | ({"rollout_logprob"} if weighs else set()),
-            outputs={"loss": Output("", "", "loss")},
+            outputs={"loss": Output("", "", "loss"), **logged},
             settings={mode: NUMBERS},
             claims=_GIVEN
+            | _REFERENCE
             | aggregation(target, mode)
             | claims(_LOSS, algorithm="dual clip", kl="k3")
             | claims(_ROWS, rows="all")
@@ -116,6 +133,12 @@ def _actor(target: Target) -> Iterator[Boundary]:
             reach="actor.use_kl_loss=True, every actor update"
             + (", algorithm.rollout_correction.rollout_is=token" if weighs else ""),
         )
+
+
+def _logged(target: Target, loss: str) -> Mapping[str, Output]:
+    """What this release's loss logs, by its own source."""
+    source = inspect.getsource(target.find(loss))
+    return {name: output for name, output in LOGGED[loss].items() if f'"{name}"' in source}
 
 
 def _call(
@@ -128,8 +151,8 @@ def _call(
     config = actor(target, "vanilla", {**knobs, **kinds})
     data = _data(target, batch, parts, {"rollout_is_weights": weights(batch)} if weights else {})
     answers = {"log_probs": leaf, "entropy": batch.entropy}
-    total = _through(target, partial(target.find(LOSS), config), answers, batch, data)
-    return {"loss": total + _sloping(batch.logprob, leaf)}
+    total, logged = _through(target, partial(target.find(LOSS), config), answers, batch, data)
+    return logged | {"loss": total + _sloping(batch.logprob, leaf)}
 
 
 def _valued(target: Target, mode: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
@@ -138,8 +161,8 @@ def _valued(target: Target, mode: str, batch: Batch, settings: Settings) -> Mapp
     knobs = {"cliprange_value": settings["value_clip"], "loss_agg_mode": mode, "ppo_micro_batch_size_per_gpu": 4}
     config = target.call(CRITIC, **knobs)
     data = _data(target, batch, parts, {"values": batch.old_value, "returns": batch.returns})
-    total = _through(target, partial(target.find(VALUE), config), {"values": leaf}, batch, data)
-    return {"loss": total + _sloping(batch.value, leaf)}
+    total, logged = _through(target, partial(target.find(VALUE), config), {"values": leaf}, batch, data)
+    return logged | {"loss": total + _sloping(batch.value, leaf)}
 
 
 def _parts(batch: Batch, settings: Settings) -> int:
@@ -162,25 +185,35 @@ def _through(
     answers: Mapping[str, Tensor],
     batch: Batch,
     data: Any,  # noqa: ANN401 - a TensorDict
-) -> Tensor:
-    """The loss that the engine accumulates, of what the model answers."""
-    losses: list[Tensor] = []
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss that the engine accumulates, of what the model answers, and what was logged over all parts."""
+    seen: dict[str, list[Any]] = {name: [] for name in ("loss", *(n for table in LOGGED.values() for n in table))}
     engine = SimpleNamespace(
         ulysses_sequence_parallel_size=1,
         scaler=None,
         get_data_parallel_group=group,
         get_data_parallel_size=lambda: 1,
         _gradient_sync_context=lambda **_about: nullcontext(),
-        forward_step=partial(_step, answers, batch.length.tolist(), losses),
+        forward_step=partial(_step, answers, batch.length.tolist(), seen),
     )
     target.call(CUT, engine, data, loss)
-    return torch.stack(losses).sum()
+    return torch.stack(seen.pop("loss")).sum(), {name: _whole(parts) for name, parts in seen.items() if parts}
+
+
+def _whole(parts: list[Any]) -> Tensor:
+    """One number of the micro-batches' numbers: by the target's own aggregation, or their mean."""
+    first, *rest = parts
+    if not hasattr(first, "aggregate"):
+        return torch.tensor([float(x) for x in parts]).mean()
+    for other in rest:
+        first.append(other)
+    return torch.tensor(float(first.aggregate()))
 
 
 def _step(
     answers: Mapping[str, Tensor],
     length: list[int],
-    losses: list[Tensor],
+    seen: Mapping[str, list[Any]],
     micro_batch: Any,  # noqa: ANN401 - a TensorDict
     loss_function: Callable[..., Any],
     **_about: object,
@@ -191,8 +224,10 @@ def _step(
     """
     zero, rows = torch.zeros(1), micro_batch["row"].tolist()
     given = {n: torch.cat([x for r in rows for x in (c[r, : length[r]], zero)]) for n, c in answers.items()}
-    loss, _ = loss_function(given, data=micro_batch, dp_group=None)
-    losses.append(loss.detach())
+    loss, logged = loss_function(given, data=micro_batch, dp_group=None)
+    for name in seen.keys() & logged.keys():
+        seen[name].append(logged[name])
+    seen["loss"].append(loss.detach())
     return loss, {"metrics": {}}
 
 
