@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.checkpoint import newest, saved
+from rl_sentinel.train.checkpoint import newest, saved, stored
 
 
 def _state(step: int) -> dict[str, Any]:
@@ -95,3 +95,10 @@ def test_other_edition_is_told(tmp_path: Path) -> None:
     (place / "seal.json").write_text(json.dumps({"edition": 0, "step": 1, "sha256": ""}))
     with pytest.raises(SentinelError, match=r"is of edition 0, expected 1"):
         newest(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_disk_that_fills_up_under_torch_is_called_full() -> None:
+    """A device that has no room for a byte: the words are the system's, not torch's."""
+    with pytest.raises(OSError, match="No space left on device"):
+        stored({"weights": torch.zeros(1 << 16)}, Path("/dev/full"))

@@ -55,6 +55,18 @@ def test_loss_that_is_none_stops_at_its_step(tmp_path: Path) -> None:
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
+def test_evidence_that_cannot_be_kept_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the step is told all the same."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("torch.save", full)
+    wanted = recipe(tmp_path, environment={"name": "test_evidence:Broken", "reward": 1e30})
+    with pytest.raises(SentinelError, match=r"^step 1 stopped: .*cannot be written \(No space left on device\)"):
+        train(wanted, kept=kept_in(tmp_path / "cache"))
+
+
 def test_reward_that_is_none_stops_before_the_loss(tmp_path: Path) -> None:
     """The path refuses it, with its place."""
     _, place, words = _stopped(tmp_path, torch.nan)

@@ -46,7 +46,7 @@ def saved(folder: Path, state: Mapping[str, Any], *, step: int, keep: int) -> Pa
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        torch.save(dict(state), aside / "state.pt")
+        stored(dict(state), aside / "state.pt")
         seal = {"edition": EDITION, "step": step, "sha256": _digest(aside / "state.pt")}
         (aside / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
         for path in (*aside.iterdir(), aside):
@@ -86,6 +86,21 @@ def newest(folder: Path) -> Loaded:
         except (OSError, ValueError, KeyError, TypeError) as error:
             damaged.append(f"checkpoint {place} is damaged ({error}), the one before is taken")
     return Loaded(None, tuple(damaged))
+
+
+def stored(state: Mapping[str, Any], path: Path) -> None:
+    """Write a file that ``torch.load`` reads.
+
+    Raises:
+        OSError: if it cannot be written; torch alone would speak of positions where the disk is full.
+    """
+    try:
+        with path.open("wb") as file:
+            torch.save(state, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from error
+        raise
 
 
 def _there(folder: Path) -> list[Path]:

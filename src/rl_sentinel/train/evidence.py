@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.rollout import Laid, Rollout
+from rl_sentinel.train.checkpoint import stored
 from rl_sentinel.train.policy import from_scratch
 from rl_sentinel.train.pretrained import loaded
 from rl_sentinel.train.recipe import Recipe, made
@@ -48,7 +49,7 @@ def kept(
         found |= {"laid": _columns(batch.laid), "rows": error.rows, "coefficient": error.coefficient}
         found["batch"] = {f.name: getattr(batch, f.name) for f in fields(Batch) if f.name != "laid"}
     aside = place.with_suffix(".aside")
-    torch.save(found, aside)
+    stored(found, aside)
     aside.replace(place)
 
 

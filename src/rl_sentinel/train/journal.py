@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,7 +51,8 @@ class Journal:
             raise SentinelError(
                 f"out[{folder}] cannot be used ({error.strerror}): name another with out=DIR"
             ) from error
-        journal._require_same(recipe)
+        with _written(folder):
+            journal._require_same(recipe)
         return journal
 
     def close(self) -> None:
@@ -64,19 +66,15 @@ class Journal:
             SentinelError: if they cannot be written, as on a full disk; what is half a line is cut off by ``back``.
         """
         for path, line in ((self.metrics, seen), (self.timing, spent)) if self.writes else ():
-            try:
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
-            except OSError as error:
-                way = "make room, and run the same command to go on from the newest checkpoint"
-                raise SentinelError(f"{path} cannot be written ({error.strerror}): {way}") from error
+            with _written(path), path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
     def mark(self) -> dict[str, Any]:
         """Where the metrics stand, for a checkpoint: lines, and the digest of what they say."""
         if not self.writes:
             return {}
         text = self.metrics.read_bytes() if self.metrics.exists() else b""
-        with self.metrics.open("ab") as file:
+        with _written(self.metrics), self.metrics.open("ab") as file:
             os.fsync(file.fileno())
         return {"lines": text.count(b"\n"), "sha256": hashlib.sha256(text).hexdigest()}
 
@@ -102,8 +100,9 @@ class Journal:
         kept = b"".join(text.splitlines(keepends=True)[:lines])
         if kept != text:
             aside = path.with_suffix(".aside")
-            aside.write_bytes(kept)
-            aside.replace(path)
+            with _written(path):
+                aside.write_bytes(kept)
+                aside.replace(path)
         return kept
 
     def _require_same(self, recipe: Recipe) -> None:
@@ -121,6 +120,16 @@ class Journal:
                 f"out[{self.folder}] holds a run of another recipe ({', '.join(apart)} differ): "
                 "name another with out=DIR"
             )
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """What cannot be written, as on a full disk, is told in one line."""
+    try:
+        yield
+    except OSError as error:
+        way = "make room, and run the same command to go on from the newest checkpoint"
+        raise SentinelError(f"{path} cannot be written ({error.strerror}): {way}") from error
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

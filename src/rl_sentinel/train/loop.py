@@ -211,8 +211,12 @@ def _stopped(run: Run, error: evidence.UnfitError | NotFiniteError) -> SentinelE
     rank = "" if run.ranks.first else f"-rank-{run.ranks.rank}"
     place = run.journal.folder / f"stopped-{run.state.step + 1:08d}{rank}.pt"
     model = run.models.sampler if run.ranks.size > 1 else run.models.policy
-    evidence.kept(place, error, recipe=run.recipe, weights=model.model.state_dict(), step=run.state.step + 1)
-    return SentinelError(f"step {run.state.step + 1} stopped: {error}; rl-sentinel train {place} does it again")
+    words = f"step {run.state.step + 1} stopped: {error}"
+    try:
+        evidence.kept(place, error, recipe=run.recipe, weights=model.model.state_dict(), step=run.state.step + 1)
+    except OSError as full:
+        return SentinelError(f"{words}; {place} cannot be written ({full.strerror}): make room to keep the step")
+    return SentinelError(f"{words}; rl-sentinel train {place} does it again")
 
 
 def _spent(step: int, began: float, sampled: float, tokens: int) -> dict[str, Any]:
