@@ -5,6 +5,7 @@ The folder must lie on a small file system of its own, which is filled: ``mount 
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,7 @@ def main() -> None:
             said = words[-1] if first.returncode and words else ""
             print(f"{left} KiB left: exit {first.returncode}, {said}")  # noqa: T201 - a script's own output
             print(f"    with room: exit {second.returncode}, {'equal' if equal else 'NOT EQUAL'}")  # noqa: T201
-            subprocess.run(["rm", "-r", str(out)], check=False)
+            shutil.rmtree(out)
     sys.exit(not sound)
 
 
