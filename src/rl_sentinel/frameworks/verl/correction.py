@@ -134,13 +134,11 @@ def _steps(target: Target) -> Iterator[Boundary | Unbound]:
         return
     if not target.has(ADDED):
         return
-    for name in ("token", "sequence"):
-        if accepts(target, WEIGHTS[name]):
-            yield replace(_weights(target, name, WEIGHTS[name], added), path=ADDED)
+    if accepts(target, WEIGHTS["token"]):
+        yield replace(_weights(target, "token", WEIGHTS["token"], added), path=ADDED)
     known = rejections(target)
-    for name in ("token_k1", "seq_mean_k1", "sequence"):
-        if name in known:
-            yield replace(_rejection(target, name, known[name], added), path=ADDED)
+    for name in [n for n in ("seq_mean_k1", "sequence") if n in known][:1]:
+        yield replace(_rejection(target, name, known[name], added), path=ADDED)
 
 
 def rejections(target: Target) -> Mapping[str, Settings]:
