@@ -1,5 +1,7 @@
 """The examples run as they say."""
 
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,9 @@ import pytest
 
 from rl_sentinel.train.journal import lines
 from rl_sentinel.train.loop import train
+from rl_sentinel.train.recipe import read
+from rl_sentinel.train.selection import selected
+from rl_sentinel.train.task import Outcome
 from training import kept_in, recipe
 
 OWN = Path(__file__).parents[2] / "examples" / "own.py"
@@ -29,3 +34,16 @@ def test_environment_estimator_and_loss_of_ones_own(tmp_path: Path) -> None:
     found = lines(tmp_path / "metrics.jsonl")
     assert found[0]["accuracy"] < 0.6
     assert sum(line["accuracy"] for line in found[-5:]) / 5 > found[0]["accuracy"] + 0.25
+
+
+@pytest.mark.skipif(not OWN.exists(), reason="examples lie in the source tree, not in the wheel")
+def test_recipe_of_smollm2_is_one_and_judges() -> None:
+    """Without the model, which is opt-in: what is chosen before it is loaded, and what an answer is worth."""
+    wanted = read(OWN.parents[1] / "recipes" / "smollm2.toml", [f"environment.name={OWN.parent / 'smollm2.py'}:Sums"])
+    environment = selected(wanted).environment
+    task = environment.task(random.Random(0))
+    total = sum(int(n) for n in re.findall(r"\d+", task.prompt.partition("=")[0]))
+    assert environment.reply(task, [f"{total}"], ended=True) == Outcome(reward=1.0, correct=True)
+    worth = {(f" {total}", False): 0.3, (f"It is {total}.", True): 0.5, ("no", True): 0.2, ("no", False): 0.0}
+    for (text, ended), reward in worth.items():
+        assert environment.reply(task, [text], ended=ended) == Outcome(reward=reward, correct=False)

@@ -34,6 +34,23 @@ def test_equal_runs_have_equal_bytes(tmp_path: Path) -> None:
     assert "tokens_per_second" in lines(tmp_path / "a" / "timing.jsonl")[0]
 
 
+def test_bf16_learns_and_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    """The reward rises in bfloat16 too; a run that is taken up from its checkpoint has the same bytes."""
+    more: dict[str, Any] = {
+        "steps": 30,
+        "policy": {"precision": "bf16"},
+        "rollout": {"prompts": 8, "responses": 8},
+        "update": {"prompts": 8, "rate": 1e-2},
+        "checkpoint": {"every": 20},
+    }
+    path = _run(tmp_path, **more)
+    whole, found = path.read_bytes(), lines(path)
+    assert sum(line["reward"] for line in found[-5:]) / 5 > 0.5
+    assert any(line["kl"] > 0 for line in found)  # what reads a response at once rounds otherwise than what says it
+    (max((tmp_path / "checkpoints").iterdir()) / "seal.json").unlink()
+    assert _run(tmp_path, **more).read_bytes() == whole
+
+
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_reward_rises_unless_it_is_shuffled(tmp_path: Path, shuffled: bool) -> None:  # noqa: FBT001 - a row of the table
     """From a policy of random weights, on an environment of one's own."""

@@ -2,7 +2,7 @@
 
 import torch
 
-from rl_sentinel.train.policy import from_scratch
+from rl_sentinel.train.policy import Policy, from_scratch
 from training import recipe
 
 
@@ -29,3 +29,17 @@ def test_reference_stays() -> None:
     assert torch.equal(reference(token), before)
     assert not torch.equal(policy(token), before)
     assert not any(w.requires_grad for w in reference.model.parameters())
+
+
+def test_bf16_rounds_the_model_alone() -> None:
+    """Logits near those in float32 and not equal; weights and their gradients in float32; a reference alike."""
+    wide = from_scratch(recipe(policy={"hidden": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32}))
+    narrow = Policy(wide.model, wide.text, precision="bf16")
+    token = torch.tensor([[2, 3, 9, 4]])
+    found, exact = narrow(token), wide(token)
+    assert (found.dtype, exact.dtype) == (torch.bfloat16, torch.float32)
+    torch.testing.assert_close(found.float(), exact, atol=2e-2 * float(exact.detach().abs().max()), rtol=0)
+    assert not torch.equal(found.float(), exact)
+    found.float().sum().backward()  # type: ignore[no-untyped-call]  # torch's own
+    assert {w.grad.dtype for w in wide.model.parameters() if w.grad is not None} == {torch.float32}
+    assert torch.equal(narrow.copied()(token), found)

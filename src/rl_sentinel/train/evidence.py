@@ -73,8 +73,8 @@ def replayed(place: Path) -> tuple[str, str]:
         raise SentinelError(f"evidence {place} cannot be read ({words}), expected what a stopped run wrote") from error
     if edition != EDITION:
         raise SentinelError(f"evidence {place} is of edition {edition}, expected {EDITION}")
-    selection, named = selected(recipe), recipe.policy.load
-    policy = loaded(named) if named else from_scratch(recipe)
+    selection, shape = selected(recipe), recipe.policy
+    policy = loaded(shape.load, precision=shape.precision) if shape.load else from_scratch(recipe)
     policy.model.load_state_dict(found["weights"])
     try:
         if "batch" not in found:

@@ -68,7 +68,8 @@ def train(
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
     journal = Journal.opened(recipe, ranks)
     try:
-        policy = loaded(recipe.policy.load) if recipe.policy.load else from_scratch(recipe)
+        shape = recipe.policy
+        policy = loaded(shape.load, precision=shape.precision) if shape.load else from_scratch(recipe)
         supervised.started(policy, selection.environment, recipe, kept=kept, told=watch.warming)
         critic = critic_of(policy, recipe.critic)
         models = spread(policy, recipe, ranks)

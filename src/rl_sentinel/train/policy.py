@@ -48,11 +48,11 @@ class Policy:
     ``at_once`` has sequences scored by one pass, as a sharded model wants; else their prompts are read apart, once.
     """
 
-    def __init__(self, model: nn.Module, text: Text) -> None:
-        """Both are kept as they are."""
+    def __init__(self, model: nn.Module, text: Text, *, precision: str = "fp32") -> None:
+        """Both are kept as they are; ``precision`` is that of the recipe."""
         self.model, self.text = model, text
         self.padding, self.end = text.padding, text.end
-        self.at_once = False
+        self.precision, self.at_once = precision, False
 
     @property
     def device(self) -> torch.device:
@@ -61,7 +61,8 @@ class Policy:
 
     def __call__(self, token: Tensor, **how: Any) -> Tensor:  # noqa: ANN401 - the model's own keywords
         """Logits of what follows each token, ``[B, S, V]``."""
-        return self.model(token, **how)  # type: ignore[no-any-return]  # modules are untyped
+        with torch.autocast(token.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            return self.model(token, **how)  # type: ignore[no-any-return]  # modules are untyped
 
     def memory(self, width: int) -> Any:  # noqa: ANN401 - the model's own kind of cache
         """An empty cache of keys and values."""
@@ -69,7 +70,7 @@ class Policy:
 
     def copied(self) -> "Policy":
         """A frozen copy that stays as it is: a reference."""
-        return Policy(copy.deepcopy(self.model).requires_grad_(False), self.text)  # noqa: FBT003 - torch's own
+        return Policy(copy.deepcopy(self.model).requires_grad_(False), self.text, precision=self.precision)  # noqa: FBT003 - torch's own
 
 
 def from_scratch(recipe: Recipe) -> Policy:
@@ -77,7 +78,7 @@ def from_scratch(recipe: Recipe) -> Policy:
     shape, text = recipe.policy, Characters()
     torch.default_generator.manual_seed(recipe.seed if recipe.warm is None else recipe.warm.seed)
     sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "inner", "positions")}
-    return Policy(Llama(Shape(vocabulary=text.size, **sizes)), text)
+    return Policy(Llama(Shape(vocabulary=text.size, **sizes)), text, precision=shape.precision)
 
 
 def spread(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:

@@ -86,8 +86,8 @@ class Tokens:
         return str(self._tokenizer.decode([i for i in ids if i != self.end], skip_special_tokens=False))
 
 
-def loaded(name: str) -> Policy:
-    """A policy of transformers, in float32.
+def loaded(name: str, *, precision: str = "fp32") -> Policy:
+    """A policy of transformers, its weights in float32.
 
     Raises:
         SentinelError: if transformers is not installed, or does not find or know the model.
@@ -103,4 +103,4 @@ def loaded(name: str) -> Policy:
     except (OSError, ValueError, KeyError) as error:
         words = str(error).partition("\n")[0]
         raise SentinelError(f"policy.load {name!r} cannot be loaded ({words}): name a folder or a model") from error
-    return Policy(Pretrained(model.train(mode=False)), Tokens(tokenizer, name))
+    return Policy(Pretrained(model.train(mode=False)), Tokens(tokenizer, name), precision=precision)

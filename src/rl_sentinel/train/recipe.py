@@ -39,9 +39,14 @@ class Named(Table):
 
 
 class Policy(Table):
-    """A Llama from scratch, by its sizes; or with ``load`` one that transformers finds, in a folder or by a name."""
+    """A Llama from scratch, by its sizes; or with ``load`` one that transformers finds, in a folder or by a name.
+
+    With ``precision`` bf16 the model's products are taken in bfloat16, in sampling and in learning; weights, their
+    optimizer, log-probs and the signal stay in float32.
+    """
 
     load: str = ""
+    precision: Literal["fp32", "bf16"] = "fp32"
     hidden: Count = 64
     layers: Count = 2
     heads: Count = 4

@@ -69,7 +69,7 @@ def _learned(policy: Policy, environment: Environment, recipe: Recipe, told: Cal
     for step in range(warm.steps):
         token, learned = _shown(policy, environment, recipe, step)
         logits = policy(token[:, :-1])
-        loss = functional.cross_entropy(logits[learned], token[:, 1:][learned])
+        loss = functional.cross_entropy(logits[learned].float(), token[:, 1:][learned])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
