@@ -1,5 +1,7 @@
 """Sums that run from the end of a response to its start, over trained tokens, by doubling."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
@@ -31,12 +33,26 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     """
     checked("B T", values=values)
     within("discount", discount, least=0.0, most=1.0)
-    sums, span = values.clone(), 1
-    while span < values.shape[1]:  # each position holds its own value and span - 1 later ones
-        wider = sums.clone()
-        wider[:, :-span].add_(sums[:, span:], alpha=discount**span)
-        sums, span = wider, 2 * span
-    return sums
+    found: Tensor = _Sums.apply(values, discount)  # type: ignore[no-untyped-call]  # torch has no types here
+    return found
+
+
+class _Sums(torch.autograd.Function):
+    """By doubling, between two buffers; what a position gives to those before it comes back the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, discount: float) -> Tensor:  # noqa: ANN401 - torch has no type for it
+        ctx.discount = discount
+        sums, wider, span = values.clone(), torch.empty_like(values), 1
+        while span < values.shape[1]:  # each position holds its own value and span - 1 later ones
+            torch.add(sums[:, :-span], sums[:, span:], alpha=discount**span, out=wider[:, :-span])
+            wider[:, -span:] = sums[:, -span:]
+            sums, wider, span = wider, sums, 2 * span
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 - nor here
+        return discounted_suffix_sums(slopes[0].flip(1), discount=ctx.discount).flip(1), None
 
 
 def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
