@@ -11,6 +11,8 @@ LISTED = {
     "tensorboard is an extra",
     "reasoning-gym is an extra",
     "reasoning-gym is there",
+    "verifiers is not installed",
+    "verifiers is there",
     "recipes lie in the source tree, not in the wheel",
     "examples lie in the source tree, not in the wheel",
 }
