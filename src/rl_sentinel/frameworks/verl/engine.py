@@ -102,7 +102,7 @@ def _critic(target: Target) -> Iterator[Boundary]:
             stage="value-loss",
             call=partial(_valued, target, mode),
             reads=frozenset({"value", "old_value", "returns", "length", "mask"}),
-            outputs={"loss": Output("", "", "loss"), **_logged(target, VALUE)},
+            outputs={"loss": Output("", "", "loss"), **(_logged(target, VALUE) if mode == "token-mean" else {})},
             settings={mode: {"value_clip": 0.5, "micro_batches": 1}},
             claims=_GIVEN
             | aggregation(target, mode)
