@@ -92,3 +92,47 @@ def test_what_ships_annotates_and_accepts_nothing() -> None:
     assert shipped
     assert not any(k.accepted for k in shipped)
     assert known.shipped("nonesuch") == []
+
+
+def test_update_keeps_what_was_said_and_widens_the_range(tmp_path: Path) -> None:
+    """Reason and link stay, what did not appear stays, and a release without a number widens nothing."""
+    file = tmp_path / "k.toml"
+    one, other = "verl:A:b:c", "verl:B:b:c"
+    first = known.updated(
+        known.KnownFile(), [known.Seen(one, "fault", (), "0.8.0"), known.Seen(other, "fault", (), "")]
+    )
+    file.write_text(first.replace('level = "fault"', 'level = "fault"\nreason = "ours,\\nof two lines"', 1))
+    assert [(e.releases, e.reason) for e in known.read(file).finding] == [("==0.8.0", "ours,\nof two lines"), ("", "")]
+    file.write_text(known.updated(known.read(file), [known.Seen(one, "contested", ("z", "y"), "0.9.1")]))
+    assert [e.model_dump() for e in known.read(file).finding] == [
+        {
+            "signature": one,
+            "reason": "ours,\nof two lines",
+            "link": "",
+            "releases": ">=0.8.0,<=0.9.1",
+            "level": "contested",
+            "also": ["y", "z"],
+        },
+        {"signature": other, "reason": "", "link": "", "releases": "", "level": "fault", "also": []},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "version", "new"),
+    [
+        ("", "1.0", "==1.0"),
+        ("==1.0", "1.0", "==1.0"),
+        ("==1.0", "0.9", ">=0.9,<=1.0"),
+        (">=0.5,<=1.0", "0.7", ">=0.5,<=1.0"),
+        (">=0.5,<=1.0", "1.1", ">=0.5,<=1.1"),
+        (">=0.5", "1.1", ">=0.5"),
+        ("==1.0", "", "==1.0"),
+        ("", "no number", ""),
+    ],
+)
+def test_range_after_an_update(tmp_path: Path, old: str, version: str, new: str) -> None:
+    """An open range stays open; nothing that was covered is lost."""
+    before = known.KnownFile(finding=[known.Entry(signature="verl:A:b:c", releases=old)])
+    file = tmp_path / "k.toml"
+    file.write_text(known.updated(before, [known.Seen("verl:A:b:c", "fault", (), version)]))
+    assert known.read(file).finding[0].releases == new

@@ -22,7 +22,7 @@ def _outputs(folder: Path) -> Outputs:
 def test_nothing_is_written_before_the_end(tmp_path: Path) -> None:
     """And then everything."""
     outputs = _outputs(tmp_path)
-    outputs.add(TARGET, {"target": "verl==1.0"}, [finding()])
+    outputs.add(TARGET, {"target": "verl==1.0"}, [finding()], "1.0")
     assert list(tmp_path.iterdir()) == []
     outputs.write()
     assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == [
@@ -41,7 +41,7 @@ def test_several_targets_share_every_output(tmp_path: Path) -> None:
     outputs = _outputs(tmp_path)
     made: list[Finding] = [finding(), finding(boundary="n.estimator"), finding()]
     for f in made:
-        outputs.add(TARGET, {"boundary": f.boundary}, [f])
+        outputs.add(TARGET, {"boundary": f.boundary}, [f], "1.0")
     outputs.write()
     seen = json.loads((tmp_path / "o.json").read_text(encoding="utf-8"))
     assert [o["boundary"] for o in seen] == ["m.estimator", "n.estimator", "m.estimator"]

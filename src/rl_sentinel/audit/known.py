@@ -1,5 +1,6 @@
 """Known findings: one TOML format for what is known, accepted and expected."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -41,6 +42,16 @@ class KnownFile(pydantic.BaseModel):
     finding: list[Entry] = []
     not_applicable: int | None = None
     errored: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A finding of an audit, as a known file has it, and the release it was seen in; empty where none is stated."""
+
+    signature: str
+    level: str
+    also: tuple[str, ...]
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,5 +171,52 @@ def written(seen: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, in
     return "\n".join(lines).strip() + "\n"
 
 
+def updated(old: KnownFile, seen: Sequence[Seen]) -> str:
+    """The text of a user's own file after an audit: what was seen, with the reasons that were given for it before.
+
+    The range of releases grows by the one that was audited. Entries that did not appear are kept: a full audit says
+    which of them are stale.
+    """
+    before = {e.signature: e for e in old.finding}
+    now = {s.signature: _seen(s, before.get(s.signature)) for s in seen}
+    tables = [_table(e) for e in sorted((before | now).values(), key=lambda e: e.signature)]
+    return "\n\n".join(tables) + "\n" if tables else ""
+
+
+def _seen(found: Seen, old: Entry | None) -> Entry:
+    old = old or Entry(signature=found.signature)
+    return old.model_copy(
+        update={
+            "level": found.level,
+            "also": sorted(found.also),
+            "releases": _widened(old, found.version),
+        }
+    )
+
+
+def _widened(old: Entry, version: str) -> str:
+    """The range that an entry had, and this release where it states one."""
+    known = entries(KnownFile(finding=[old]), accepted=True)[0]
+    bounds = [s.version for s in SpecifierSet(old.releases) if s.operator in ("==", ">=", "<=")]
+    if old.releases and (known.covers(version) or not bounds):
+        return old.releases
+    try:
+        numbers = sorted(Version(v) for v in (*bounds, version))
+    except InvalidVersion:
+        return old.releases
+    return f"=={version}" if numbers[0] == numbers[-1] else f">={numbers[0]},<={numbers[-1]}"
+
+
+def _table(entry: Entry) -> str:
+    said = {"signature": entry.signature, "reason": entry.reason, "link": entry.link}
+    said |= {"releases": entry.releases, "level": entry.level}
+    lines = ["[[finding]]", *(f"{k} = {_quoted(v)}" for k, v in said.items() if v)]
+    if entry.also:
+        lines += ["also = [", *(f"    {_quoted(place)}," for place in entry.also), "]"]
+    elif entry.also is not None:
+        lines.append("also = []")
+    return "\n".join(lines)
+
+
 def _quoted(text: str) -> str:
-    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+    return json.dumps(text, ensure_ascii=False)  # TOML's basic strings have the escapes of JSON

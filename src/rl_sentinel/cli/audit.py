@@ -67,6 +67,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     if known_update and known is None:
         raise SentinelError("--known-update writes to --known, which is not given: name a file with --known FILE")
     mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
+    outputs.accepted = mine
     expected = knowledge.read(expect, "--expect") if expect else None
     console = Console(highlight=False, soft_wrap=True)
     more = {
@@ -99,7 +100,7 @@ def audit(  # noqa: PLR0913 - the options of the command
             knowledge.stale(annotated, [f.signature for f in every], target.framework.name, version) if full else []
         ):
             console.print(f"stale: {old} is known of this release and did not appear", markup=False)
-        outputs.add(target, as_json(target.text, seen, shown, seconds), shown)
+        outputs.add(target, as_json(target.text, seen, shown, seconds), shown, version)
         status = max(status, _status(console, seen, shown, expected))
     outputs.write()
     raise typer.Exit(status)

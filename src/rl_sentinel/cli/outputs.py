@@ -26,6 +26,8 @@ class Outputs:
     known: Path | None = None
     objects: list[Mapping[str, Any]] = field(default_factory=list)
     shown: list[tuple[Installation, Finding]] = field(default_factory=list)
+    seen: list[knowledge.Seen] = field(default_factory=list)
+    accepted: knowledge.KnownFile = field(default_factory=knowledge.KnownFile)
 
     @classmethod
     def checked(cls, reports: Sequence[str], json_path: Path | None, known: Path | None) -> Self:
@@ -53,11 +55,12 @@ class Outputs:
             )
         return made
 
-    def add(self, target: Named, seen: Mapping[str, Any], shown: Sequence[Finding]) -> None:
-        """Take what one target came to."""
+    def add(self, target: Named, seen: Mapping[str, Any], shown: Sequence[Finding], version: str) -> None:
+        """Take what one target came to, at the version that its code states."""
         needs = target.framework.installation(target.version)
         self.objects.append(seen)
         self.shown += [(needs, f) for f in shown]
+        self.seen += [knowledge.Seen(f.signature, f.level, f.also, version) for f in shown]
 
     def write(self) -> None:
         """Write everything."""
@@ -72,7 +75,7 @@ class Outputs:
             every = self.objects[0] if len(self.objects) == 1 else self.objects
             put(self.json_path, json.dumps(every, indent=1))
         if self.known:
-            put(self.known, knowledge.written({(f.signature, f.level, f.also) for _, f in self.shown}))
+            put(self.known, knowledge.updated(self.accepted, self.seen))
 
     def _names(self) -> list[str]:
         """A file name for each finding: short where that tells them apart, else with the whole path."""
