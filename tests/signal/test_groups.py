@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_sentinel.signal.groups import centred, deviations, group_counts, group_maxima, group_sums
+from rl_sentinel.signal.groups import centred, deviations, group_counts, group_maxima, group_sums, moments
 
 REWARD = torch.tensor([1.0, 10.0, 3.0, torch.nan, 20.0])
 GROUP = torch.tensor([9, -4, 9, 9, -4])
@@ -69,3 +69,19 @@ def test_missing_reward_is_refused() -> None:
     )
     with pytest.raises(ValueError, match=message):
         centred(REWARD, group=GROUP, live=torch.ones(5, dtype=torch.bool))
+
+
+def test_narrow_numbers_are_added_wide() -> None:
+    """1 can be added to a sum in bfloat16 more than 256 times."""
+    ones = torch.ones(1000, dtype=torch.bfloat16)
+    found = group_sums(ones, group=torch.zeros(1000, dtype=torch.long), live=torch.ones(1000, dtype=torch.bool))
+    assert (found.dtype, found[0].item()) == (torch.bfloat16, 1000.0)
+
+
+def test_standardised_rewards_can_be_followed() -> None:
+    """The gradient through mean and deviation, against differences."""
+    reward = torch.tensor([1.0, 0.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True)
+    group, live = torch.tensor([0, 0, 0, 1]), torch.ones(4, dtype=torch.bool)
+    assert torch.autograd.gradcheck(lambda r: moments(r, group=group, live=live)[0], (reward,))
+    followed = torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda r: moments(r, group=group[:3], live=live[:3])[1], (followed,))

@@ -337,3 +337,13 @@ def test_choices_that_exclude_each_other() -> None:
         Choices(estimator=CENTRED, bounds=(CENTRED,))
     with pytest.raises(InputError, match=r"^kl_coefficient is -0\.1, expected a number of 0 or more$"):
         Choices(estimator=CENTRED, kl=kl.k1, kl_coefficient=-0.1)
+
+
+def test_what_is_ready_carries_no_gradient() -> None:
+    """A critic that is trained on returns which carry its own gradient would stand still."""
+    value, reward = torch.zeros(2, 3, requires_grad=True), torch.tensor([1.0, 0.0], requires_grad=True)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    rollout = Rollout(reward=reward, group=torch.tensor([0, 0]), mask=mask, value=value)
+    ready = loss_ready(rollout, by=Choices(estimator=GAE))
+    assert ready.returns is not None
+    assert not any(x.requires_grad for x in (ready.returns, ready.reward, ready.advantage))

@@ -5,6 +5,7 @@ import torch
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 
 from rl_sentinel.signal.reduce import Aggregation, Mode, aggregate, row_means, row_sums, selected
+from rl_sentinel.signal.segments import Segments
 
 VALUES = torch.tensor([[1.0, 3.0, torch.nan], [8.0, torch.inf, 0.0], [5.0, 5.0, 5.0]])
 MASK = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
@@ -42,6 +43,16 @@ def test_selected_is_followed_forward() -> None:
         dual = make_dual(values, torch.tensor([[5.0, 7.0]]))  # type: ignore[no-untyped-call]  # torch has no types here
         told = unpack_dual(selected(dual, mask=mask)).tangent  # type: ignore[no-untyped-call]  # torch has no types here
     assert told.tolist() == [[5.0, 0.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_packed_rows_are_added_as_exactly_as_padded_ones(dtype: torch.dtype) -> None:
+    """A long row of ones does not stop at the first number that one more does not change."""
+    ones, mask = torch.ones(2048, dtype=dtype), torch.ones(2048, dtype=torch.bool)
+    segments = Segments(mask, torch.tensor([1024, 1024]))
+    assert row_sums(ones, mask=segments).tolist() == [1024.0, 1024.0]
+    assert row_sums(ones.view(2, 1024), mask=mask.view(2, 1024)).tolist() == [1024.0, 1024.0]
+    assert row_means(ones, mask=segments).tolist() == [1.0, 1.0]
 
 
 def test_rows() -> None:

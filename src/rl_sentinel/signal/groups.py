@@ -103,7 +103,7 @@ def moments(
     _finite(values, live)
     place = _places(group)
     middle, count = _centred(values, live, place, live)
-    squares = _sums(middle.square(), place).div_(count.sub_(0 if biased else 1).clamp_(min=1))
+    squares = _sums(middle.square(), place).div_((count - (0 if biased else 1)).clamp_(min=1))
     return middle, squares.sqrt_().index_select(0, place)
 
 
@@ -148,8 +148,9 @@ def _places(group: Tensor) -> Tensor:
 
 
 def _sums(kept: Tensor, place: Tensor) -> Tensor:
-    """``[B]``, of which the first count: the sum of each group, at the group's place."""
-    return torch.zeros_like(kept).index_add_(0, place, kept)
+    """``[B]``, of which the first count: the sum of each group, at the group's place; in float32 or wider."""
+    wide = kept.float() if kept.dtype in (torch.float16, torch.bfloat16) else kept
+    return torch.zeros_like(wide).index_add_(0, place, wide).to(kept.dtype)
 
 
 def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:

@@ -111,12 +111,12 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
         live=live_rows(rollout.mask),
         kept=live_rows(mask),
         group=rollout.group,
-        reward=reward,
-        advantage=advantage,
+        reward=reward.detach(),
+        advantage=advantage.detach(),
         outcome=outcome,
         kl=raw_kl,
         weight=weight,
-        returns=None if value is None else selected(advantage + value, mask=mask),
+        returns=None if value is None else selected((advantage + value).detach(), mask=mask),
     )
 
 

@@ -55,8 +55,8 @@ def row_sums(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:
     kept = selected(values, mask=mask)
     if not isinstance(mask, Segments):
         return kept.sum(dim=1)
-    empty = torch.zeros(len(mask.length), dtype=kept.dtype, device=kept.device)
-    return empty.index_add(0, mask.row, kept)
+    empty = torch.zeros(len(mask.length), dtype=torch.float64, device=kept.device)  # as wide as a padded sum, and wider
+    return empty.index_add(0, mask.row, kept.double()).to(kept.dtype)
 
 
 def row_counts(*, mask: Mask) -> Int[Tensor, " B"]:

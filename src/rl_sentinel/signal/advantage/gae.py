@@ -59,6 +59,7 @@ def advantages(
         Tokens that do not train (tool output) are left out, so that values there have no influence.
 
     Example:
+        >>> import torch
         >>> reward, value = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 99.0, 0.5]])
         >>> advantages(reward, value, mask=torch.tensor([[True, False, True]]), discount=1.0, decay=0.5)
         tensor([[0.2500, 0.0000, 0.5000]])
