@@ -112,7 +112,7 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
         kept=live_rows(mask),
         group=rollout.group,
         reward=reward.detach(),
-        advantage=advantage.detach(),
+        advantage=advantage,
         outcome=outcome,
         kl=raw_kl,
         weight=weight,

@@ -17,10 +17,9 @@ from rl_sentinel.frameworks.layout import token_rewards
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.advantages import CLAIMS, DISCOUNTED, estimators, said_of
 from rl_sentinel.frameworks.verl.columns import algorithm, claims, proto, uids
-from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, rejections, remembered
+from rl_sentinel.frameworks.verl.correction import ADDED, BOTH, CONFIG, WEIGHTS, accepts, rejections, remembered
 
 DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
-REJECT = "verl.trainer.ppo.rollout_corr_helper.compute_rollout_correction_and_add_to_batch"
 
 #: Names that the parts of a reward are given, as a scoring function would answer them.
 PARTS = ("first_part", "second_part")
@@ -73,9 +72,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield _dispatch(target, name, said_of(name, function))
         if name == _BASELINE and takes(function, "rollout_weight") and accepts(target, WEIGHTS["token"]):
             yield _weighed(target, name, said_of(name, function))
-    if failing := target.fails(REJECT):
-        yield Unbound(f"{REJECT} -> {DISPATCH}", "advantage", failing)
-    elif target.has(REJECT):
+    if failing := target.fails(ADDED):
+        yield Unbound(f"{ADDED} -> {DISPATCH}", "advantage", failing)
+    elif target.has(ADDED):
         known = rejections(target)
         option = next((name for name in SEQUENCE if name in known), "")
         for name in ("grpo", "rloo") if option else ():
@@ -207,17 +206,17 @@ def _weighed(target: Target, name: str, said: Mapping[str, Claim]) -> Boundary:
 
 def _route(target: Target, name: str, option: str, rejection: Settings) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        config = target.call("verl.trainer.config.algorithm.RolloutCorrectionConfig", rollout_is=None, **rejection)
+        config = target.call(CONFIG, rollout_is=None, **rejection)
         data = data_of(target, batch, DISPATCH)
         before = data.batch["response_mask"].clone()
-        data, _ = target.call(REJECT, data, config)
+        data, _ = target.call(ADDED, data, config)
         kept = data.batch["response_mask"]
         data = advantages(target, data, name, settings)
         keep = (kept > 0) | (before == 0)
         return {"advantage": data.batch["advantages"].float(), "keep": keep.float()}
 
     return Boundary(
-        path=f"{REJECT} -> {DISPATCH}",
+        path=f"{ADDED} -> {DISPATCH}",
         stage="advantage",
         call=call,
         reads=frozenset({"reward", "mask", "length", "group", "old_logprob", "rollout_logprob"}),
