@@ -225,6 +225,51 @@ def test_rejections_that_a_release_knows(loads: Loads, options: str, found: dict
     assert answering(mine) == []
 
 
+#: A step of the trainer in words of our own: what its batch holds afterwards is what trains.
+STEP = """
+    def compute_rollout_correction_and_add_to_batch(batch, rollout_corr_config):
+        columns = (batch.batch[n] for n in ("old_log_probs", "rollout_log_probs", "response_mask"))
+        weights, kept, metrics = compute_rollout_correction_and_rejection_mask(*columns, **vars(rollout_corr_config))
+        KEPT
+        WEIGHED
+        return batch, metrics
+"""
+
+SETTINGS = """
+    @dataclass
+    class RolloutCorrectionConfig:
+        rollout_is: str | None = None
+        rollout_is_threshold: float = 2.0
+        rollout_rs: str | None = None
+        rollout_rs_threshold: str | None = None
+"""
+
+
+@pytest.mark.parametrize("without", ["", "KEPT", "WEIGHED"])
+def test_correction_as_a_step(loads: Loads, without: str) -> None:
+    """A mask or weights that never reach the trainer's batch are told, each at its own boundary."""
+    tree, helper = files(), "verl/trainer/ppo/rollout_corr_helper.py"
+    lines = {
+        "KEPT": 'batch.batch["response_mask"] = kept',
+        "WEIGHED": "batch.batch.update(weights.batch if weights else {})",
+    }
+    step = STEP
+    for word, line in lines.items():
+        step = step.replace(word, "pass" if word == without else line)
+    tree[helper] += step
+    tree["verl/trainer/config/algorithm.py"] += SETTINGS
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, tree))
+    name = "compute_rollout_correction_and_add_to_batch"
+    mine = {pair: b for pair, b in boundaries.items() if pair[0] == name}
+    assert {setting for _, setting in mine} == {"weight token", "reject seq_mean_k1"}
+    for pair, boundary in mine.items():
+        if pair[1] == "weight token" and without == "WEIGHED":
+            with pytest.raises(KeyError, match="rollout_is_weights"):
+                answering({pair: boundary})
+        else:
+            assert bool(answering({pair: boundary})) == (pair[1] == "reject seq_mean_k1" and without == "KEPT"), pair
+
+
 def test_metrics_in_other_quotes(loads: Loads) -> None:
     """What is logged is found however its names are quoted; a function that logs none of them is told as unbound."""
     path, old = "verl/trainer/ppo/metric_utils.py", '"critic/score/mean"'
