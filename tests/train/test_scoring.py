@@ -54,3 +54,28 @@ def test_reading_prompts_once_leaves_the_gradient(tokens: int) -> None:
     assert float(gradients[0].abs().max()) > 1e-2
     for pair in (found, gradients):
         torch.testing.assert_close(*pair, atol=1e-10, rtol=1e-8)
+
+
+def test_rows_that_are_the_same_are_read_once() -> None:
+    """Each copy has the log-probs and the gradient of a row that has none; another prompt's row is another row."""
+    _, policy, episodes = sampled(recipe(rollout={"prompts": 2, "responses": 4, "tokens": 6}))
+    for number, other in enumerate((0, 0, 2, 0, 4, 5, 5, 5)):
+        episodes[number].steps[0] = replace(episodes[other].steps[0], trajectory=episodes[number].name)
+    episodes[4].steps[0] = replace(episodes[0].steps[0], prompt=(7, 8), trajectory=episodes[4].name)
+    sequences = laid(episodes, merged=True, padding=policy.padding)
+    policy.model.double()
+    price, read = torch.arange(48.0).view(8, 6).sin(), []
+    policy.model.register_forward_hook(lambda _model, given, _found: read.append(len(given[0])))
+
+    def asked(parts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        policy.model.zero_grad()
+        found = torch.cat([scored(policy, sequences, torch.tensor(part), temperature=0.7) for part in parts])
+        (found * price[:, : found.shape[1]]).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
+        grads = [w.grad.flatten() for w in policy.model.parameters() if w.grad is not None]
+        return found.detach(), torch.cat(grads).clone()
+
+    together = asked([list(range(8))])
+    assert read == [len({e.read for e in episodes[:4]} | {(7, 8)} | {episodes[5].read}), 4]
+    for one, alone in zip(together, asked([[n] for n in range(8)]), strict=True):
+        torch.testing.assert_close(one, alone, atol=1e-10, rtol=1e-8)
+    assert float(together[1].abs().max()) > 1e-2

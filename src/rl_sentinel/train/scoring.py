@@ -15,8 +15,10 @@ from rl_sentinel.train.ranks import ALONE, Ranks
 def scored(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: float) -> Float[Tensor, "n T"]:
     """Log-probs in nats of the responses of some rows; exactly 0 behind a response. Its gradient is the policy's.
 
-    Prompts that are the same are read once; responses are cut to the longest among them before the model reads them.
+    Rows that are the same, prompt and response, are read once, and so is a prompt that several of them have; responses
+    are cut to the longest among them before the model reads them.
     """
+    rows, copies = _distinct(laid, rows)
     token, prompt_length, length = laid.token[rows], laid.prompt_length[rows], laid.length[rows]
     size = int(length.max())
     place = torch.arange(size, device=token.device)
@@ -24,7 +26,19 @@ def scored(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: 
     logits = (_at_once if policy.at_once else _behind_prompts)(policy, token, prompt_length, said)
     found = logprobs(logits, said, mask=place < length.unsqueeze(1), temperature=temperature)
     width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
-    return functional.pad(found, (0, width - size))
+    return functional.pad(found, (0, width - size))[copies]
+
+
+def _distinct(laid: Laid, rows: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
+    """One of each of the rows that are the same, and which of these each row is."""
+    columns = (laid.token[rows].tolist(), laid.prompt_length[rows].tolist(), laid.length[rows].tolist())
+    told = [(start, *token[: start + size]) for token, start, size in zip(*columns, strict=True)]
+    first: dict[tuple[int, ...], int] = {}
+    for sequence, row in zip(told, rows.tolist(), strict=True):
+        first.setdefault(sequence, row)
+    place = {sequence: n for n, sequence in enumerate(first)}
+    device = rows.device
+    return torch.tensor(list(first.values()), device=device), torch.tensor([place[s] for s in told], device=device)
 
 
 def _behind_prompts(policy: Policy, token: Tensor, prompt_length: Tensor, said: Tensor) -> Tensor:
