@@ -1,14 +1,20 @@
 """What the tests of the trainer share: a recipe that runs in a second, environments, an engine with a script."""
 
+import inspect
 import random
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+import rl_sentinel.signal.advantage
+import rl_sentinel.signal.loss
+from rl_sentinel.core.modules import defined
 from rl_sentinel.train.characters import END, Characters
 from rl_sentinel.train.episodes import Chances, Episode, opened, played
 from rl_sentinel.train.policy import Policy, from_scratch
@@ -150,3 +156,39 @@ def sampled(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[E
     engine = Engine(policy, how.temperature, how.tokens)
     played(episodes, engine, selection.environment, policy.text, turns=how.turns, chances=chances)
     return selection, policy, episodes
+
+
+def tables(package: ModuleType, attribute: str) -> list[dict[str, Any]]:
+    """A recipe's table for each module of a package of signal: its name, and a number wherever it wants one."""
+    found = []
+    for name, function in defined(package, attribute).items():
+        claims, wanted = function.__globals__["CLAIMS"], inspect.signature(function).parameters.items()
+        kinds = {key: {float: "1.5", int: "2", bool: "true"}.get(p.annotation) for key, p in wanted}
+        texts = {key: claims.get(f"knob:{key}", kind) for key, kind in kinds.items() if kind}
+        told = "\n".join(f"{key} = {text.partition('|')[0]}" for key, text in texts.items())
+        found.append({"name": name, **tomllib.loads(told)})
+    return found
+
+
+#: A choice for each module of ``signal.advantage`` and ``signal.loss``; GAE reads values.
+CHOICES: list[dict[str, Any]] = [
+    {"estimator": told, **({"critic": {"rate": 0.1}} if told["name"] == "gae" else {})}
+    for told in tables(rl_sentinel.signal.advantage, "advantages")
+] + [{"loss": {"aggregation": "token-mean", **told}} for told in tables(rl_sentinel.signal.loss, "loss")]
+
+#: Those of columns that the trainer does not make.
+REFUSED = {
+    "gdpo": "reward_parts",
+    "optimal_token_baseline": "pi_squared",
+    "remax": "reward_baseline",
+    "clip_cov": "chosen",
+    "kl_cov": "chosen",
+}
+
+
+def name_of(choice: dict[str, Any]) -> str:
+    """The module that is chosen."""
+    return str(next(iter(choice.values()))["name"])
+
+
+SERVED = [choice for choice in CHOICES if name_of(choice) not in REFUSED]

@@ -1,6 +1,7 @@
 """The loop: it learns, equal runs are equal to the byte, and a shuffled reward teaches nothing."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -15,7 +16,7 @@ import torch
 
 from rl_sentinel.train.journal import lines
 from rl_sentinel.train.loop import Watch, train
-from training import kept_in, recipe
+from training import SERVED, kept_in, name_of, recipe
 
 
 def _run(folder: Path, **more: Any) -> Path:
@@ -59,6 +60,16 @@ def test_reward_rises_unless_it_is_shuffled(tmp_path: Path, shuffled: bool) -> N
     first, last = (sum(line["reward"] for line in part) / 5 for part in (found[:5], found[-5:]))
     assert first < 0.1
     assert (last > 0.5) != shuffled, (first, last)
+
+
+@pytest.mark.parametrize("choice", SERVED, ids=name_of)
+def test_every_estimator_and_loss_learns(tmp_path: Path, choice: dict[str, Any]) -> None:
+    """From the listing of their modules: two mini-batches, twice each, so that policies part; numbers are finite."""
+    update = {"prompts": 2, "epochs": 2, "rate": 1e-2}
+    found = lines(_run(tmp_path, steps=4, rollout={"prompts": 4, "responses": 8}, update=update, **choice))
+    assert len(found) == 4
+    assert all(math.isfinite(number) for line in found for number in line.values())
+    assert any(line["gradient_norm"] > 0 for line in found)
 
 
 def test_watch_is_told_each_step_as_it_is_written(tmp_path: Path) -> None:

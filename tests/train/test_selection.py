@@ -8,7 +8,7 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.selection import filled, imported, selected
-from training import recipe
+from training import CHOICES, REFUSED, SERVED, name_of, recipe
 
 PPO = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"}
 
@@ -124,3 +124,17 @@ def test_parameter_that_is_no_number_is_not_asked_of_the_recipe() -> None:
     assert filled("estimator", halved, {}, frozenset({"reward"}))(2.0) == 1.0
     with pytest.raises(SentinelError, match=r"estimator.reward is unknown, expected one of factor"):
         filled("estimator", halved, {"reward": 1.0}, frozenset({"reward"}))
+
+
+@pytest.mark.parametrize("choice", [c for c in CHOICES if c not in SERVED], ids=name_of)
+def test_what_reads_a_column_that_is_not_made_is_refused(choice: dict[str, Any]) -> None:
+    """One line that names the column; every other module of the listing is tried elsewhere, and learns."""
+    table, column = next(iter(choice)), REFUSED[name_of(choice)]
+    with pytest.raises(SentinelError) as told:
+        selected(recipe(**choice))
+    assert str(told.value) == f"{table} wants {column}, which this trainer does not make: choose another"
+
+
+def test_what_is_refused_is_listed_by_its_name() -> None:
+    """Nothing else is passed over."""
+    assert {name_of(c) for c in CHOICES if c not in SERVED} == set(REFUSED)

@@ -8,11 +8,9 @@ import pytest
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.loop import train
 from rl_sentinel.train.twin import PERTURBATIONS, Twins, compared, twins
-from training import kept_in, recipe
+from training import SERVED, kept_in, name_of, recipe
 
 FAULTS = Path(__file__).parents[2] / "examples" / "faults.py"
-PLAIN = {"grpo": {"standardise": True, "epsilon": 1e-6}, "reinforce_plus_plus": {"discount": 1.0, "epsilon": 1e-6}}
-ESTIMATORS = ["grpo", "rloo", "opo", "passk", "gpg", "maxrl", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]
 NORMALISED = {"normalisation": {"mean": "batch", "deviation": "batch"}}
 
 
@@ -30,11 +28,10 @@ def _rollout(unended: str) -> dict[str, Any]:
     return {"prompts": 4, "responses": 6, "tokens": 12, "unended": unended}
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_every_estimator_is_blind_to_rejected_rewards(tmp_path: Path, name: str) -> None:
-    """To the last bit, weights too."""
-    numbers = PLAIN.get(name, {"epsilon": 1e-6} if name.endswith("baseline") else {})
-    found = _twins(tmp_path, "rejected-rewards", estimator={"name": name, **numbers})
+@pytest.mark.parametrize("choice", SERVED, ids=name_of)
+def test_every_estimator_and_loss_is_blind_to_rejected_rewards(tmp_path: Path, choice: dict[str, Any]) -> None:
+    """To the last bit, weights too; those that a recipe can choose, from the listing of their modules."""
+    found = _twins(tmp_path, "rejected-rewards", **choice)
     assert (found.parted, found.moved > 10) == (None, True), found.told()
 
 

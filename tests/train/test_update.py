@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train import chance
 from rl_sentinel.train.policy import Models, Policy
 from rl_sentinel.train.preparation import prepared
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored
-from rl_sentinel.train.selection import Selection
+from rl_sentinel.train.selection import Selection, selected
 from rl_sentinel.train.state import optimized
 from rl_sentinel.train.update import Batch, NotFiniteError, learned, loss_of, rate, speaking
-from training import recipe, sampled
+from training import SERVED, name_of, recipe, sampled
 
 WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
 
@@ -29,14 +30,17 @@ def _batch(wanted: Recipe) -> tuple[Selection, Policy, Batch]:
     )
 
 
-def _gradient(wanted: Recipe, made: tuple[Selection, Policy, Batch], *, lazy: bool, size: int) -> Tensor:
+def _gradient(
+    wanted: Recipe, made: tuple[Selection, Policy, Batch], *, lazy: bool, size: int, coefficient: float = 0.1
+) -> Tensor:
     selection, policy, batch = made
     policy.model.zero_grad()
     every = torch.arange(len(batch.advantage))
     aggregation = selection.aggregation(wanted, batch.mask)
     for part in torch.split(speaking(batch, every, lazy=lazy), size):
         logprob = scored(policy, batch.laid, part, temperature=wanted.rollout.temperature)
-        loss_of(logprob, batch, part, selection=selection, aggregation=aggregation, coefficient=0.1).backward()  # type: ignore[no-untyped-call]  # torch's own
+        how: dict[str, Any] = {"selection": selection, "aggregation": aggregation, "coefficient": coefficient}
+        loss_of(logprob, batch, part, **how).backward()  # type: ignore[no-untyped-call]  # torch's own
     return torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None])
 
 
@@ -66,19 +70,34 @@ def test_turns_merged_and_apart_have_one_gradient() -> None:
     torch.testing.assert_close(found[1], found[0], atol=1e-6 * float(found[0].abs().max()), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ppo", "reinforce", "importance_sampling", "cispo"])
-def test_dead_groups_are_skipped_without_changing_the_gradient(name: str) -> None:
-    """Half of the groups have equal rewards; their tokens stay in the denominator."""
-    numbers = {"clip_low": 0.2, "clip_high": 0.2} if name in {"ppo", "cispo"} else {}
-    wanted = recipe(rollout=WIDE, loss={"name": name, "aggregation": "token-mean", **numbers})
+@pytest.mark.parametrize("choice", [c for c in SERVED if "loss" in c], ids=name_of)
+def test_dead_groups_are_skipped_without_changing_the_gradient(choice: dict[str, Any]) -> None:
+    """Half of the groups have equal rewards; their tokens stay in the denominator. Every loss, off policy.
+
+    Where a row without an advantage has a gradient the loss is not lazy; where parts of a mini-batch do not add up it
+    is refused in parts.
+    """
+    wanted = recipe(rollout=WIDE, update={"prompts": 3}, **choice)
     selection, policy, batch = _batch(wanted)
+    moved_by = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight.add_(torch.randn(weight.shape, generator=moved_by), alpha=0.02)
     dead = batch.laid.rollout.group < 3
     batch = replace(batch, advantage=batch.advantage.masked_fill(dead.unsqueeze(1), 0.0))
-    assert selection.lazy
     assert 0 < len(speaking(batch, torch.arange(24), lazy=True)) <= 12
-    whole = _gradient(wanted, (selection, policy, batch), lazy=False, size=99)
-    skipped = _gradient(wanted, (selection, policy, batch), lazy=True, size=99)
-    torch.testing.assert_close(skipped, whole, atol=1e-6 * float(whole.abs().max()), rtol=1e-6)
+    whole, skipped, cut = (
+        _gradient(wanted, (selection, policy, batch), lazy=lazy, size=size, coefficient=0.0)
+        for lazy, size in ((False, 99), (True, 99), (False, 5))
+    )
+    least = 1e-6 * float(whole.abs().max())
+    assert least > 0
+    assert torch.allclose(skipped, whole, atol=least, rtol=1e-6) == selection.lazy
+    if torch.allclose(cut, whole, atol=least, rtol=1e-6):
+        selected(recipe(rollout=WIDE, update={"rows": 5}, **choice))
+    else:
+        with pytest.raises(SentinelError, match="it looks at its mini-batch as a whole"):
+            selected(recipe(rollout=WIDE, update={"rows": 5}, **choice))
 
 
 @pytest.mark.parametrize(
