@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl_sentinel.train.episodes import laid
-from rl_sentinel.train.scoring import scored, scored_all
+from rl_sentinel.train.scoring import by_length, scored, scored_all
 from training import recipe, sampled
 
 
@@ -79,3 +79,20 @@ def test_rows_that_are_the_same_are_read_once() -> None:
     for one, alone in zip(together, asked([[n] for n in range(8)]), strict=True):
         torch.testing.assert_close(one, alone, atol=1e-10, rtol=1e-8)
     assert float(together[1].abs().max()) > 1e-2
+
+
+def test_rows_of_like_length_are_read_together() -> None:
+    """Parts are cut to their own longest; what a part holds changes nothing of a row."""
+    _, policy, episodes = sampled(recipe(rollout={"prompts": 2, "responses": 4, "tokens": 6}))
+    for number, episode in enumerate(episodes):
+        size, step = 5 if number % 2 else 2, episode.steps[0]
+        said, zeros = (6 + number,) * size, (0.0,) * size
+        step = replace(step, response=said, trained=(True,) * size, logprob=zeros, token_reward=zeros)
+        episode.steps[0] = step
+    sequences = laid(episodes, merged=True, padding=policy.padding)
+    assert by_length(sequences, torch.arange(8)).tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    read: list[int] = []
+    policy.model.register_forward_hook(lambda _model, given, _found: read.append(given[0].shape[1]))
+    found = scored_all(policy, sequences, temperature=1.0, size=4)
+    assert read[1::2] == [1, 4]
+    torch.testing.assert_close(found, scored_all(policy, sequences, temperature=1.0, size=99))

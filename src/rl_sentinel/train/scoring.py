@@ -29,6 +29,11 @@ def scored(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: 
     return functional.pad(found, (0, width - size))[copies]
 
 
+def by_length(laid: Laid, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """The shortest sequence first, so that parts of them hold little padding."""
+    return rows[(laid.prompt_length + laid.length)[rows].argsort(stable=True)]
+
+
 def _distinct(laid: Laid, rows: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
     """One of each of the rows that are the same, and which of these each row is."""
     columns = (laid.token[rows].tolist(), laid.prompt_length[rows].tolist(), laid.length[rows].tolist())
@@ -63,8 +68,8 @@ def _at_once(policy: Policy, token: Tensor, prompt_length: Tensor, said: Tensor)
 def scored_all(
     policy: Policy, laid: Laid, *, temperature: float, size: int, ranks: Ranks = ALONE
 ) -> Float[Tensor, "B T"]:
-    """The same for all rows, some at a time on each rank, without a gradient."""
-    rows = torch.arange(len(laid.length), device=laid.token.device)
+    """The same for all rows, those of like length together, some at a time on each rank, without a gradient."""
+    rows = by_length(laid, torch.arange(len(laid.length), device=laid.token.device))
     found = torch.zeros(laid.rollout.mask.shape, device=laid.token.device)  # type: ignore[union-attr]  # as above
     for part in ranks.mine(rows, size=size):
         reads = part if len(part) else rows[:1]  # a rank without rows goes through the model all the same

@@ -17,7 +17,7 @@ from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
-from rl_sentinel.train.scoring import scored
+from rl_sentinel.train.scoring import by_length, scored
 from rl_sentinel.train.selection import Selection
 
 
@@ -159,8 +159,7 @@ def speaking(batch: Batch, rows: Int[Tensor, " n"], *, lazy: bool) -> Int[Tensor
     speaks = live_rows(batch.mask[rows])
     if lazy:
         speaks &= (batch.advantage[rows] != 0).any(dim=1)
-    rows = rows[speaks]
-    return rows[(batch.laid.prompt_length + batch.laid.length)[rows].argsort(stable=True)]
+    return by_length(batch.laid, rows[speaks])
 
 
 def loss_of(  # noqa: PLR0913 - columns, their rows, and what is done with them
