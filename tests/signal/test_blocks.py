@@ -37,7 +37,8 @@ def _columns(rows: int = 7, width: int = 5) -> tuple[Tensor, Tensor, Tensor, Ten
 def test_size_of_a_block_makes_no_difference(name: str, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     """One token at a time, some rows, all; packed tokens too, cut within a row."""
     new, old, advantage, mask, length = _columns()
-    whole = Aggregation(mode, 3.0)
+    counts = torch.full((len(mask),), mask.shape[1]) + torch.arange(len(mask))
+    whole = Aggregation(mode, 3.0, counts if mode == "prompt-mean" else None)
     found = []
     for size in (1, 2 * mask.shape[1], 10_000):
         monkeypatch.setattr(blocks, "BLOCK", size)

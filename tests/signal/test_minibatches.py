@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from rl_sentinel.signal.minibatches import aggregation, prompt_minibatches
+from rl_sentinel.signal.minibatches import aggregation, prompt_mean, prompt_minibatches
+from rl_sentinel.signal.reduce import Aggregation
 
 #: Prompt 9 has five steps, 4 and 2 one each.
 GROUP = torch.tensor([9, 9, 4, 9, 2, 9, 9])
@@ -37,6 +38,22 @@ def test_denominators() -> None:
     assert aggregation("token-mean", mask=mask[2:]).denominator == 1
 
 
+def _told(found: Aggregation) -> list[int]:
+    assert found.prompt_tokens is not None
+    return found.prompt_tokens.tolist()
+
+
+def test_prompts_are_counted_over_the_whole() -> None:
+    """A prompt with no trained token is none; each row knows the tokens of all rows of its prompt."""
+    mask = torch.tensor([[True, True, False], [False] * 3, [True, False, False], [False] * 3])
+    found = aggregation("prompt-mean", mask=mask, group=torch.tensor([4, 9, 4, -1]))
+    assert (found.denominator, _told(found)) == (1.0, [3, 0, 3, 0])
+    ranks = prompt_mean(torch.tensor([2, 0, 1, 0, 5]), group=torch.tensor([4, 9, 4, -1, 9]))
+    assert (ranks.denominator, _told(ranks)) == (2.0, [3, 5, 3, 0, 5])
+    assert _told(ranks.of_rows(torch.tensor([4, 0]))) == [5, 3]
+    assert aggregation("prompt-mean", mask=mask[1:2], group=torch.tensor([9])).denominator == 1
+
+
 def test_bad_numbers_are_named() -> None:
     """No prompt, no length, a length where none belongs."""
     with pytest.raises(ValueError, match="prompts is 0, expected a number of 1 or more"):
@@ -46,5 +63,9 @@ def test_bad_numbers_are_named() -> None:
         aggregation("token-sum", mask=mask)
     with pytest.raises(ValueError, match="length is 3 with 'token-mean'"):
         aggregation("token-mean", mask=mask, length=3)
+    with pytest.raises(ValueError, match=r"^group is None with 'prompt-mean', expected the prompt id of each row$"):
+        aggregation("prompt-mean", mask=mask)
+    with pytest.raises(ValueError, match=r"^tokens\[1\] is -1, expected 0 or more: trained tokens are counted$"):
+        prompt_mean(torch.tensor([1, -1]), group=torch.tensor([4, 4]))
     with pytest.raises(ValueError, match="length is 0 with 'token-sum'"):
         aggregation("token-sum", mask=mask, length=0)

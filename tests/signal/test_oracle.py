@@ -8,6 +8,7 @@ import ast
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from pairs_of_metrics import WHOLE as OF_METRICS
 from torch import Tensor
 
 import rl_sentinel.signal
-from rl_sentinel.signal import align, blocks, groups, kl, normalisation, penalty, reduce, reward, scan
+from rl_sentinel.signal import align, blocks, groups, kl, minibatches, normalisation, penalty, reduce, reward, scan
 from rl_sentinel.signal.advantage import (
     gae,
     gpg,
@@ -38,7 +39,7 @@ from rl_sentinel.signal.segments import trained
 #: The library's call and the oracle's, on one draw.
 Pair = tuple[Callable[[Draw], Tensor], Callable[[Draw], object]]
 
-MODES: tuple[reduce.Mode, ...] = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum", "token-sum")
+MODES: tuple[reduce.Mode, ...] = get_args(reduce.Mode)
 
 
 #: What stands alone, but for the draws.
@@ -247,10 +248,15 @@ def _denominator(x: Draw) -> float:
     return float(trained(x.mask).sum()) + 1
 
 
+def _by(mode: reduce.Mode, x: Draw) -> reduce.Aggregation:
+    of_prompts = minibatches.aggregation("prompt-mean", mask=x.mask, group=x.group).prompt_tokens
+    return reduce.Aggregation(mode, _denominator(x), of_prompts if mode == "prompt-mean" else None)
+
+
 def _aggregated(mode: reduce.Mode) -> Pair:
     return (
-        lambda x: reduce.aggregate(x.value, mask=x.mask, aggregation=reduce.Aggregation(mode, _denominator(x))),
-        lambda x: tokens.aggregate(x.value.tolist(), x.mask.tolist(), mode, _denominator(x)),
+        lambda x: reduce.aggregate(x.value, mask=x.mask, aggregation=_by(mode, x)),
+        lambda x: tokens.aggregate(x.value.tolist(), x.mask.tolist(), mode, _denominator(x), x.group.tolist()),
     )
 
 
@@ -311,7 +317,7 @@ def _summed(mode: reduce.Mode) -> Pair:
             lambda mask, v: (torch.where(mask, v, 0.0), mask.to(v.dtype)),
             x.value,
             mask=x.mask,
-            aggregation=reduce.Aggregation(mode, _denominator(x)),
+            aggregation=_by(mode, x),
         ),
         _aggregated(mode)[1],
     )

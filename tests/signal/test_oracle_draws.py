@@ -102,6 +102,23 @@ def _aggregation(source: random.Random) -> None:
         assert (found.mode, found.denominator) == (mode, choices.denominator(mode, mask, length))
 
 
+def _prompt_mean(source: random.Random) -> None:
+    rows = range(source.randint(1, 6))
+    tokens, group = [source.randint(0, 3) for _ in rows], [source.choice([-3, 7, 2**40]) for _ in rows]
+    found = minibatches.prompt_mean(torch.tensor(tokens), group=torch.tensor(group))
+    assert found.prompt_tokens is not None
+    assert (found.mode, found.denominator, found.prompt_tokens.tolist()) == (
+        "prompt-mean",
+        *choices.of_prompts(tokens, group),
+    )
+    mask = torch.arange(3) < torch.tensor(tokens).unsqueeze(1)
+    again = minibatches.aggregation("prompt-mean", mask=mask, group=torch.tensor(group))
+    assert again.denominator == found.denominator
+    share = again.shares(mask=mask)
+    assert share is not None
+    assert share.tolist() == [max(1, n) for n in found.prompt_tokens.tolist()]
+
+
 def _drawn_between(source: random.Random) -> None:
     (x,) = cases(1, seed=source.randint(0, 2**31))
     share = source.choice([0.1, 0.5, 1.0])
@@ -120,6 +137,7 @@ HELD: dict[str, Callable[[random.Random], None]] = {
     "merging.counts": _counts,
     "minibatches.prompt_minibatches": _prompt_minibatches,
     "minibatches.aggregation": _aggregation,
+    "minibatches.prompt_mean": _prompt_mean,
     "covariance.drawn_between": _drawn_between,
     "logprob.logprobs": lambda source: _from_logits(source, entropy=False),
     "logprob.logprobs_and_entropy": lambda source: _from_logits(source, entropy=True),

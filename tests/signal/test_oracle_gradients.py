@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,12 +11,12 @@ from oracle import losses, tokens
 from oracle.draws import Draw, cases
 from torch import Tensor
 
-from rl_sentinel.signal import kl, penalty, reduce
+from rl_sentinel.signal import kl, minibatches, penalty, reduce
 
 #: Half the distance over which a difference of the oracle is taken, in nats.
 STEP = 1e-5
 
-MODES: tuple[reduce.Mode, ...] = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum", "token-sum")
+MODES: tuple[reduce.Mode, ...] = get_args(reduce.Mode)
 
 
 def _call(name: str, x: Draw, logprob: Tensor, aggregation: reduce.Aggregation) -> Tensor:
@@ -43,7 +43,7 @@ def _expected(name: str, x: Draw, logprob: Tensor, aggregation: reduce.Aggregati
     """The oracle's loss of log-probs that moved, with those whose gradient is stopped left where they were."""
     new, frozen, old, weight, mask = (c.tolist() for c in (logprob, x.logprob, x.old, x.advantage, x.mask))
     found = losses.per_token(name, new, frozen, old, weight, mask, _chosen(x).tolist())
-    return tokens.aggregate(found, mask, aggregation.mode, aggregation.denominator)
+    return tokens.aggregate(found, mask, aggregation.mode, aggregation.denominator, x.group.tolist())
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,9 @@ def drawn() -> list[Draw]:
 
 
 def _aggregation(i: int, x: Draw) -> reduce.Aggregation:
-    return reduce.Aggregation(MODES[i % len(MODES)], float(x.mask.sum()) + 1)
+    mode = MODES[i % len(MODES)]
+    of_prompts = minibatches.aggregation("prompt-mean", mask=x.mask, group=x.group).prompt_tokens
+    return reduce.Aggregation(mode, float(x.mask.sum()) + 1, of_prompts if mode == "prompt-mean" else None)
 
 
 @pytest.mark.parametrize("name", losses.LOSSES)
@@ -91,6 +93,11 @@ DIFFERENTIABLE: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "k2": lambda new, other, mask: kl.k2(new, other, mask=mask),
     "k3": lambda new, other, mask: kl.k3(new, other, mask=mask),
     "absolute": lambda new, other, mask: kl.absolute(new, other, mask=mask),
+    "aggregate": lambda new, other, mask: reduce.aggregate(
+        new * other,
+        mask=mask,
+        aggregation=minibatches.aggregation("prompt-mean", mask=mask, group=torch.arange(len(mask)) // 2),
+    ),
     "row_means": lambda new, other, mask: reduce.row_means(new * other, mask=mask),
     "as_loss": lambda new, other, mask: penalty.as_loss(
         kl.k3(new, other, mask=mask), mask=mask, coefficient=0.3, aggregation=reduce.Aggregation("token-mean", 3.0)

@@ -53,7 +53,7 @@ def _whole(name: str, x: Draw, by: reduce.Aggregation) -> tuple[Tensor, Tensor]:
 
 
 def _counted(mode: reduce.Mode, x: Draw) -> reduce.Aggregation:
-    return minibatches.aggregation(mode, mask=x.mask, length=7 if mode == "token-sum" else None)
+    return minibatches.aggregation(mode, mask=x.mask, length=7 if mode == "token-sum" else None, group=x.group)
 
 
 def _cut(count: int, parts: int, source: random.Random) -> list[list[int]]:
@@ -75,7 +75,7 @@ def test_any_cut_into_micro_batches(name: str) -> None:
             total, found = torch.zeros_like(expected), torch.zeros_like(slope)
             for rows in _cut(6, parts, source):
                 if rows:
-                    part, own = _whole(name, _rows(x, rows), by)
+                    part, own = _whole(name, _rows(x, rows), by.of_rows(torch.tensor(rows)))
                     total, found[rows] = total + part, own
             torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-13)
             torch.testing.assert_close(found, slope, rtol=1e-12, atol=1e-13, equal_nan=True)
@@ -102,10 +102,21 @@ _WIDE = ("logprob", "old", "ref", "advantage", "value", "token_reward")
 
 def _denominator(mode: reduce.Mode, x: Draw) -> reduce.Aggregation:
     """Counted by each rank on its own rows, and added up over the ranks."""
+    if mode == "prompt-mean":
+        return _of_prompts(x)
     own = {"token-mean": reduce.row_counts(mask=x.mask).sum(), "token-sum": torch.tensor(7)}
     count = own.get(mode, reduce.live_rows(x.mask).sum()).double()
     dist.all_reduce(count)
     return reduce.Aggregation(mode, count.item())
+
+
+def _of_prompts(x: Draw) -> reduce.Aggregation:
+    """By the rows of all ranks, in order, of which the rank takes its own."""
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, (reduce.row_counts(mask=x.mask).tolist(), x.group.tolist()))
+    tokens, group = (torch.tensor([n for one in every for n in one[which]]) for which in (0, 1))
+    first = sum(len(one[0]) for one in every[: dist.get_rank()])
+    return minibatches.prompt_mean(tokens, group=group).of_rows(torch.arange(first, first + len(x.group)))
 
 
 def _rank(rank: int, world: int, meeting: str, told: str) -> None:
@@ -134,7 +145,7 @@ def _rank(rank: int, world: int, meeting: str, told: str) -> None:
 def _expected(name: str, x: Draw, mode: reduce.Mode, world: int) -> list[float]:
     """One process with all rows."""
     counts = {"token-mean": x.mask.sum(), "token-sum": torch.tensor(7 * world)}
-    by = reduce.Aggregation(mode, float(counts.get(mode, x.live.sum())))
+    by = reduce.Aggregation(mode, float(counts.get(mode, x.live.sum()))) if mode != "prompt-mean" else _counted(mode, x)
     weight = torch.ones((), dtype=torch.float64, requires_grad=True)
     loss = LOSSES[name](x, torch.where(x.mask, x.logprob, 0.0) * weight, by)
     return [loss.item(), torch.autograd.grad(loss, weight)[0].item()]

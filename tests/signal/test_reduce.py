@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.reduce import Aggregation, Mode, aggregate, row_means, row_sums, selected
 from rl_sentinel.signal.segments import Segments
 
@@ -81,6 +82,34 @@ def test_parts_add_up(mode: Mode) -> None:
     whole = Aggregation(mode, 4.0)
     parts = [aggregate(VALUES[i : i + 1], mask=MASK[i : i + 1], aggregation=whole) for i in range(3)]
     assert sum(parts) == aggregate(VALUES, mask=MASK, aggregation=whole)
+
+
+def test_prompts_weigh_the_same() -> None:
+    """Of one prompt the mean over tokens of two rows, of the other its token; however the rows are cut."""
+    values = torch.tensor([[1.0, 3.0], [8.0, 9.0], [6.0, 9.0], [9.0, 9.0]])
+    mask = torch.tensor([[True, True], [True, False], [True, False], [False, False]])
+    whole = Aggregation("prompt-mean", 2.0, torch.tensor([3, 3, 1, 1]))
+    assert aggregate(values, mask=mask, aggregation=whole).item() == (4.0 + 6.0) / 2
+    for cut in ([[0, 2], [1], [3]], [[3, 1, 0], [2]]):
+        rows = [torch.tensor(part) for part in cut]
+        parts = [aggregate(values[part], mask=mask[part], aggregation=whole.of_rows(part)) for part in rows]
+        assert torch.stack(parts).sum().item() == 5.0
+
+
+def test_prompt_tokens_are_refused() -> None:
+    """None, where they do not belong, of other rows, no counts; and fewer than a row has, as those of a part are."""
+    with pytest.raises(InputError, match=r"^prompt_tokens is None with 'prompt-mean', expected the trained tokens"):
+        Aggregation("prompt-mean", 2.0)
+    with pytest.raises(InputError, match=r"^prompt_tokens is given with 'token-mean', expected .*, None with"):
+        Aggregation("token-mean", 2.0, torch.tensor([3, 3]))
+    with pytest.raises(InputError, match=r"^prompt_tokens has dtype float32, expected whole: "):
+        Aggregation("prompt-mean", 2.0, torch.tensor([3.0]))
+    for counts, told in {
+        (3, 3): r"^prompt_tokens has shape \[2\], expected \[3\]: that of tokens$",
+        (2, 0, 0): r"^prompt_tokens\[1\] is 0, expected 1 or more, the row's own: count over the whole mini-batch, and",
+    }.items():
+        with pytest.raises(InputError, match=told):
+            aggregate(VALUES, mask=MASK, aggregation=Aggregation("prompt-mean", 2.0, torch.tensor(counts)))
 
 
 @pytest.mark.parametrize("denominator", [0.0, -1.0, float("nan")])

@@ -28,7 +28,7 @@ SOUND: dict[str, Tensor] = {
     **dict.fromkeys(("reward", "reward_baseline", "row"), ROW),
     **dict.fromkeys(("live", "scored", "keep", "last"), torch.tensor([True, True])),
     **dict.fromkeys(("group", "trajectory"), torch.tensor([3, 4])),
-    **dict.fromkeys(("length", "prompt_length"), torch.tensor([1, 2])),
+    **dict.fromkeys(("length", "prompt_length", "tokens"), torch.tensor([1, 2])),
     **dict.fromkeys(("mask", "chosen", "fact"), MASK),
     "reward_parts": torch.ones(2, 2),
     "logits": torch.zeros(2, 3, 5),
@@ -68,7 +68,7 @@ OWN: dict[str, dict[str, Any]] = {
     "groups.require_finite": {"values": ROW},
     "advantage.gdpo.advantages": {"weight": ROW},
     **{f"correction.bounds.{n}": {"weight": WIDE.exp()} for n in ("truncated", "clipped", "masked", "self_normalised")},
-    "minibatches.aggregation": {"length": None},
+    "minibatches.aggregation": {"length": None, "group": None},
     "steps.over_trajectories": {"estimator": rloo.advantages},
     "align.response_aligned": {"values": torch.zeros(2, 4)},
 }
@@ -136,7 +136,7 @@ def test_bad_input_is_refused_in_one_line(name: str) -> None:
             wrong = sound.clone()
             wrong.view(-1)[0] = torch.nan
             told.append((one, _refused(name, {one: wrong})))
-        if "length" in one:
+        if "length" in one or one == "tokens":
             told.append((one, _refused(name, {one: sound - 9})))
     for one, message in told:
         assert "\n" not in message, (one, message)

@@ -46,7 +46,10 @@ def _loss(name: str) -> Call:
 
 CALLS |= {f"loss.{name}.loss": _loss(name) for name in losses.LOSSES}
 CALLS["minibatches.aggregation"] = lambda x: torch.tensor(
-    [minibatches.aggregation(m, mask=x.mask).denominator for m in ("token-mean", "sequence-mean-token-mean")]
+    [
+        minibatches.aggregation(m, mask=x.mask, group=x.group).denominator
+        for m in ("token-mean", "sequence-mean-token-mean", "prompt-mean")
+    ]
 )
 
 

@@ -15,11 +15,12 @@ MODES = {
     "sequence-mean-token-sum": "",
     "sequence-mean-token-mean": "its trained tokens",
     "sequence-mean-token-sum-by-width": "the width",
+    "prompt-mean": "its prompt's trained tokens",
 }
 
 
 def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows: str = "") -> Named:
-    """``[B, T]`` numbers as one, by name of the reading: a sequence mean counts ``rows`` "live" or "all".
+    """``[B, T]`` numbers as one, by name of the reading: a mean of rows or prompts counts those "live", or "all".
 
     Where that is not said, either is a reading. Settings ``tokens`` and ``rows`` are denominators that
     were counted elsewhere, ``length`` is a fixed length by which a sum over all rows is divided,
@@ -27,13 +28,14 @@ def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows
 
     Source:
         DAPO (arXiv 2503.14476), equation 8, for the mean over tokens; GRPO (arXiv 2402.03300),
-        equation 3, for the mean of row means; Dr. GRPO (arXiv 2503.20783), for the fixed length.
+        equation 3, for the mean of row means; Dr. GRPO (arXiv 2503.20783), for the fixed length; SkyRL's
+        ``prompt_mean``, for the mean over prompts.
     """
     total = torch.zeros((), dtype=torch.float64)
     for b in range(batch.rows):
         trained = batch.mask[b]
         if bool(trained.any()):
-            total = total + tokens[b][trained].sum() / _share(mode, int(trained.sum()), batch, settings)
+            total = total + tokens[b][trained].sum() / _share(mode, b, batch, settings)
     total = total * _number(settings, "ranks", 1)
     if mode == "token-sum":
         return {"a sum": total / (batch.rows * _number(settings, "length", 1) if settings.get("length") else 1)}
@@ -42,7 +44,10 @@ def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows
     if settings.get("rows") is not None:
         return {"by the given rows": total / _number(settings, "rows", 1)}
     counts = {"live": max(1, int(batch.live.sum())), "all": batch.rows}
-    return {f"by {who} rows": total / count for who, count in counts.items() if rows in ("", who)}
+    if mode == "prompt-mean":
+        counts = {"live": max(1, len(set(batch.group[batch.live].tolist()))), "all": len(set(batch.group.tolist()))}
+    of = "prompts" if mode == "prompt-mean" else "rows"
+    return {f"by {who} {of}": total / count for who, count in counts.items() if rows in ("", who)}
 
 
 def _number(settings: Settings, name: str, default: float) -> float:
@@ -50,6 +55,12 @@ def _number(settings: Settings, name: str, default: float) -> float:
     return float(given) if isinstance(given, int | float) else default
 
 
-def _share(mode: str, trained: int, batch: Batch, settings: Settings) -> float:
-    by = {"": 1.0, "its trained tokens": float(trained), "the width": _number(settings, "scale", batch.width)}
+def _share(mode: str, row: int, batch: Batch, settings: Settings) -> float:
+    prompt = batch.group == batch.group[row]
+    by = {
+        "": 1.0,
+        "its trained tokens": float(batch.mask[row].sum()),
+        "the width": _number(settings, "scale", batch.width),
+        "its prompt's trained tokens": float(batch.mask[prompt].sum()),
+    }
     return by[MODES[mode]]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rl_sentinel.signal.reduce import Aggregation, row_counts
+from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: Tokens per block of a loss, and of a statistic.
@@ -51,7 +51,7 @@ def summed(
         >>> found.item(), leaf.grad
         (1.0, tensor([[2., 0.]]))
     """
-    share = _share(mask) if aggregation.mode == "sequence-mean-token-mean" else None
+    share = _share(mask, aggregation)
     if any(c.requires_grad for c in columns):
         whole = _added(token_value(trained(mask), leaf, *columns)[0], share)
     else:
@@ -86,10 +86,10 @@ def by_rows(
     return torch.cat(parts) if parts else of_rows(*columns, mask=mask)
 
 
-def _share(mask: Mask) -> Tensor:
-    """What each row (packed: each token) is divided by where rows are averaged first."""
-    count = row_counts(mask=mask).clamp(min=1)
-    return count[mask.row] if isinstance(mask, Segments) else count
+def _share(mask: Mask, aggregation: Aggregation) -> Tensor | None:
+    """What each row (packed: each token) is divided by where rows, or prompts, are averaged first."""
+    count = aggregation.shares(mask=mask)
+    return count[mask.row] if isinstance(mask, Segments) and count is not None else count
 
 
 def _added(value: Tensor, share: Tensor | None) -> Tensor:

@@ -23,7 +23,10 @@ _KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
 #: Parameter -> the kind that it has; every other tensor holds floating numbers.
 _KIND_OF = {
     **dict.fromkeys(("mask", "live", "scored", "keep", "last", "chosen", "fact"), "bool"),
-    **dict.fromkeys(("group", "length", "prompt_length", "trajectory", "token", "version"), "whole"),
+    **dict.fromkeys(
+        ("group", "length", "prompt_length", "prompt_tokens", "trajectory", "token", "tokens", "turn", "version"),
+        "whole",
+    ),
 }
 
 

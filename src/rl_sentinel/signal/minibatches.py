@@ -6,7 +6,8 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import checked, within
-from rl_sentinel.signal.reduce import Aggregation, Mode, live_rows
+from rl_sentinel.signal.groups import places
+from rl_sentinel.signal.reduce import Aggregation, Mode, live_rows, row_counts
 from rl_sentinel.signal.segments import Mask, trained
 
 
@@ -43,7 +44,9 @@ def prompt_minibatches(
     return [torch.nonzero(turn // prompts == n).squeeze(1) for n in range(-(-len(ids) // prompts))]
 
 
-def aggregation(mode: Mode, *, mask: Mask, length: int | None = None) -> Aggregation:
+def aggregation(
+    mode: Mode, *, mask: Mask, length: int | None = None, group: Int[Tensor, " B"] | None = None
+) -> Aggregation:
     """How a mini-batch's token losses become one number, counted over all that the mask holds.
 
     Args:
@@ -52,25 +55,70 @@ def aggregation(mode: Mode, *, mask: Mask, length: int | None = None) -> Aggrega
             add up the counts and make the ``Aggregation`` of their sum instead.
         length: tokens that each row's sum is divided by, for ``"token-sum"`` alone: the fixed length
             of Dr. GRPO.
+        group: prompt id per row, for ``"prompt-mean"``; any integers, rows in any order. Without effect on the others.
 
     Returns:
-        The mode with its denominator: trained tokens, live rows, or live rows times ``length``; 1 where
-        nothing is trained.
+        The mode with its denominator: trained tokens, live rows, live rows times ``length``, or prompts with a trained
+        token; 1 where nothing is trained. A part of the mini-batch takes ``of_rows`` of it.
 
     Raises:
         InputError: if the mask is none, or ``length`` is missing for ``"token-sum"``, given for another mode, or
-            below 1.
+            below 1; if ``group`` is missing for ``"prompt-mean"``, or a shape or kind is wrong.
 
     Example:
         >>> mask = torch.tensor([[True, True], [True, False], [False, False]])
         >>> [aggregation(mode, mask=mask).denominator for mode in ("token-mean", "sequence-mean-token-sum")]
         [3.0, 2.0]
+        >>> whole = aggregation("prompt-mean", mask=mask, group=torch.tensor([7, 7, 3]))
+        >>> whole.denominator, whole.prompt_tokens
+        (1.0, tensor([3, 3, 0]))
     """
     if (length is None) == (mode == "token-sum") or (length is not None and length < 1):
         raise InputError(
             f"length is {length} with {mode!r}, expected a number of tokens for 'token-sum', None for the others"
         )
     checked("B T", mask=mask)
+    if group is not None:
+        checked("B", tokens=row_counts(mask=mask), group=group)
+    if mode == "prompt-mean":
+        if group is None:
+            raise InputError("group is None with 'prompt-mean', expected the prompt id of each row")
+        return prompt_mean(row_counts(mask=mask), group=group)
     rows = int(live_rows(mask).sum())
     count = int(trained(mask).sum()) if mode == "token-mean" else rows * (length or 1)
     return Aggregation(mode, float(max(count, 1)))
+
+
+def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggregation:
+    r"""The mean over prompts of the mean over each prompt's trained tokens, counted by rows from wherever they are.
+
+    .. math:: \frac{1}{P} \sum_{p} \frac{1}{n_p} \sum_{b \in p} \sum_{t} x_{b,t}
+
+    Over several ranks, gather ``tokens`` and ``group`` of all their rows; each takes ``of_rows`` of its own.
+
+    Args:
+        tokens: trained tokens per row, as ``reduce.row_counts`` gives them.
+        group: prompt id per row; any integers, rows in any order.
+
+    Returns:
+        The aggregation of these rows; its denominator is the number of prompts with a trained token, at least 1.
+
+    Raises:
+        InputError: if a count is below 0, or a shape or kind is wrong.
+
+    Source:
+        SkyRL's ``prompt_mean`` (0.3.0, ``apply_loss_reduction_to_advantages_minibatch``), where each advantage is
+        divided by prompts times tokens of its prompt; a prompt without a trained token counts there, and not here.
+
+    Example:
+        >>> whole = prompt_mean(torch.tensor([2, 1, 4, 0]), group=torch.tensor([7, 7, 3, 5]))
+        >>> whole.denominator, whole.prompt_tokens
+        (2.0, tensor([3, 3, 4, 0]))
+    """
+    checked("B", tokens=tokens, group=group)
+    if bool((tokens < 0).any()):
+        row = int(torch.nonzero(tokens < 0)[0])
+        raise InputError(f"tokens[{row}] is {int(tokens[row])}, expected 0 or more: trained tokens are counted")
+    place = places(group)
+    whole = torch.zeros_like(tokens).index_add(0, place, tokens)
+    return Aggregation("prompt-mean", float(max(int((whole > 0).sum()), 1)), whole[place])

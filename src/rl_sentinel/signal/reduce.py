@@ -1,7 +1,7 @@
 """Sums and means over trained tokens, each with its denominator given; nothing is hidden by a product."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,7 @@ from rl_sentinel.signal.segments import Mask, Segments, trained
 #: Integers as wide as a number of so many bytes.
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-Mode = Literal["token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum", "token-sum"]
+Mode = Literal["token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum", "token-sum", "prompt-mean"]
 
 
 def selected(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
@@ -115,15 +115,21 @@ class Aggregation:
     """How token losses become one number, and by what they are divided.
 
     ``denominator`` is counted over the whole mini-batch and all ranks, never over the micro-batch at
-    hand: trained tokens for ``"token-mean"``, live rows for the two sequence means; a
-    ``"token-sum"`` may be divided by any number, such as rows times a fixed length.
+    hand: trained tokens for ``"token-mean"``, live rows for the two sequence means, prompts with a trained token for
+    ``"prompt-mean"``; a ``"token-sum"`` may be divided by any number, such as rows times a fixed length.
+
+    ``"prompt-mean"`` is the mean over prompts of the mean over all trained tokens of a prompt's rows. Rows of one
+    prompt may fall into several micro-batches or ranks, so each carries what its tokens are divided by:
+    ``prompt_tokens`` ``[B]``, the trained tokens of its prompt in the whole mini-batch over all ranks.
+    ``minibatches.aggregation`` counts them, and :meth:`of_rows` gives those of some of the rows.
     """
 
     mode: Mode
     denominator: float
+    prompt_tokens: Int[Tensor, " B"] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a denominator that no count can be."""
+        """Refuse a denominator that no count can be, and prompts where none are asked for, or none where they are."""
         if self.mode not in get_args(Mode):
             raise InputError(f"mode is {self.mode!r}, expected one of {', '.join(get_args(Mode))}")
         if not 0 < self.denominator < torch.inf:
@@ -131,6 +137,51 @@ class Aggregation:
                 f"denominator is {self.denominator}, expected a positive number: "
                 "count trained tokens or live rows of the whole mini-batch"
             )
+        if (self.prompt_tokens is None) == (self.mode == "prompt-mean"):
+            told = "None" if self.prompt_tokens is None else "given"
+            raise InputError(
+                f"prompt_tokens is {told} with {self.mode!r}, expected the trained tokens of each row's prompt with "
+                "'prompt-mean', None with the others: minibatches.aggregation counts them"
+            )
+        if self.prompt_tokens is not None:
+            checked("B", prompt_tokens=self.prompt_tokens)
+
+    def of_rows(self, rows: Int[Tensor, " n"]) -> Self:
+        """The same for some rows of the mini-batch, which is one of its parts; only ``"prompt-mean"`` knows rows.
+
+        Example:
+            >>> whole = Aggregation("prompt-mean", 2.0, torch.tensor([3, 3, 1]))
+            >>> whole.of_rows(torch.tensor([2])).prompt_tokens
+            tensor([1])
+            >>> Aggregation("token-mean", 4.0).of_rows(torch.tensor([2]))
+            Aggregation(mode='token-mean', denominator=4.0)
+        """
+        return self if self.prompt_tokens is None else replace(self, prompt_tokens=self.prompt_tokens[rows])
+
+    def shares(self, *, mask: Mask) -> Int[Tensor, " B"] | None:
+        """What each row's sum is divided by before rows are added up: 1 or more; None where that is 1 for all.
+
+        Raises:
+            InputError: if ``prompt_tokens`` are those of other rows: not as many, or fewer tokens than a row has.
+
+        Example:
+            >>> mask = torch.tensor([[True, True], [True, False]])
+            >>> Aggregation("sequence-mean-token-mean", 2.0).shares(mask=mask)
+            tensor([2, 1])
+        """
+        if self.mode not in {"sequence-mean-token-mean", "prompt-mean"}:
+            return None
+        own = row_counts(mask=mask)
+        if self.prompt_tokens is None:
+            return own.clamp(min=1)
+        checked("B", tokens=own, prompt_tokens=self.prompt_tokens)
+        if bool((self.prompt_tokens < own).any()):
+            row = int(torch.nonzero(self.prompt_tokens < own)[0])
+            raise InputError(
+                f"prompt_tokens[{row}] is {int(self.prompt_tokens[row])}, expected {int(own[row])} or more, the row's "
+                "own: count over the whole mini-batch, and hand a part those of its rows (of_rows)"
+            )
+        return self.prompt_tokens.clamp(min=1)
 
 
 def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregation) -> Float[Tensor, ""]:
@@ -142,10 +193,10 @@ def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregati
         aggregation: the mode and the denominator.
 
     Returns:
-        The sum over rows, or of each row's mean, by the denominator.
+        The sum over rows, or of each row's mean or share of its prompt's, by the denominator.
 
     Raises:
-        InputError: if a shape or kind is wrong.
+        InputError: if a shape or kind is wrong, or ``prompt_tokens`` are those of other rows.
 
     Example:
         >>> values = torch.tensor([[1.0, 3.0], [8.0, 0.0]])
@@ -154,7 +205,9 @@ def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregati
         tensor(4.)
         >>> aggregate(values, mask=mask, aggregation=Aggregation("sequence-mean-token-mean", 2.0))
         tensor(5.)
+        >>> aggregate(values, mask=mask, aggregation=Aggregation("prompt-mean", 1.0, torch.tensor([3, 3])))
+        tensor(4.)
     """
     checked("B T", values=values, mask=mask)
-    by_row = row_means if aggregation.mode == "sequence-mean-token-mean" else row_sums
-    return by_row(values, mask=mask).sum() / aggregation.denominator
+    sums, share = row_sums(values, mask=mask), aggregation.shares(mask=mask)
+    return (sums if share is None else sums / share).sum() / aggregation.denominator

@@ -46,3 +46,11 @@ def denominator(mode: str, mask: Mask, length: int | None) -> float:
     rows = [len(trained(m)) for m in mask if any(m)]
     counts = {"token-mean": sum(rows), "token-sum": len(rows) * (length or 0)}
     return float(counts.get(mode, len(rows)) or 1)
+
+
+def of_prompts(tokens: list[int], group: list[int]) -> tuple[float, list[int]]:
+    """Prompts with a token, 1 of none; and at each row the tokens of all rows of its prompt."""
+    whole: dict[int, int] = {}
+    for count, prompt in zip(tokens, group, strict=True):
+        whole[prompt] = whole.get(prompt, 0) + count
+    return float(len([n for n in whole.values() if n]) or 1), [whole[prompt] for prompt in group]

@@ -32,13 +32,16 @@ def row_means(values: Grid, mask: Mask) -> list[float]:
     return [mean([x[t] for t in trained(m)]) for x, m in zip(values, mask, strict=True)]
 
 
-def aggregate(values: Grid, mask: Mask, mode: str, denominator: float) -> float:
-    """Over responses, of the sum or of the mean of each, by the denominator."""
+def aggregate(values: Grid, mask: Mask, mode: str, denominator: float, group: list[int] | None = None) -> float:
+    """Over responses, of the sum or of the mean of each, or over prompts of the mean of each; by the denominator."""
     total = 0.0
-    for x, m in zip(values, mask, strict=True):
-        kept = [x[t] for t in trained(m)]
-        if kept:
-            total += mean(kept) if mode == "sequence-mean-token-mean" else sum(kept)
+    kept = [[x[t] for t in trained(m)] for x, m in zip(values, mask, strict=True)]
+    if mode == "prompt-mean":
+        ids = group or []
+        kept = [[n for one, at in zip(kept, ids, strict=True) if at == prompt for n in one] for prompt in set(ids)]
+    for numbers in kept:
+        if numbers:
+            total += mean(numbers) if mode in ("sequence-mean-token-mean", "prompt-mean") else sum(numbers)
     return total / denominator
 
 

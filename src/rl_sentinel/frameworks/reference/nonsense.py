@@ -58,6 +58,22 @@ _LENGTHS: Calls = {
     "no length": {"mode": "token-sum"},
     "a length of none": {"length": 4},
     "a length below 1": {"mode": "token-sum", "length": 0},
+    "sound, of prompts": {"mode": "prompt-mean", "group": torch.tensor([4])},
+    "no prompts": {"mode": "prompt-mean"},
+    "a prompt too many": {"mode": "prompt-mean", "group": torch.tensor([4, 4])},
+}
+
+#: Trained tokens of prompts, beside two rows of two.
+_OF_PROMPTS: Calls = {
+    "sound": _SOUND,
+    "sound, more in other parts": {"prompt_tokens": torch.tensor([9, 4])},
+    "sound, of rows alone": {"mode": "token-mean", "prompt_tokens": None},
+    "no tokens of prompts": {"prompt_tokens": None},
+    "tokens of prompts with another mode": {"mode": "token-mean"},
+    "tokens of other rows": {"prompt_tokens": torch.tensor([4])},
+    "fewer tokens than a row has": {"prompt_tokens": torch.tensor([1, 2])},
+    "tokens of prompts in two axes": {"prompt_tokens": torch.tensor([[4, 4]])},
+    "tokens of prompts that are no counts": {"prompt_tokens": torch.tensor([4.0, 4.0])},
 }
 
 _LOGITS: Calls = {
@@ -156,6 +172,10 @@ _CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
         {n: c for n, c in _STEPS.items() if "group" not in c},
     ),
     "minibatches.aggregation": ({"mode": "token-mean", "length": None, **_SIZES}, _LENGTHS),
+    "minibatches.prompt_mean": (
+        {"tokens": torch.tensor([2, 0]), "group": torch.tensor([7, 3])},
+        {"sound": _SOUND, "fewer than no tokens": {"tokens": torch.tensor([2, -1])}},
+    ),
     "minibatches.prompt_minibatches": ({"group": torch.tensor([7, 3]), "prompts": 1, "generator": None}, _PROMPTS),
     "covariance.largest": ({"covariance": torch.ones(1, 2), "share": 0.4, **_SIZES}, _SHARES),
     "covariance.drawn_between": (
@@ -211,6 +231,8 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     for name, (plain, calls) in _CALLS.items():
         path = f"{SIGNAL}.{name}"
         yield from _of(path, partial(_called, target, path, plain, calls), calls)
+    path = f"{SIGNAL}.reduce.aggregate"
+    yield from _of(path, partial(_aggregated, target, path), _OF_PROMPTS)
     merge = f"{SIGNAL}.merging.merge"
     yield from _of(merge, lambda setting: target.call(merge, _told(target, setting)), _ORDERS)
     path = f"{SIGNAL}.path.loss_ready of tokens"
@@ -225,6 +247,12 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     }
     estimator = target.find(f"{SIGNAL}.advantage.rloo.advantages")
     yield from _of(over, partial(_called, target, over, {"estimator": estimator, **columns}, _STEPS), _STEPS)
+
+
+def _aggregated(target: Target, path: str, setting: str) -> object:
+    told = {"mode": "prompt-mean", "denominator": 1.0, "prompt_tokens": torch.tensor([4, 4]), **_OF_PROMPTS[setting]}
+    by = target.call(f"{SIGNAL}.reduce.Aggregation", **told)
+    return target.call(path, torch.ones(2, 2), mask=torch.ones(2, 2).bool(), aggregation=by)
 
 
 def _steps_of_tokens(target: Target, setting: str) -> object:

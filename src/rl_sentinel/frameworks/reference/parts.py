@@ -1,6 +1,7 @@
 """Boundaries of the parts that estimators and losses are made of: aggregation and alignment."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ DENOMINATORS: Mapping[str, Callable[[Batch], Tensor]] = {
     "token-sum": lambda b: torch.tensor(LENGTH * b.rows),
 }
 
+#: Every mode; the last has a denominator for each row too, which the target itself counts.
+MODES = (*DENOMINATORS, PROMPTS := "prompt-mean")
+
 #: Mode at which each loss is audited: all else of a mode is the aggregation's, which is audited at every one.
 MODE = "sequence-mean-token-mean"
 
@@ -29,6 +33,11 @@ MODE = "sequence-mean-token-mean"
 def settings_of(mode: str) -> Settings:
     """The settings of one mode of aggregation."""
     return {"aggregation": mode} | ({"length": LENGTH} if mode == "token-sum" else {})
+
+
+def read_by(mode: str) -> frozenset[str]:
+    """What a mode reads beside the mask."""
+    return frozenset({"group"} if mode == PROMPTS else ())
 
 
 def loss_output(mode: str) -> Output:
@@ -44,14 +53,20 @@ def in_parts(
     Denominators, and tokens that are chosen, are the whole's.
     """
     mode, parts = str(settings["aggregation"]), int(settings.get("micro_batches", 1) or 1)
-    count = float(DENOMINATORS[mode](batch).clamp(min=1))
-    whole = target.call(f"{SIGNAL}.reduce.Aggregation", mode, count)
+    whole = _of_whole(target, mode, batch)
     chosen = numbers.pop("chosen", None)
     found = []
     for index in torch.arange(batch.rows).chunk(parts):
         own = {"chosen": chosen[index]} if isinstance(chosen, Tensor) else {}
-        found.append(loss(take_rows(batch, index), **numbers, **own, aggregation=whole))
+        found.append(loss(take_rows(batch, index), **numbers, **own, aggregation=whole.of_rows(index)))
     return {"loss": torch.stack(found).sum()}
+
+
+def _of_whole(target: Target, mode: str, batch: Batch) -> Any:  # noqa: ANN401 - of the tree that is audited
+    if mode == PROMPTS:
+        return target.call(f"{SIGNAL}.minibatches.aggregation", mode, mask=batch.mask, group=batch.group)
+    count = float(DENOMINATORS[mode](batch).clamp(min=1))
+    return target.call(f"{SIGNAL}.reduce.Aggregation", mode, count)
 
 
 def aggregations(target: Target) -> Iterator[Boundary]:
@@ -62,12 +77,12 @@ def aggregations(target: Target) -> Iterator[Boundary]:
         found: Tensor = target.call(path, batch.advantage, mask=batch.mask, **more)
         return found
 
-    for mode in DENOMINATORS:
+    for mode in MODES:
         yield Boundary(
             path=path,
             stage="aggregate",
             call=lambda batch, settings: in_parts(target, batch, settings, one),
-            reads=frozenset({"advantage", "mask"}),
+            reads=frozenset({"advantage", "mask"}) | read_by(mode),
             outputs={"loss": loss_output(mode)},
             settings={mode: settings_of(mode)},
             claims=claims(target.find(path), aggregation=mode, denominator="given", mean="yes", masked_slots="any"),

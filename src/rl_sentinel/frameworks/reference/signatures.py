@@ -25,7 +25,7 @@ _OF_ROWS: Mapping[str, Any] = {
     "reward_parts": ((0.5, 1.0), (0.25, 0.0), (1.0, 2.0)),
     "group": (4, 3, 3),
     "trajectory": (6, 5, 7),
-    "length": LENGTH,
+    **dict.fromkeys(("length", "tokens"), LENGTH),
     "prompt_length": (1, 2, 1),
 }
 

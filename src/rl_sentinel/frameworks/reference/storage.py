@@ -10,7 +10,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, cut, given, numbers
-from rl_sentinel.frameworks.reference.parts import DENOMINATORS, MODE, in_parts, loss_output, settings_of
+from rl_sentinel.frameworks.reference.parts import MODE, MODES, in_parts, loss_output, read_by, settings_of
 from rl_sentinel.frameworks.target import Target
 
 PACKED = f"{SIGNAL}.segments.packed"
@@ -28,7 +28,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     for path in ESTIMATORS:
         yield _estimator(target, path)
     yield _loss(target, MODE)
-    for mode in DENOMINATORS:
+    for mode in MODES:
         for stored in ("padded", "packed"):
             yield _summed(target, mode, stored)
 
@@ -106,7 +106,7 @@ def _summed(target: Target, mode: str, stored: str) -> Boundary:
         path=path,
         stage="policy-loss",
         call=lambda batch, settings: in_parts(target, batch, settings, one),
-        reads=columns(function) | {"length"},
+        reads=columns(function) | {"length"} | read_by(mode),
         outputs={"loss": loss_output(mode)},
         settings={f"{mode}, {stored}": {**settings_of(mode), "stored": stored}},
         claims=claims(function, aggregation=mode),
