@@ -2,10 +2,13 @@
 
 import argparse
 import json
+import platform
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 
 ROOT = Path(__file__).parents[1]
 RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train"]
@@ -48,13 +51,24 @@ EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 HEAD = """# Runs
 
-Written by `make train-proof`: every experiment of `scripts/train_proof.py` over seeds {seeds}, on CPU, one thread.
-Accuracy is that of the sampled responses, a mean over the steps named; 128 responses a step, so a step's standard error
-is about .04 at .3 and .03 at .9, a mean of ten steps' a third of it. Seconds are those of the reinforcement, the warm
-start left out, on a machine that did other work.
+Written by `make train-proof` at commit {commit}, Python {python}, torch {torch}: every experiment of
+`scripts/train_proof.py` over seeds {seeds}, on CPU, one thread. A run is `rl-sentinel train recipes/RECIPE.toml
+OVERRIDES seed=N`; the recipes hold every other setting. Accuracy is that of the sampled responses, a mean over the
+steps named (ten around a quarter and half of the way, and the last ten); 128 responses a step, so a step's standard
+error is about .04 at .3 and .03 at .9, a mean of ten steps' a third of it. Seconds are those of the reinforcement, the
+warm start left out, on a machine that did other work. What it says is told in [train.md](train.md).
 
-| experiment | overrides | seed | step 1 | a quarter of the way | last ten steps | seconds |
+## Over the seeds
+
+| experiment | runs | step 1 | a quarter of the way | half of the way | last ten steps, least to most | mean |
 |---|---|---|---|---|---|---|
+{over}
+
+## Every run
+
+| experiment | recipe | overrides | seed | step 1 | a quarter of the way | half of the way | last ten steps | seconds |
+|---|---|---|---|---|---|---|---|---|
+{runs}
 """
 
 
@@ -66,31 +80,52 @@ def main() -> None:
     options.add_argument("--only", default="", help="experiments whose title holds this; the page is not written")
     options.add_argument("--page", action="store_true", help="write the page of what was run, and run nothing")
     given = options.parse_args()
-    rows = []
+    over, runs = [], []
     for title, recipe, overrides in EXPERIMENTS:
         if given.only not in title:
             continue
+        seen = []
         for seed in range(given.seeds):
             out = given.home / f"{title.replace(', ', '-').replace(' ', '_')}-{seed}"
             told = [*overrides, f"seed={seed}", f"out={out}"]
             if not given.page:
                 subprocess.run([*RUN, str(ROOT / "recipes" / f"{recipe}.toml"), *told], check=True, cwd=ROOT)
-            rows.append(f"| {title} | {' '.join(overrides)} | {seed} | {' | '.join(_numbers(out))} |")
+            shares, seconds = _shares(out)
+            seen += [shares] if shares else []
+            cells = [*(f"{share:.2f}" for share in shares), f"{seconds:.0f}"] if shares else ["not run"] * 5
+            runs.append(f"| {title} | {recipe} | {' '.join(overrides)} | {seed} | {' | '.join(cells)} |")
+        over.append(f"| {title} | {len(seen)} | {' | '.join(_over(seen))} |")
     if not given.only:
-        page = HEAD.format(seeds=f"0 to {given.seeds - 1}") + "\n".join(rows) + "\n"
+        asked = ["git", "rev-parse", "--short", "HEAD"]
+        page = HEAD.format(
+            commit=subprocess.check_output(asked, text=True, cwd=ROOT).strip(),
+            python=platform.python_version(),
+            torch=version("torch"),
+            seeds=f"0 to {given.seeds - 1}",
+            over="\n".join(over),
+            runs="\n".join(runs),
+        )
         (ROOT / "docs" / "train-proof.md").write_text(page, encoding="utf-8")
 
 
-def _numbers(out: Path) -> list[str]:
+def _shares(out: Path) -> tuple[list[float], float]:
+    """Accuracy at the steps that the page names, and seconds in all; no share of a run that is not there."""
     if not (out / "checkpoints").is_dir():
-        return ["not run"] * 4
+        return [], 0.0
     seen, spent = (
         [json.loads(x) for x in (out / f"{n}.jsonl").read_text().splitlines()] for n in ("metrics", "timing")
     )
-    quarter = len(seen) // 4
-    parts: Sequence[Sequence[dict[str, float]]] = (seen[:1], seen[quarter - 5 : quarter + 5], seen[-10:])
-    shares = [sum(line["accuracy"] for line in part) / len(part) for part in parts]
-    return [f"{share:.2f}" for share in shares] + [f"{sum(line['seconds'] for line in spent):.0f}"]
+    around = [seen[n - 5 : n + 5] for n in (len(seen) // 4, len(seen) // 2)]
+    parts: Sequence[Sequence[dict[str, float]]] = (seen[:1], *around, seen[-10:])
+    return [sum(line["accuracy"] for line in part) / len(part) for part in parts], sum(x["seconds"] for x in spent)
+
+
+def _over(seen: Sequence[Sequence[float]]) -> list[str]:
+    """The range of each share over seeds, and the mean of the last."""
+    if not seen:
+        return ["not run"] * 5
+    spans = [f"{min(column):.2f} to {max(column):.2f}" for column in zip(*seen, strict=True)]
+    return [*spans, f"{fmean(shares[-1] for shares in seen):.2f}"]
 
 
 main()
