@@ -1,13 +1,14 @@
 """The update: any cut has one gradient, rows without an advantage cost nothing, a number that is none stops it."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.reduce import Mode
 from rl_sentinel.train import chance
 from rl_sentinel.train.policy import Models, Policy
 from rl_sentinel.train.preparation import prepared
@@ -15,7 +16,7 @@ from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored
 from rl_sentinel.train.selection import Selection, selected
 from rl_sentinel.train.state import optimized
-from rl_sentinel.train.update import Batch, NotFiniteError, learned, loss_of, rate, speaking
+from rl_sentinel.train.update import Batch, NotFiniteError, gradient, learned, loss_of, rate, speaking
 from training import SERVED, name_of, recipe, sampled
 
 WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
@@ -36,19 +37,24 @@ def _gradient(
     selection, policy, batch = made
     policy.model.zero_grad()
     every = torch.arange(len(batch.advantage))
-    aggregation = selection.aggregation(wanted, batch.mask)
+    aggregation = selection.aggregation(wanted, batch.mask, batch.laid.rollout.group)
     for part in torch.split(speaking(batch, every, lazy=lazy), size):
         logprob = scored(policy, batch.laid, part, temperature=wanted.rollout.temperature)
-        how: dict[str, Any] = {"selection": selection, "aggregation": aggregation, "coefficient": coefficient}
+        how: dict[str, Any] = {
+            "selection": selection,
+            "aggregation": aggregation.of_rows(part),
+            "coefficient": coefficient,
+        }
         loss_of(logprob, batch, part, **how).backward()  # type: ignore[no-untyped-call]  # torch's own
     return torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None])
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum"])
+@pytest.mark.parametrize("mode", get_args(Mode))
 @pytest.mark.parametrize("pieces", [2, 4])
 def test_any_cut_has_one_gradient(mode: str, pieces: int) -> None:
-    """One, two and four parts of a mini-batch: equal to 1e-6 of the largest number."""
+    """One, two and four parts of a mini-batch, at every aggregation: equal to 1e-6 of the largest number."""
     loss = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": mode}
+    loss |= {"length": 8} if mode == "token-sum" else {}
     wanted = recipe(rollout=WIDE, loss=loss, kl={"loss": 0.1})
     selection, policy, batch = _batch(wanted)
     whole = _gradient(wanted, (selection, policy, batch), lazy=False, size=99)
@@ -149,3 +155,24 @@ def test_rate_goes_up_and_down() -> None:
     assert rate(wanted, 0) == 0.5
     assert abs(rate(wanted, 5) - 1.0) < 1e-9
     assert rate(recipe(steps=10, update={"rate": 2.0}), 9) == 2.0
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_mini_batches_in_parts_are_learned_from_as_whole(mode: str) -> None:
+    """Of a shuffled half of the prompts: each aggregation is counted over the mini-batch, and knows its parts' rows."""
+    length = {"length": 8} if mode == "token-sum" else {}
+    loss = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": mode, **length}
+    rows, found = torch.tensor([8, 20, 9, 10, 0, 11, 1, 21, 2, 22, 3, 23]), []
+    for size in (99, 5):
+        wanted = recipe(rollout=WIDE, loss=loss, update={"prompts": 3, "clip": 1e9})
+        selection, policy, batch = _batch(wanted)
+        cut = wanted.model_copy(update={"update": wanted.update.model_copy(update={"rows": size})})
+        gradient(policy, batch, rows, selection=selection, recipe=cut, coefficient=0.0)
+        found.append(torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None]))
+        logprob = scored(policy, batch.laid, rows, temperature=1.0)
+        policy.model.zero_grad()
+        whole = selection.aggregation(wanted, batch.mask[rows], batch.laid.rollout.group[rows])
+        loss_of(logprob, batch, rows, selection=selection, aggregation=whole, coefficient=0.0).backward()  # type: ignore[no-untyped-call]  # torch's own
+        found.append(torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None]))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], atol=1e-6 * float(found[0].abs().max()), rtol=1e-6)

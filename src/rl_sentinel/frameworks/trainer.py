@@ -100,12 +100,12 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
         laid = SimpleNamespace(prompt_length=batch.prompt_length, length=batch.length)
         columns = {"mask": batch.mask, "advantage": batch.advantage, "old_logprob": batch.old_logprob}
         made = target.call(f"{TRAIN}.update.Batch", laid=laid, **columns, ref_logprob=None)
-        whole = selection.aggregation(recipe, batch.mask)
+        whole = selection.aggregation(recipe, batch.mask, batch.group)
         rows = target.call(SPEAKING, made, torch.arange(batch.rows), lazy=selection.lazy)
         size = max(1, -(-len(rows) // int(settings.get("micro_batches", 1) or 1)))
         found = (batch.logprob * 0).nan_to_num().sum()
         for part in torch.split(rows, size) if len(rows) else ():
-            more = {"selection": selection, "aggregation": whole, "coefficient": 0.0}
+            more = {"selection": selection, "aggregation": whole.of_rows(part), "coefficient": 0.0}
             found = found + target.call(LOSS, batch.logprob[part], made, part, **more)
         return {"loss": found}
 

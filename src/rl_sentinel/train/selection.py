@@ -54,9 +54,9 @@ class Selection:
     engine: Callable[..., Engine]
     path: Callable[..., Ready] = loss_ready
 
-    def aggregation(self, recipe: Recipe, mask: Tensor) -> Aggregation:
+    def aggregation(self, recipe: Recipe, mask: Tensor, group: Tensor) -> Aggregation:
         """The recipe's aggregation with the denominator of a whole mini-batch."""
-        return aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length)
+        return aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=group)
 
 
 def selected(recipe: Recipe) -> Selection:
@@ -179,7 +179,7 @@ def _rehearsed(recipe: Recipe, choices: Choices, loss: Callable[..., Tensor]) ->
     def gradient(advantage: Tensor, rows: Tensor) -> Tensor:
         now = (old + apart).requires_grad_()
         told = {"old_logprob": old[rows], "advantage": advantage[rows], "mask": mask[rows]}
-        by = aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length)
+        by = aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=group).of_rows(rows)
         found = loss(now[rows], **{k: v for k, v in told.items() if k in wanted}, aggregation=by)
         return torch.autograd.grad(found, now, allow_unused=True)[0] if found.requires_grad else torch.zeros_like(now)
 

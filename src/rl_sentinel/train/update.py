@@ -125,13 +125,16 @@ def gradient(  # noqa: PLR0913 - as for learned, of one mini-batch
         NotFiniteError: if the loss or the gradient is not, on whichever rank.
     """
     policy.model.zero_grad()
-    aggregation = selection.aggregation(recipe, batch.mask[rows])
+    group = batch.laid.rollout.group
+    whole = selection.aggregation(recipe, batch.mask[rows], group[rows])
+    place = torch.zeros_like(group).scatter(0, rows, torch.arange(len(rows), device=rows.device))
     total, done, said = torch.zeros(()), [rows[:0]], [batch.advantage[:0]]
     for part in ranks.mine(speaking(batch, rows, lazy=selection.lazy), size=recipe.update.rows):
         try:
             reads = part if len(part) else rows[:1]  # a rank without rows goes through the model all the same
             logprob = scored(policy, batch.laid, reads, temperature=recipe.rollout.temperature)
-            loss = loss_of(logprob, batch, reads, selection=selection, aggregation=aggregation, coefficient=coefficient)
+            by = whole.of_rows(place[reads])
+            loss = loss_of(logprob, batch, reads, selection=selection, aggregation=by, coefficient=coefficient)
         except InputError as error:
             raise NotFiniteError(str(error), batch, rows, coefficient) from error
         loss = loss if len(part) else loss * 0
