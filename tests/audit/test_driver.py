@@ -55,6 +55,17 @@ def test_another_environment_gets_our_code_and_none_of_our_packages(tmp_path: Pa
     assert seen.read_text(encoding="utf-8") == "['rl_sentinel']\n"
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_compiled_code_is_left_in_the_cache_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    """What the cache holds never changes, and loads faster the next time; a user's tree stays as it was."""
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path if kept else tmp_path / "cache"))
+    job, source = request(named(_target(tmp_path, "")), "boundaries")
+    assert [e for e in events(job) if e["event"] == "boundary"]
+    assert bool(list(source.root.rglob("*.pyc"))) == kept
+
+
 @pytest.mark.parametrize(
     ("prelude", "how"),
     [

@@ -137,6 +137,24 @@ def test_optional_imports_fail_as_they_should(loaded: Loaded, kind: str) -> None
 
 
 @pytest.mark.parametrize(
+    "around",
+    [
+        "class A:\n    def f():\n{}\n    HERE = f()",
+        "if False:\n    pass\nelse:\n    with open('/dev/null'):\n        def f():\n{}\n        HERE = f()",
+        "try:\n    1 / 0\nexcept ArithmeticError:\n    def f():\n{}\n    HERE = f()",
+        "try:\n    pass\nfinally:\n    for _ in range(1):\n        def f():\n{}\n        HERE = f()",
+        "match 1:\n    case 1:\n        def f():\n{}\n        HERE = f()",
+    ],
+)
+def test_optional_imports_however_deep(loaded: Loaded, around: str) -> None:
+    """A ``try`` counts in whatever block it stands."""
+    attempt = ("try:", "    import absent_x", "    return True", "except ImportError:", "    return False")
+    source = around.format("\n".join(f"            {line}" for line in attempt))
+    toy = loaded({"toy/m.py": source}).module("toy.m")
+    assert (toy.A.HERE if hasattr(toy, "A") else toy.HERE) is False
+
+
+@pytest.mark.parametrize(
     "source",
     [
         "try:\n    import absent_x\nexcept ValueError:\n    pass\n",

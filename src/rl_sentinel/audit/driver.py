@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import rl_sentinel
+from rl_sentinel.audit.cache import home
 from rl_sentinel.audit.interpreter import checked
 from rl_sentinel.audit.overlay import overlays
 from rl_sentinel.audit.source import Source, source
@@ -56,7 +57,7 @@ def events(job: Request, python: str = sys.executable) -> Generator[dict[str, An
         wish.write_text(json.dumps(job.as_json()), encoding="utf-8")
         here, there = os.pipe()
         with log.open("wb") as output:
-            command = [python, "-s", "-B", "-m", "rl_sentinel.audit.worker.main", str(wish), str(there)]
+            command = [python, "-s", *_unwritten(job), "-m", "rl_sentinel.audit.worker.main", str(wish), str(there)]
             worker = subprocess.Popen(  # noqa: S603 - our own worker
                 command,
                 cwd=scratch,
@@ -72,6 +73,11 @@ def events(job: Request, python: str = sys.executable) -> Generator[dict[str, An
             yield from _read(here, worker, log)
         finally:
             _end(worker)
+
+
+def _unwritten(job: Request) -> tuple[str, ...]:
+    """What keeps a worker from leaving compiled code in a user's tree; what the cache holds never changes."""
+    return () if Path(job.root).is_relative_to(home()) else ("-B",)
 
 
 def _ours(scratch: Path, python: str) -> Path:

@@ -11,7 +11,7 @@ from rl_sentinel.core.batch import Batch
 def token_rewards(batch: Batch) -> Tensor:
     """``[B, T]``: rewards per token, with the outcome reward on the last response token."""
     last = torch.arange(batch.width) == (batch.length - 1).unsqueeze(1)
-    return batch.token_reward + torch.where(last, batch.reward.unsqueeze(1), torch.zeros(()))
+    return batch.token_reward + torch.where(last, batch.reward.unsqueeze(1), 0.0)
 
 
 def put_right(column: Tensor, length: Tensor) -> Tensor:

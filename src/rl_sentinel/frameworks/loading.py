@@ -5,7 +5,7 @@ import builtins
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -105,6 +105,7 @@ class _Importer:
         self.package, self.root, self.overlay = package, root, overlay
         self.real = builtins.__import__
         self.made: dict[str, StandIn] = {}
+        self.seen: set[str] = set()
 
     def __call__(
         self,
@@ -125,7 +126,9 @@ class _Importer:
                 return sys.modules[top]
             return self._stand_in(top, name if fromlist else top)
         if not level and self.overlay:
-            self._note(name.partition(".")[0])
+            top = name.partition(".")[0]
+            if top not in self.seen:
+                self._note(top)
         return module
 
     def _serves(self, top: str, frame: FrameType) -> bool:
@@ -142,21 +145,30 @@ class _Importer:
         return found
 
     def _note(self, top: str) -> None:
-        if top not in used and top in sys.modules:
-            place = getattr(sys.modules[top], "__file__", None) or ""
-            if any(Path(place).is_relative_to(folder) for folder in self.overlay):
-                used[top] = "light"
+        if top not in sys.modules:
+            return
+        self.seen.add(top)
+        place = getattr(sys.modules[top], "__file__", None) or ""
+        if any(Path(place).is_relative_to(folder) for folder in self.overlay):
+            used.setdefault(top, "light")
 
 
 @cache
 def _optional_lines(file: str) -> tuple[tuple[int, int], ...]:
     """First and last line of each ``try`` body in a file that goes on without an import."""
-    tree = ast.parse(Path(file).read_bytes())
     return tuple(
         (node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
-        for node in ast.walk(tree)
+        for node in _statements(ast.parse(Path(file).read_bytes()))
         if isinstance(node, ast.Try) and any(_forgives(handler) for handler in node.handlers)
     )
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a node, however deep; no expression holds one."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, block, ()):
+            yield child
+            yield from _statements(child)
 
 
 def _forgives(handler: ast.ExceptHandler) -> bool:

@@ -113,7 +113,7 @@ class Target:
         bare = inspect.unwrap(function)
         try:
             place = Path(inspect.getsourcefile(bare) or "/").resolve()
-            line = inspect.getsourcelines(bare)[1]
+            line = inspect.findsource(bare)[1] + 1  # getsourcelines would read on to the end of the function
         except (TypeError, OSError):
             place, line = Path("/"), 0
         if not place.is_relative_to(self.root.resolve()):
