@@ -181,6 +181,7 @@ REFUSED = {
     "gdpo": "reward_parts",
     "optimal_token_baseline": "pi_squared",
     "remax": "reward_baseline",
+    "turn_level_gae": "turn",
     "clip_cov": "chosen",
     "kl_cov": "chosen",
 }

@@ -36,6 +36,20 @@ def test_rewards_to_go_by_hand() -> None:
     assert found["whitened (n), beside"][0][::2] == [-0.5, 0.5]
 
 
+def test_turns_by_hand() -> None:
+    """The outcome 5 less 2 at the last turn; 0.5 * 2 - 1 + 0.25 * 3 at both trained tokens of the first."""
+    batch = batch_of(
+        torch.tensor([[True, False, True, True]]),
+        reward=torch.tensor([5.0]),
+        value=torch.tensor([[1.0, 9.0, 7.0, 2.0]]),
+        turn=torch.tensor([[3, 4, 3, 8]]),
+    )
+    found = TEMPORAL["turn-level gae"](batch, {"gamma": 0.5, "lam": 0.5})
+    assert found["as they are"] == [[0.75, 0.0, 0.75, 3.0]]
+    (returns,) = RETURNS["turn-level gae"](batch, {"gamma": 0.5, "lam": 0.5}).values()
+    assert returns == [[1.75, 0.0, 1.75, 5.0]]
+
+
 def test_returns_by_hand() -> None:
     """Above the value, before anything is whitened; without a value, the outcome as it is discounted."""
     mask, value = torch.tensor([[True, False, True]]), torch.tensor([[1.0, 9.0, 2.0]])

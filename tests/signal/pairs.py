@@ -8,7 +8,7 @@ from oracle.draws import Draw
 from torch import Tensor
 
 from rl_sentinel.signal import covariance, groups, reduce, value
-from rl_sentinel.signal.advantage import gdpo, maxrl, optimal_token_baseline
+from rl_sentinel.signal.advantage import gdpo, maxrl, optimal_token_baseline, turn_level_gae
 
 #: The library's call and the oracle's, on one draw.
 Pair = tuple[Callable[[Draw], Tensor], Callable[[Draw], object]]
@@ -60,6 +60,16 @@ APART: dict[str, Pair] = {
     "advantage.maxrl.advantages": (
         lambda x: maxrl.advantages(x.reward.abs(), group=x.group, live=x.live),
         lambda x: rows.maxrl(x.reward.abs().tolist(), x.group.tolist(), x.live.tolist()),
+    ),
+    "advantage.turn_level_gae.advantages": (
+        lambda x: turn_level_gae.advantages(x.token_reward, x.value, mask=x.mask, turn=x.turn, discount=0.9, decay=0.8),
+        lambda x: tokens.turn_level_gae(
+            x.token_reward.tolist(), x.value.tolist(), x.turn.tolist(), x.mask.tolist(), 0.9, 0.8
+        ),
+    ),
+    "advantage.turn_level_gae.turn_values": (
+        lambda x: turn_level_gae.turn_values(x.value, mask=x.mask, turn=x.turn),
+        lambda x: tokens.turn_values(x.value.tolist(), x.turn.tolist(), x.mask.tolist()),
     ),
 }
 

@@ -12,7 +12,18 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import advantage, kl
-from rl_sentinel.signal.advantage import gae, gdpo, grpo, maxrl, opo, optimal_token_baseline, passk, remax, rloo
+from rl_sentinel.signal.advantage import (
+    gae,
+    gdpo,
+    grpo,
+    maxrl,
+    opo,
+    optimal_token_baseline,
+    passk,
+    remax,
+    rloo,
+    turn_level_gae,
+)
 from rl_sentinel.signal.advantage import gpg as gpg_module
 from rl_sentinel.signal.advantage import reinforce_plus_plus_baseline as baseline
 from rl_sentinel.signal.align import at_last
@@ -131,6 +142,7 @@ def test_every_estimator_walks_the_path(name: str) -> None:
         mask=mask,
         old_logprob=old,
         value=old / 2,
+        turn=torch.tensor([[1, 1, 1], [0, 2, 4], [0, 0, 0], [5, 5, 6]]),
         reward_baseline=torch.full((4,), 0.25),
         reward_parts=torch.stack([reward, 1 - reward], dim=1),
         pi_squared=old.exp() / 2,
@@ -146,11 +158,31 @@ def test_every_estimator_walks_the_path(name: str) -> None:
         "token_reward": at_last(reward, mask=mask),
         "logprob": old,
         "value": rollout.value,
+        "turn": rollout.turn,
         "pi_squared": rollout.pi_squared,
     }
     ready = loss_ready(rollout, by=Choices(estimator=estimator))
     assert torch.equal(ready.advantage, estimator(**{n: v for n, v in known.items() if n in wanted}))
     assert bool(ready.advantage.any())
+
+
+def test_returns_of_turns_are_above_the_value_of_the_turn() -> None:
+    """A rejected first token is none of its turn, whose value is then that of the next; each token is fitted to it."""
+    turns = partial(turn_level_gae.advantages, discount=1.0, decay=1.0)
+    rollout = Rollout(
+        reward=torch.tensor([1.0]),
+        group=torch.tensor([0]),
+        mask=torch.ones(1, 4).bool(),
+        old_logprob=torch.tensor([[-9.0, 0.0, 0.0, 0.0]]),
+        rollout_logprob=torch.zeros(1, 4),
+        value=torch.tensor([[8.0, 0.25, 9.0, 0.5]]),
+        turn=torch.tensor([[0, 0, 0, 1]]),
+    )
+    keep = partial(rejection.tokens_kept, estimator="k1", low=-1.0, high=1.0)
+    ready = loss_ready(rollout, by=Choices(estimator=turns, rejections=(keep,)))
+    assert ready.advantage.tolist() == [[0.0, 0.75, 0.75, 0.5]]
+    assert ready.returns is not None
+    assert ready.returns.tolist() == [[0.0, 1.0, 1.0, 1.0]]
 
 
 def _parts(parts: list[list[float]], **more: object) -> Tensor:

@@ -35,6 +35,7 @@ SOUND: dict[str, Tensor] = {
     "token": torch.zeros(2, 3, dtype=torch.long),
     "pi_squared": WIDE.exp(),
     "version": torch.zeros(2, 3, dtype=torch.long),
+    "turn": torch.tensor([[0, 0, 9], [2, 2, 3]]),
 }
 
 #: What else is given.
@@ -147,6 +148,7 @@ def test_numbers_outside_their_range_are_refused() -> None:
     """An example of each; the audit of the library tries more."""
     for name, changed in (
         ("advantage.gae.advantages", {"decay": 1.5}),
+        ("advantage.turn_level_gae.advantages", {"turn": torch.tensor([[1, 0, 9], [2, 2, 3]])}),
         ("advantage.grpo.advantages", {"epsilon": -1.0}),
         ("scan.discounted_suffix_sums", {"discount": 2.0}),
         ("covariance.largest", {"share": 0.0}),

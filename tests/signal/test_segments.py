@@ -57,6 +57,7 @@ def _stored(x: Draw, *, rows_without: bool) -> tuple[Draw, Tensor]:
     """The draw packed; rows that train nothing have no token at all, if wanted."""
     length = torch.where(x.live, x.length, 0) if rows_without else x.length
     wide = {name: packed(getattr(x, name), length=length) for name in WIDE}
+    wide["turn"] = packed(x.turn, length=length)
     mask: object = Segments(packed(x.mask, length=length), length)
     return replace(x, **wide, mask=mask), length  # type: ignore[arg-type]  # segments stand in the place of a mask
 

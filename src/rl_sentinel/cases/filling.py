@@ -28,7 +28,8 @@ def filled(
     """A batch with every signal column set; multiples of a quarter wherever that is possible.
 
     ``dead`` names why rows without a trained token are out. The log-probs of sampler, old and
-    current policy differ by small log-ratios; advantages vary from token to token.
+    current policy differ by small log-ratios; advantages vary from token to token. Turns have two tokens, but for the
+    first of every other row.
     """
     m = torch.tensor(mask, dtype=torch.bool)
     b, t = m.shape
@@ -54,6 +55,7 @@ def filled(
         "entropy": 0.25 + 0.25 * _grid(b, t, period=3, stride=1),
         "pi_squared": at_least(logprob) + 0.125 * _grid(b, t, period=2, stride=1),
         "version": torch.arange(b).unsqueeze(1) % 4 + (torch.arange(t) > 1),
+        "turn": (torch.arange(b).unsqueeze(1) + torch.arange(t)) // 2,
         "token": (1 + _grid(b, t, period=2, stride=1)).long(),
         "logits": _logits(b, t),
     }

@@ -59,6 +59,38 @@ def _gaps(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
     return found
 
 
+def _turn_gaps(batch: Batch, settings: Settings) -> Tokens:
+    """Turns as steps: one outcome, at the last; the value of a turn is that of its first trained token."""
+    discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
+    found = [[0.0] * batch.width for _ in range(batch.rows)]
+    for b, value in enumerate(batch.value.tolist()):
+        later, after, reward = 0.0, 0.0, float(batch.reward[b])
+        for places in reversed(_turns_of(batch, b)):
+            later = reward + discount * after - value[places[0]] + discount * decay * later
+            after, reward = value[places[0]], 0.0
+            for t in places:
+                found[b][t] = later
+    return {"as they are": found} | _normalised(found, batch, "", 0.0)
+
+
+def _turns_of(batch: Batch, row: int) -> list[list[int]]:
+    """The trained tokens of each turn of a row, in order."""
+    turns: dict[int, list[int]] = {}
+    for t in range(batch.width):
+        if batch.mask[row, t]:
+            turns.setdefault(int(batch.turn[row, t]), []).append(t)
+    return list(turns.values())
+
+
+def _turn_values_to_reach(batch: Batch, settings: Settings) -> Tokens:
+    found = _turn_gaps(batch, settings)["as they are"]
+    for b in range(batch.rows):
+        for places in _turns_of(batch, b):
+            for t in places:
+                found[b][t] += float(batch.value[b, places[0]])
+    return {"advantage, not whitened, above the value of the turn": found}
+
+
 def _values_to_reach(batch: Batch, settings: Settings) -> Tokens:
     readings = Tokens()
     for name, steps in _steps(batch).items():
@@ -141,6 +173,7 @@ def _whitened(found: list[list[float]], mask: _Marks, epsilon: float) -> Tokens:
 #: Algorithm -> advantages per token, by reading; the outcome stands on the last trained token.
 TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _gae,
+    "turn-level gae": _turn_gaps,
     "reinforce++": _rewards_to_go,
     "optimal token baseline": _optimal_token_baseline,
 }
@@ -151,6 +184,7 @@ OPEN = frozenset({"gae", "reinforce++"})
 #: Algorithm -> returns per token: what a value is trained towards, in reward units and never whitened.
 RETURNS: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _values_to_reach,
+    "turn-level gae": _turn_values_to_reach,
     "reinforce++": lambda batch, settings: {
         f"rewards to go{name}": _to_go(batch, settings, steps) for name, steps in _steps(batch).items()
     },

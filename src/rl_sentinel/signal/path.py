@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import align, penalty
+from rl_sentinel.signal.advantage.turn_level_gae import turn_values
 from rl_sentinel.signal.checks import within
 from rl_sentinel.signal.groups import group_sums
 from rl_sentinel.signal.normalisation import Normalisation, normalised
@@ -105,7 +106,7 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
         reward, advantage = _over_trajectories(rollout, by, mask, row_sums(paid, mask=mask))
     else:
         reward, advantage = _over_tokens(rollout, by, mask, paid)
-    value = None if outcome else rollout.value
+    value = None if outcome else _judged(rollout, by, mask)
     return Ready(
         mask=mask,
         live=live_rows(rollout.mask),
@@ -178,7 +179,12 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
         )
     reward = _outcomes(rollout.reward, group=rollout.group, live=live_rows(mask), scored=_scored(rollout), by=by)
     known = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
-    more = {"logprob": rollout.old_logprob, "pi_squared": rollout.pi_squared, "value": rollout.value}
+    more = {
+        "logprob": rollout.old_logprob,
+        "pi_squared": rollout.pi_squared,
+        "value": rollout.value,
+        "turn": rollout.turn,
+    }
     known |= {name: column for name, column in more.items() if column is not None}
     return reward, _called(by.estimator, known)
 
@@ -220,6 +226,13 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
         way = "take the KL into the loss, or give rewards of tokens as a part"
         raise InputError(f"{paid} is given with {_named(by.estimator)}, expected none: it belongs to no part; {way}")
     return True
+
+
+def _judged(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
+    """A critic's value of each step of the scan, at its tokens: of the token, or of its turn."""
+    if rollout.value is None or rollout.turn is None or "turn" not in inspect.signature(by.estimator).parameters:
+        return rollout.value
+    return turn_values(rollout.value, mask=mask, turn=rollout.turn)
 
 
 def _scored(rollout: Rollout) -> Tensor:

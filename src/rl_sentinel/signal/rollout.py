@@ -16,7 +16,17 @@ from rl_sentinel.signal.segments import Mask
 
 #: Columns with one entry per row, and with one per token; the others of the class are these two's.
 OF_ROWS = ("reward", "group", "scored", "trajectory", "last", "reward_baseline")
-OF_TOKENS = ("mask", "token_reward", "old_logprob", "rollout_logprob", "ref_logprob", "pi_squared", "value", "version")
+OF_TOKENS = (
+    "mask",
+    "token_reward",
+    "old_logprob",
+    "rollout_logprob",
+    "ref_logprob",
+    "pi_squared",
+    "value",
+    "version",
+    "turn",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,8 +41,8 @@ class Rollout:
     reward units. ``reward_baseline`` is the outcome of a greedy response, ``reward_parts`` the outcomes that an
     estimator weighs itself, each in a reward unit of its own; ``pi_squared`` is the sum of squared probabilities over
     the vocabulary, under the policy before the update; ``version`` counts the updates that the weights had seen which
-    sampled a token, for ``signal.staleness``. What is None is not known; it is asked for only by choices
-    that need it.
+    sampled a token, for ``signal.staleness``; ``turn`` numbers the turns of a conversation that stand in one row. What
+    is None is not known; it is asked for only by choices that need it.
     """
 
     reward: Float[Tensor, " B"]
@@ -50,6 +60,7 @@ class Rollout:
     reward_parts: Float[Tensor, "B K"] | None = None
     pi_squared: Float[Tensor, "*S"] | None = None
     version: Int[Tensor, "*S"] | None = None
+    turn: Int[Tensor, "*S"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse columns of other kinds or shapes than their names say, and half a trajectory."""

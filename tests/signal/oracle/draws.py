@@ -33,6 +33,7 @@ class Draw:
     value: Tensor
     token_reward: Tensor
     weight: Tensor
+    turn: Tensor
 
 
 def _drawn(rng: np.random.Generator, rows: int, width: int, groups: np.ndarray) -> Draw:
@@ -65,7 +66,13 @@ def _drawn(rng: np.random.Generator, rows: int, width: int, groups: np.ndarray) 
         value=tokens(1.0),
         token_reward=tokens(1.0),
         weight=tokens(1.0).exp(),
+        turn=torch.from_numpy(np.where(mask, _turns(rows, width), -9)),
     )
+
+
+def _turns(rows: int, width: int) -> np.ndarray:
+    """Of three tokens, but for the first of two in three rows; numbers that two rows share, and leave out."""
+    return 2 * np.cumsum((np.arange(width) + np.arange(rows)[:, None]) % 3 == 0, axis=1) - 3
 
 
 def cases(count: int = CASES, seed: int = 0, width: int = 5) -> Iterator[Draw]:

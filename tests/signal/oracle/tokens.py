@@ -94,6 +94,37 @@ def gae(reward: Grid, value: Grid, mask: Mask, discount: float, decay: float) ->
     return found
 
 
+def _by_turn(turn: list[int], mask: list[bool]) -> list[list[int]]:
+    """Trained positions of each turn of one response."""
+    return [[t for t in trained(mask) if turn[t] == k] for k in sorted({turn[t] for t in trained(mask)})]
+
+
+def turn_level_gae(  # noqa: PLR0913 - as many as the library's
+    reward: Grid, value: Grid, turn: list[list[int]], mask: Mask, discount: float, decay: float
+) -> Grid:
+    """GAE of a response whose tokens are turns, with what these earned and the value of their first; at all of them."""
+    found = _grid(mask)
+    for b, m in enumerate(mask):
+        turns = _by_turn(turn[b], m)
+        gained = [sum(reward[b][t] for t in places) for places in turns]
+        judged = [value[b][places[0]] for places in turns]
+        (whole,) = gae([gained], [judged], [[True] * len(turns)], discount, decay)
+        for places, x in zip(turns, whole, strict=True):
+            for t in places:
+                found[b][t] = x
+    return found
+
+
+def turn_values(value: Grid, turn: list[list[int]], mask: Mask) -> Grid:
+    """That of the first of each turn."""
+    found = _grid(mask)
+    for b, m in enumerate(mask):
+        for places in _by_turn(turn[b], m):
+            for t in places:
+                found[b][t] = value[b][places[0]]
+    return found
+
+
 def reinforce_plus_plus(reward: Grid, mask: Mask, discount: float, epsilon: float) -> Grid:
     """Rewards to go, about their mean and by their deviation over all trained tokens."""
     gains = gae(reward, _grid(mask), mask, discount, 1.0)

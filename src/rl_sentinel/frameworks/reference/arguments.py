@@ -40,6 +40,7 @@ COLUMN_OF: Mapping[str, str] = {
     "logits": "logits",
     "token": "token",
     "version": "version",
+    "turn": "turn",
 }
 
 #: Parameter that is a number -> what it is set to; in the unit of its docstring.

@@ -76,6 +76,22 @@ _OF_PROMPTS: Calls = {
     "tokens of prompts that are no counts": {"prompt_tokens": torch.tensor([4.0, 4.0])},
 }
 
+#: Values of two rows of two tokens.
+_VALUED: Mapping[str, Any] = {
+    "value": torch.ones(2, 2),
+    "mask": torch.ones(2, 2).bool(),
+    "turn": torch.tensor([[4, 4], [1, 2]]),
+}
+
+_IN_TURN: Calls = {
+    "sound": _SOUND,
+    "sound, fallen where nothing is trained": {
+        "turn": torch.tensor([[4, 3], [1, 2]]),
+        "mask": torch.tensor([[True, False], [True, True]]),
+    },
+    "a turn that falls": {"turn": torch.tensor([[4, 4], [2, 1]])},
+}
+
 _LOGITS: Calls = {
     "sound": _SOUND,
     "sound, nothing wanted": {"token": torch.tensor([[0, 3]]), "mask": torch.tensor([[True, False]])},
@@ -172,6 +188,11 @@ _CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
         {n: c for n, c in _STEPS.items() if "group" not in c},
     ),
     "minibatches.aggregation": ({"mode": "token-mean", "length": None, **_SIZES}, _LENGTHS),
+    "advantage.turn_level_gae.turn_values": (_VALUED, _IN_TURN),
+    "advantage.turn_level_gae.advantages": (
+        {**_VALUED, "token_reward": torch.ones(2, 2), "discount": 0.9, "decay": 0.5},
+        _IN_TURN,
+    ),
     "minibatches.prompt_mean": (
         {"tokens": torch.tensor([2, 0]), "group": torch.tensor([7, 3])},
         {"sound": _SOUND, "fewer than no tokens": {"tokens": torch.tensor([2, -1])}},

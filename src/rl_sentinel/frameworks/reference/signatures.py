@@ -86,6 +86,7 @@ def arguments(target: Target, path: str, by: Mapping[str, Any], mask: Tensor) ->
     labels = torch.arange(rows * width).reshape(rows, width) % 3
     made: dict[str, Any] = {**{n: torch.tensor(v) for n, v in _OF_ROWS.items()}, **NUMBERS, **_GIVEN}
     made |= {"mask": mask, "live": mask.any(dim=1), "chosen": mask, "fact": wide < -0.25}
+    made["turn"] = (torch.arange(width) // 2).expand(rows, width)
     made |= {"token": labels, "version": labels, "logits": torch.stack([wide, wide * 2, -wide], dim=2)}
     made |= {"weight": wide.exp(), "pi_squared": wide.exp()}
     made["aggregation"] = target.call(f"{SIGNAL}.reduce.Aggregation", "token-mean", 5.0)

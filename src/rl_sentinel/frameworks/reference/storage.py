@@ -17,7 +17,8 @@ PACKED = f"{SIGNAL}.segments.packed"
 PADDED = f"{SIGNAL}.segments.padded"
 SEGMENTS = f"{SIGNAL}.segments.Segments"
 
-ESTIMATORS = tuple(f"{SIGNAL}.advantage.{n}.advantages" for n in ("gae", "optimal_token_baseline"))
+_NAMES = ("gae", "turn_level_gae", "optimal_token_baseline")
+ESTIMATORS = tuple(f"{SIGNAL}.advantage.{n}.advantages" for n in _NAMES)
 LOSS = f"{SIGNAL}.loss.gspo.loss"
 BLOCKS = f"{SIGNAL}.blocks"
 WEIGHED = f"{SIGNAL}.loss.importance_sampling"

@@ -1,0 +1,158 @@
+"""GAE of turns: each turn of a conversation is one step, and all of its trained tokens have its advantage."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.scan import discounted_suffix_sums
+from rl_sentinel.signal.segments import Mask, Segments, trained
+
+#: What the estimator says of itself.
+CLAIMS = {
+    "algorithm": "turn-level gae",
+    "scope": "sequence",
+    "credit": "temporal",
+    "untrained": "skipped",
+    "masked": "yes",
+    "masked-slots": "any",
+    "knob:discount": "0.5|1.0",
+    "knob:decay": "0.0|1.0",
+}
+
+
+def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two factors
+    token_reward: Float[Tensor, "*S"],
+    value: Float[Tensor, "*S"],
+    *,
+    mask: Mask,
+    turn: Int[Tensor, "*S"],
+    discount: float,
+    decay: float,
+) -> Float[Tensor, "*S"]:
+    r"""Advantages of turns, each at all trained tokens of its turn; what does not train is part of no turn.
+
+    .. math:: A_k = \delta_k + \gamma \lambda A_{k+1}, \quad
+        \delta_k = \sum_{t \in k} r_t + \gamma V_{k+1} - V_k
+
+    where :math:`V_k` is the value of the first trained token of turn :math:`k`, before which the turn is decided;
+    after the last turn of a row :math:`A` and :math:`V` are 0. How many tokens a turn has, and how many stand between
+    two of them, neither discounts nor fades anything. Returns are ``advantages(...) + turn_values(...)``.
+
+    Args:
+        token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
+        value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
+        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        turn: number of the turn that a trained token belongs to; any integers that never fall along a row. A number
+            that no trained token has is no step.
+        discount: factor per turn on later rewards, from 0 to 1 (gamma).
+        decay: factor per turn on later differences, from 0 to 1 (lambda).
+
+    Returns:
+        Advantage per token, in reward units, not whitened; exactly 0 off the mask.
+
+    Raises:
+        InputError: if a reward on the mask or a value that is read is not finite, a shape or kind is wrong, turns
+            fall along a row, or ``discount`` or ``decay`` is not from 0 to 1.
+
+    Source:
+        High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438, with turns as its
+        steps, as AReaL (``trainer/ppo/gae.py`` of its repository; the releases have none) and VAGEN
+        (``turn_level_gae``; arXiv 2510.16907) do: a turn's rewards are added up, and it has the value of its first
+        token. AReaL also bootstraps from the last value where a response never ended; here the end has value 0.
+
+    Example:
+        >>> reward, value = torch.tensor([[0.0, 0.0, 0.0, 1.0]]), torch.tensor([[0.25, 9.0, 9.0, 0.5]])
+        >>> mask, turn = torch.tensor([[True, True, False, True]]), torch.tensor([[0, 0, 0, 1]])
+        >>> advantages(reward, value, mask=mask, turn=turn, discount=1.0, decay=0.5)
+        tensor([[0.5000, 0.5000, 0.0000, 0.5000]])
+    """
+    checked("B T", token_reward=token_reward, value=value, turn=turn, mask=mask)
+    within("discount", discount, least=0.0, most=1.0)
+    within("decay", decay, least=0.0, most=1.0)
+    turns = _turns(turn, mask)
+    gained = token_reward.flatten()[turns.place]
+    total = gained.new_zeros(len(turns.row), dtype=torch.float64)  # as wide as any sum of a row
+    reward = turns.lined_up(total.index_add(0, turns.number, gained.double()).to(gained.dtype))
+    own = turns.lined_up(value.flatten()[turns.place[turns.first]])
+    difference = reward - own
+    difference[:, :-1].add_(own[:, 1:], alpha=discount)
+    found = discounted_suffix_sums(difference, discount=discount * decay)[turns.row, turns.step]
+    spread = turns.put_back(found, mask)
+    read = turns.put_back(turns.first, mask, of_turns=False)
+    return answered(answered(spread, mask=mask, token_reward=token_reward), mask=read, value=value)
+
+
+def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+    """The value of each turn, that of its first trained token, at all of its trained tokens.
+
+    Args:
+        value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
+        mask: True on trained tokens; anything may stand elsewhere.
+        turn: as for :func:`advantages`.
+
+    Returns:
+        Value per token, in reward units; exactly 0 off the mask.
+
+    Raises:
+        InputError: if a value that is read is not finite, a shape or kind is wrong, or turns fall along a row.
+
+    Example:
+        >>> mask, turn = torch.tensor([[True, True, False, True]]), torch.tensor([[0, 0, 0, 1]])
+        >>> turn_values(torch.tensor([[0.25, 9.0, 9.0, 0.5]]), mask=mask, turn=turn)
+        tensor([[0.2500, 0.2500, 0.0000, 0.5000]])
+    """
+    checked("B T", value=value, turn=turn, mask=mask)
+    turns = _turns(turn, mask)
+    read = turns.put_back(turns.first, mask, of_turns=False)
+    return answered(turns.put_back(value.flatten()[turns.place[turns.first]], mask), mask=read, value=value)
+
+
+class _Turns(NamedTuple):
+    """Of ``N`` trained tokens: their places among all, which begin a turn, and whose they are; of turns: row and step.
+
+    Turns are numbered through, row after row; ``rows`` is how many rows there are, with and without a turn.
+    """
+
+    place: Int[Tensor, " N"]
+    first: Bool[Tensor, " N"]
+    number: Int[Tensor, " N"]
+    row: Int[Tensor, " K"]
+    step: Int[Tensor, " K"]
+    rows: int
+
+    def lined_up(self, of_turns: Float[Tensor, " K"]) -> Float[Tensor, "B S"]:
+        """Turns of a row side by side, 0 behind its last."""
+        most = int(self.step.max()) + 1 if len(self.step) else 0
+        return of_turns.new_zeros(self.rows, most).index_put((self.row, self.step), of_turns)
+
+    def put_back(self, found: Tensor, mask: Mask, *, of_turns: bool = True) -> Tensor:
+        """Numbers of turns at each of their tokens, or those of tokens; 0 where nothing is trained."""
+        where = trained(mask)
+        empty = found.new_zeros(where.numel())
+        return empty.scatter(0, self.place, found[self.number] if of_turns else found).view(where.shape)
+
+
+def _turns(turn: Tensor, mask: Mask) -> _Turns:
+    """A trained token begins a turn where its row or its turn is another than that of the trained one before."""
+    where = trained(mask)
+    place = torch.nonzero(where.flatten()).squeeze(1)
+    row = mask.row[place] if isinstance(mask, Segments) else place // max(1, where.shape[1])
+    own, first = turn.flatten()[place], torch.ones_like(place, dtype=torch.bool)
+    same = row[1:] == row[:-1]
+    falls = same & (own[1:] < own[:-1])
+    if bool(falls.any()):
+        at = int(torch.nonzero(falls)[0])
+        raise InputError(
+            f"turn falls from {int(own[at])} to {int(own[at + 1])} in row {int(row[at])}, expected numbers that never "
+            "fall along a row: a later token belongs to the same turn or a later one"
+        )
+    first[1:] = ~same | (own[1:] != own[:-1])
+    rows = len(mask.length) if isinstance(mask, Segments) else len(where)
+    of_turns = row[first]
+    count = torch.bincount(of_turns, minlength=rows)
+    step = torch.arange(len(of_turns), device=place.device) - (count.cumsum(0) - count)[of_turns]
+    return _Turns(place, first, first.cumsum(0) - 1, of_turns, step, rows)
