@@ -20,7 +20,7 @@ VOID = (
     "reward.normalisation={mean='batch', deviation='batch'}",
     "estimator={name='grpo', standardise=false, epsilon=0.0}",
 )
-REJECTED, GROWS = ("rollout.unended=reject",), "environment.rambling=0.5"
+REJECTED, GROWS, HELD = ("rollout.unended=reject",), "environment.rambling=0.5", "kl.loss=0.04"
 
 #: Title, recipe, overrides. Every one is shown, whatever came of it.
 EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -38,6 +38,12 @@ EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "no-EOS void, reward grows with length, fault void_in_normalisation",
         "sort",
         (*VOID, GROWS, f"{FAULT}void_in_normalisation"),
+    ),
+    ("no-EOS void, reward grows with length, KL in the loss", "sort", (*VOID, GROWS, HELD)),
+    (
+        "no-EOS void, reward grows with length, KL in the loss, fault void_in_normalisation",
+        "sort",
+        (*VOID, GROWS, HELD, f"{FAULT}void_in_normalisation"),
     ),
     ("no-EOS rejected", "sort", REJECTED),
     ("no-EOS rejected, fault rejected_in_baseline", "sort", (*REJECTED, f"{FAULT}rejected_in_baseline")),
@@ -109,12 +115,14 @@ def main() -> None:
 
 
 def _shares(out: Path) -> tuple[list[float], float]:
-    """Accuracy at the steps that the page names, and seconds in all; no share of a run that is not there."""
-    if not (out / "checkpoints").is_dir():
+    """Accuracy at the steps that the page names, and seconds in all; none of a run that is not whole."""
+    if not (out / "metrics.jsonl").is_file():
         return [], 0.0
     seen, spent = (
         [json.loads(x) for x in (out / f"{n}.jsonl").read_text().splitlines()] for n in ("metrics", "timing")
     )
+    if len(seen) < json.loads((out / "recipe.json").read_text())["steps"]:
+        return [], 0.0
     around = [seen[n - 5 : n + 5] for n in (len(seen) // 4, len(seen) // 2)]
     parts: Sequence[Sequence[dict[str, float]]] = (seen[:1], *around, seen[-10:])
     return [sum(line["accuracy"] for line in part) / len(part) for part in parts], sum(x["seconds"] for x in spent)
