@@ -9,7 +9,6 @@ from torch import Tensor
 from rl_sentinel.cases.allowed import LOGPROBS, kind
 from rl_sentinel.cases.measures import MEASURES, is_measure, measured_batch
 from rl_sentinel.cases.perplexities import measures_rows, of_rows, of_tokens, policies_needed
-from rl_sentinel.cases.preconditions import distinct
 from rl_sentinel.cases.rejections import bounds, kept, measured
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Output
@@ -243,12 +242,13 @@ def _over_rows(rows: Named, batch: Batch, output: Output, statistic: Callable[[T
         "all": {"all rows": everyone, "scored rows": batch.scored},
     }
     chosen = {n: p for over, ps in populations.items() if output.over in ("", over) for n, p in ps.items()}
+    counted = [(who, where, *torch.unique(batch.group[where], return_inverse=True)) for who, where in chosen.items()]
     found: Named = {}
     for name, x in rows.items():
-        for who, where in chosen.items():
-            if not bool(where.any()):
+        for who, where, labels, of in counted:
+            if not len(labels):
                 continue
+            groups = x.new_zeros(len(labels)).index_add_(0, of, x[where]) / of.bincount()
             found |= {f"{s} of {name} over {who}": v for s, v in statistic(x[where]).items()}
-            groups = [x[where & (batch.group == g)].mean() for g in distinct(batch.group[where])]
-            found |= {f"{s} of {name} over groups of {who}": v for s, v in statistic(torch.stack(groups)).items()}
+            found |= {f"{s} of {name} over groups of {who}": v for s, v in statistic(groups).items()}
     return found

@@ -45,7 +45,7 @@ from rl_sentinel.core.observation import Ask, Relation
 #: How far a column is moved in every row, in its own unit.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 
-#: How far in one row alone.
+#: How far in one row alone: these in turn.
 ALONE = (1.0, -100.0)
 
 #: Coefficients that a KL is asked under; the first is what the others are held against.
@@ -72,7 +72,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for column in dict.fromkeys(c for columns in wrong.values() for c in columns):
         for row in [*range(batch.rows), None]:
             there = torch.arange(batch.rows) == row if row is not None else torch.ones_like(batch.live)
-            for amount in AMOUNTS if row is None else ALONE:
+            for amount in AMOUNTS if row is None else (ALONE[row % len(ALONE)],):
                 other = moved(batch, column, there, amount)
                 after, scale = ask(with_batch(case, other)), magnitude(other, boundary.reads)
                 who = "every row" if row is None else f"row {row}"
