@@ -1,0 +1,46 @@
+"""What a law is handed, and what it hands back."""
+
+import torch
+
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.observation import Ask, Observation, Relation
+
+BATCH = batch_of(torch.ones(2, 2).bool(), logprob=torch.full((2, 2), -1.0), reward=torch.tensor([1.0, 3.0]))
+
+SQUARES = Boundary(
+    path="squares",
+    stage="policy-loss",
+    call=lambda batch, _settings: {"loss": (batch.logprob.square() * batch.reward.unsqueeze(1)).sum()},
+    reads=frozenset({"logprob", "reward"}),
+    outputs={"loss": Output("", "", "loss")},
+)
+
+
+def test_an_ask_hands_over_what_was_asked() -> None:
+    """The value, gradients to the columns named and to no other, and inputs as the call left them."""
+    ask: Ask = Asker(SQUARES, {})
+    assert ask.boundary is SQUARES
+    plain, with_slope = ask(Case(batch=BATCH)), ask(Case(batch=BATCH), gradients=("logprob",))
+    assert isinstance(plain, Observation)
+    assert plain.gradients == {}
+    assert plain.values["loss"].item() == with_slope.values["loss"].item() == 8.0
+    assert with_slope.gradients.keys() == {"logprob"}
+    assert with_slope.gradients["logprob"].tolist() == [[-2.0, -2.0], [-6.0, -6.0]]
+    assert torch.equal(plain.inputs_after["reward"], BATCH.reward)
+
+
+def test_observations_share_nothing() -> None:
+    """What one call left cannot be read from another."""
+    one, other = Observation(values={}), Observation(values={})
+    for name in ("gradients", "inputs_after", "arguments"):
+        assert getattr(one, name) == {}
+        assert getattr(one, name) is not getattr(other, name)
+
+
+def test_a_relation_compares_everywhere_by_the_rounding_alone() -> None:
+    """Unless it says where, how large its numbers are, or by how much they may differ."""
+    plain = Relation("loss", torch.zeros(1), torch.zeros(1))
+    assert (plain.where, plain.scale, plain.tolerance, plain.story) == (None, 0.0, None, "")
