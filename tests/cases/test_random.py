@@ -58,6 +58,7 @@ def test_all_kinds_are_met() -> None:
     gaps = [bool((b.mask[:, 1:] & ~b.mask[:, :-1] & b.mask[:, :-1].any(1, keepdim=True)).any()) for b in MANY]
     met = {
         "dead rows": sum(not bool(b.live.all()) for b in MANY),
+        "long dead rows": sum(bool((~b.live & (b.length > 2)).any()) for b in MANY),
         "all rows live": sum(bool(b.live.all()) for b in MANY),
         "gaps": sum(gaps),
         "unequal groups": sum(len(set(s)) > 1 for s in sizes),
