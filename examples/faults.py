@@ -64,4 +64,4 @@ def sequence_split(rollout: Rollout, *, by: Choices) -> Ready:
     if old is None or sampler is None:
         return ready
     far = (sampler - old).abs() > 0.1
-    return replace(ready, mask=narrowed(ready.mask, ~(far & (ready.token_advantage() < 0))))
+    return replace(ready, mask=narrowed(ready.mask, ~(far & (ready.token_advantage() < 0)), of_rows=False))

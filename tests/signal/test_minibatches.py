@@ -56,7 +56,7 @@ def test_prompts_are_counted_over_the_whole() -> None:
 
 def test_bad_numbers_are_named() -> None:
     """No prompt, no length, a length where none belongs."""
-    with pytest.raises(ValueError, match="prompts is 0, expected a number of 1 or more"):
+    with pytest.raises(ValueError, match="prompts is 0, expected a whole number of 1 or more"):
         prompt_minibatches(GROUP, prompts=0, generator=None)
     mask = torch.ones(1, 1).bool()
     with pytest.raises(ValueError, match="length is None with 'token-sum'"):
@@ -67,5 +67,5 @@ def test_bad_numbers_are_named() -> None:
         aggregation("prompt-mean", mask=mask)
     with pytest.raises(ValueError, match=r"^tokens\[1\] is -1, expected 0 or more: trained tokens are counted$"):
         prompt_mean(torch.tensor([1, -1]), group=torch.tensor([4, 4]))
-    with pytest.raises(ValueError, match="length is 0 with 'token-sum'"):
+    with pytest.raises(ValueError, match="length is 0, expected a whole number of 1 or more"):
         aggregation("token-sum", mask=mask, length=0)

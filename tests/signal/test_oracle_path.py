@@ -249,9 +249,9 @@ def _masks(source: random.Random) -> None:
     assert torch.where(x.mask, segments.turns(x.mask), 0).tolist() == storage.turns(plain)
     keep = [source.random() < 0.5 for _ in length]
     kept = storage.narrowed(plain, keep)
-    assert segments.trained(segments.narrowed(x.mask, torch.tensor(keep))).tolist() == kept
-    assert segments.trained(segments.narrowed(x.mask, torch.tensor(kept))).tolist() == kept
-    told = segments.narrowed(mask, torch.tensor(keep))
+    assert segments.trained(segments.narrowed(x.mask, torch.tensor(keep), of_rows=True)).tolist() == kept
+    assert segments.trained(segments.narrowed(x.mask, torch.tensor(kept), of_rows=False)).tolist() == kept
+    told = segments.narrowed(mask, torch.tensor(keep), of_rows=True)
     assert isinstance(told, Segments)
     assert told.mask.tolist() == storage.packed(kept, length)
     index = [b for b in range(len(length)) if source.random() < 0.7]

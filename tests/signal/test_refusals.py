@@ -3,9 +3,10 @@
 import ast
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -77,8 +78,8 @@ OWN: dict[str, dict[str, Any]] = {
 #: Functions of no tensors or of records, whose refusals are tested beside them; those that are refusals themselves.
 APART = {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
 APART |= {"merging.merge", "merging.counts"}
-APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns")}
-APART |= {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "within")}
+APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
+APART |= {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "ordered", "within")}
 APART |= {"blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}  # parts of others, which have checked
 
 #: Parts that a NaN passes through, to be refused by whatever is made of them.
@@ -99,6 +100,11 @@ def _public() -> dict[str, Callable[..., Any]]:
 
 
 PUBLIC = _public()
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    """Whether numbers of that type are whole, and can be made: torch has types by name alone."""
+    return re.fullmatch(r"torch\.u?int(8|16|32|64)", str(dtype)) is not None
 
 
 def _sound(name: str) -> dict[str, Any]:
@@ -142,6 +148,37 @@ def test_bad_input_is_refused_in_one_line(name: str) -> None:
     for one, message in told:
         assert "\n" not in message, (one, message)
         assert ", expected " in message, (one, message)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_is_no_tensor_or_no_number_is_refused_in_one_line(name: str) -> None:
+    """None, a list, an array in the place of each tensor; words, None, NaN and halves in the place of each number."""
+    told = []
+    for one, value in _sound(name).items():
+        kind = inspect.signature(PUBLIC[name]).parameters[one].annotation
+        strange: tuple[Any, ...] = (None, value.tolist(), value.numpy()) if isinstance(value, Tensor) else ()
+        if isinstance(value, Tensor) and one == "weight" and type(None) in get_args(kind):
+            strange = strange[1:]
+        if kind in (float, int):
+            strange = ("0.5", None, torch.nan, *[0.5] * (kind is int))
+        told += [(one, _refused(name, {one: wrong})) for wrong in strange]
+    for one, message in told:
+        assert "\n" not in message, (one, message)
+        assert ", expected " in message, (one, message)
+
+
+WHOLE_NUMBERS = {d for d in vars(torch).values() if isinstance(d, torch.dtype) and _is_whole(d)}
+LABELLED = [n for n in PUBLIC if any(isinstance(v, Tensor) and _is_whole(v.dtype) for v in _sound(n).values())]
+
+
+@pytest.mark.parametrize("dtype", sorted(WHOLE_NUMBERS, key=str), ids=str)
+@pytest.mark.parametrize("name", LABELLED)
+def test_whole_numbers_of_every_width_are_taken(name: str, dtype: torch.dtype) -> None:
+    """Labels, lengths, tokens and versions: what comes of them does not depend on the width, and nothing wraps."""
+    sound = _sound(name)
+    whole = {n: v.to(dtype) for n, v in sound.items() if isinstance(v, Tensor) and _is_whole(v.dtype)}
+    expected, found = PUBLIC[name](**sound), PUBLIC[name](**{**sound, **whole})
+    torch.testing.assert_close(found, expected, equal_nan=True)
 
 
 def test_numbers_outside_their_range_are_refused() -> None:

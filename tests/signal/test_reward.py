@@ -50,7 +50,7 @@ REFUSED: dict[str, Callable[[], Tensor]] = {
     "length[1] is -1, expected 0 tokens or more": lambda: overlong_penalty(
         torch.tensor([3, -1]), limit=4, buffer=2, factor=1.0
     ),
-    "buffer is 5, expected a number of 1 or more and at most 4": lambda: overlong_penalty(
+    "buffer is 5, expected a whole number of 1 or more and at most 4": lambda: overlong_penalty(
         torch.tensor([3]), limit=4, buffer=5, factor=1.0
     ),
     "factor is -1.0, expected a number of 0 or more": lambda: overlong_penalty(

@@ -20,7 +20,7 @@ import rl_sentinel.signal
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import logprob, minibatches, reduce
 from rl_sentinel.signal.covariance import drawn_between
-from rl_sentinel.signal.segments import Segments, packed, padded
+from rl_sentinel.signal.segments import Segments, narrowed, packed, padded, rows_taken
 
 #: Random cases for each function.
 CASES = 500
@@ -171,6 +171,75 @@ def test_refusals(name: str) -> None:
     with pytest.raises(InputError) as refused:
         Segments(mask, length)
     assert str(refused.value).startswith(told)
+
+
+def test_as_many_tokens_as_rows() -> None:
+    """What is kept is said to be of rows or of tokens, and not guessed by the number of entries, which may agree."""
+    mask = Segments(torch.ones(2).bool(), torch.tensor([2, 0]))
+    first, second = torch.tensor([True, False]), torch.tensor([False, True])
+    found = [narrowed(mask, kept, of_rows=of_rows) for kept in (first, second) for of_rows in (True, False)]
+    assert [list(one.mask) for one in found if isinstance(one, Segments)] == [
+        [True, True],
+        [True, False],
+        [False, False],
+        [False, True],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda: narrowed(torch.ones(2, 3).bool(), torch.ones(3).bool(), of_rows=True),
+            "kept is bool of shape [3], expected bool of shape [2]: one decision for each row",
+        ),
+        (
+            lambda: narrowed(Segments(torch.ones(2).bool(), torch.tensor([2])), torch.ones(1).bool(), of_rows=False),
+            "kept is bool of shape [1], expected bool of shape [2]: one decision for each token",
+        ),
+        (
+            lambda: narrowed(torch.ones(2, 3).bool(), torch.ones(2), of_rows=True),
+            "kept is float32 of shape [2], expected bool of shape [2]: one decision for each row",
+        ),
+        (
+            lambda: rows_taken(torch.ones(2, 3).bool(), torch.tensor([0, 7])),
+            "rows[1] is 7, expected a number from 0 to 1: a row of the mask",
+        ),
+        (
+            lambda: rows_taken(Segments(torch.ones(2).bool(), torch.tensor([2])), torch.tensor([-1])),
+            "rows[0] is -1, expected a number from 0 to 0: a row of the mask",
+        ),
+        (
+            lambda: packed(torch.zeros(2, 3), length=torch.tensor([3, -1])),
+            "length[1] is -1, expected 0 tokens or more",
+        ),
+        (
+            lambda: packed(torch.zeros(2, 3), length=torch.tensor([3, 9])),
+            "width is 3, expected 9 or more: the longest row",
+        ),
+        (
+            lambda: packed(torch.zeros(2, 3), length=torch.tensor([3, 1, 1])),
+            "values have shape [2, 3], expected [3, T]: a row of tokens for each length",
+        ),
+        (
+            lambda: packed(torch.zeros(3), length=torch.tensor([3])),
+            "values have shape [3], expected [1, T]: a row of tokens for each length",
+        ),
+        (
+            lambda: padded(torch.zeros(2), length=torch.tensor([3, -1]), width=4, fill=0.0),
+            "length[1] is -1, expected 0 tokens or more",
+        ),
+        (
+            lambda: padded(torch.zeros(2, 2), length=torch.tensor([2]), width=4, fill=0.0),
+            "values have shape [2, 2], expected [N]: packed tokens stand in one axis",
+        ),
+    ],
+)
+def test_parts_refuse(call: Callable[[], object], told: str) -> None:
+    """In one line: what, got, expected."""
+    with pytest.raises(InputError) as refused:
+        call()
+    assert str(refused.value) == told
 
 
 def test_padding_refuses() -> None:

@@ -58,6 +58,7 @@ def test_a_rollout_without_what_is_too_old() -> None:
     """Taken out of the mask before anything is compared."""
     rollout = Rollout(reward=torch.zeros(4), group=torch.zeros(4).long(), mask=MASK, version=VERSION)
     assert rollout.version is not None
-    kept = narrowed(rollout.mask, fresh_rows(rollout.version, mask=rollout.mask, current=10, most=2))
+    fresh = fresh_rows(rollout.version, mask=rollout.mask, current=10, most=2)
+    kept = narrowed(rollout.mask, fresh, of_rows=True)
     assert live_rows(kept).tolist() == [False, True, True, False]
     assert trained(kept)[1].tolist() == [False, True, True]

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.checks import checked, within
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
 
@@ -43,6 +43,8 @@ def response_aligned(
     checked("B", prompt_length=prompt_length, length=length)
     if len(values) != len(length):
         raise InputError(f"length has {len(length)} entries, expected {len(values)}, one for each row of values")
+    within("width", width, least=0, whole=True)
+    prompt_length, length = prompt_length.long(), length.long()
     first = prompt_length - int(predicts_next)
     last = first + length
     outside = (first < 0) | (length < 0) | (last > values.shape[1]) | (length > width)
@@ -53,6 +55,8 @@ def response_aligned(
             f"{values.shape[1]} positions and at most {width} tokens"
         )
     position = torch.arange(width, device=values.device)
+    if values.shape[1] == 0:  # no position, so that no response has a token
+        return values.new_zeros(len(values), width)
     found = values.gather(1, (first.unsqueeze(1) + position).clamp(max=values.shape[1] - 1))
     return torch.where(position < length.unsqueeze(1), found, torch.zeros_like(found))
 

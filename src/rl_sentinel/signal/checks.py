@@ -34,7 +34,7 @@ def checked(axes: str, **tensors: Shaped[Tensor, "..."] | Segments) -> None:
     """Refuse tensors of another kind than their names say, or that do not all have one shape of these axes.
 
     Args:
-        axes: dimension letters, as ``"B T"``.
+        axes: dimension letters, as ``"B T"``; of ``"B|B T"`` those as many as the first tensor has axes.
         tensors: by parameter name; with segments among them the axes are their one, ``"N"``; masks and facts must be bool, labels and lengths whole, others floating.
 
     Raises:
@@ -48,6 +48,9 @@ def checked(axes: str, **tensors: Shaped[Tensor, "..."] | Segments) -> None:
     axes = "N" if any(isinstance(t, Segments) for t in tensors.values()) else axes
     found = {name: trained(tensor) for name, tensor in tensors.items()}
     kinds(**found)
+    if "|" in axes:
+        told = [one for one in axes.split("|") if len(one.split()) == next(iter(found.values())).dim()]
+        axes = told[0] if told else axes.rpartition("|")[2]
     _one_shape(axes.split(), {n: t.shape for n, t in found.items()})
 
 
@@ -63,6 +66,8 @@ def kinds(**tensors: Shaped[Tensor, "..."]) -> None:
     for name, tensor in tensors.items():
         kind = _KIND_OF.get(name, "floating")
         fits, way = _KINDS[kind]
+        if not isinstance(tensor, Tensor):
+            raise InputError(f"{name} is of type {type(tensor).__name__}, expected a tensor, {kind}: {way}")
         if not fits(tensor.dtype):
             raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {way}")
 
@@ -114,8 +119,10 @@ def answered(result: Shaped[Tensor, "..."], *, mask: Mask, **columns: Shaped[Ten
     return result
 
 
-def within(name: str, number: float, *, least: float, most: float = torch.inf, open_below: bool = False) -> None:
-    """Refuse a number outside its range; NaN lies outside of any.
+def within(  # noqa: PLR0913 - a number, its range, and what the range says of its ends and of what lies between
+    name: str, number: float, *, least: float, most: float = torch.inf, open_below: bool = False, whole: bool = False
+) -> None:
+    """Refuse a number outside its range, and what is none; NaN lies outside of any.
 
     Args:
         name: the parameter.
@@ -123,6 +130,7 @@ def within(name: str, number: float, *, least: float, most: float = torch.inf, o
         least: the smallest allowed, or if ``open_below`` the bound that must be exceeded.
         most: the largest allowed.
         open_below: whether ``least`` itself is refused.
+        whole: whether what is no whole number is refused.
 
     Raises:
         InputError: with the range.
@@ -130,8 +138,40 @@ def within(name: str, number: float, *, least: float, most: float = torch.inf, o
     Example:
         >>> within("decay", 0.5, least=0.0, most=1.0)
     """
-    if (number > least if open_below else number >= least) and number <= most:
-        return
-    below = f"above {least:g}" if open_below else f"of {least:g} or more"
-    span = f"a number {below}" if most == torch.inf else f"a number {below} and at most {most:g}"
-    raise InputError(f"{name} is {number}, expected {span}")
+    try:
+        if (
+            (number > least if open_below else number >= least)
+            and number <= most
+            and (not whole or number == int(number))
+        ):
+            return
+    except TypeError:
+        number = repr(number)  # type: ignore[assignment]  # what is no number is told as it stands
+    below = f"above {least:g}" if open_below else f"of {least:g} or more" if least > -torch.inf else ""
+    span = " ".join(["a whole number" if whole else "a number", *[below] * bool(below)])
+    raise InputError(f"{name} is {number}, expected {span}" + f" and at most {most:g}" * (most < torch.inf))
+
+
+def ordered(**bounds: float) -> None:
+    """Refuse two bounds that are exchanged, or that are no numbers.
+
+    Args:
+        bounds: the lower one, then the upper one, by parameter name.
+
+    Raises:
+        InputError: naming the upper one where both are numbers.
+
+    Example:
+        >>> ordered(low=1.0, high=0.5)
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: high is 0.5, expected 1.0 or more: it is the upper bound, and low the lower one
+    """  # noqa: E501 - a message is one line
+    (lower, least), (upper, most) = bounds.items()
+    try:
+        if least <= most:
+            return
+    except TypeError:
+        for name, number in bounds.items():
+            within(name, number, least=-torch.inf)
+    told = f"{upper} is {most}, expected {least} or more"
+    raise InputError(f"{told}: it is the upper bound, and {lower} the lower one")

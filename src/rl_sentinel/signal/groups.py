@@ -143,7 +143,7 @@ def _finite(values: Tensor, live: Tensor) -> None:
 
 
 def _places(group: Tensor) -> Tensor:
-    place: Tensor = torch.unique(group, return_inverse=True)[1]
+    place: Tensor = torch.unique(group.long(), return_inverse=True)[1]
     return place
 
 

@@ -83,6 +83,7 @@ def logprobs_and_entropy(
 
 def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool) -> tuple[Tensor, Tensor]:
     _check(logits, token, mask, temperature)
+    token = token.long()
     flat = (logits.reshape(-1, logits.shape[-1]), token.reshape(-1), mask.reshape(-1))
     logprob, spread = _FromLogits.apply(*flat, temperature, entropy)  # type: ignore[no-untyped-call]  # torch has no types here
     found = answered(logprob.view(token.shape), mask=mask, logprob=logprob.view(token.shape))
@@ -96,7 +97,10 @@ def _check(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> N
             f"logits, token, mask have the shapes {tuple(logits.shape)}, {tuple(token.shape)}, {tuple(mask.shape)}, "
             "expected [.., V], [..], [..]"
         )
+    if logits.shape[-1] == 0:
+        raise InputError(f"logits have shape {list(logits.shape)}, expected [.., V]: a vocabulary of 1 token or more")
     within("temperature", temperature, least=0.0, open_below=True)
+    token = token.long()
     wrong = mask & ((token < 0) | (token >= logits.shape[-1]))
     if bool(wrong.any()):
         where = tuple(int(i) for i in torch.nonzero(wrong)[0])

@@ -65,7 +65,7 @@ def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
         >>> found.mean, found.most, found.size
         (tensor(2.), tensor(3.), 2)
     """
-    checked(_axes(values), values=values, mask=mask)
+    checked("B|B T", values=values, mask=mask)
     where = trained(mask)
     finite("values", values, where=where, why=_WHY)
     kept = values.detach()[where]
@@ -93,7 +93,7 @@ def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
         >>> share(torch.tensor([True, False, True]), mask=torch.tensor([True, True, False]))
         tensor(0.5000)
     """
-    checked(_axes(fact), fact=fact, mask=mask)
+    checked("B|B T", fact=fact, mask=mask)
     where = trained(mask)
     return (fact & where).sum() / where.sum().clamp(min=1)
 
@@ -191,7 +191,7 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
         >>> effective_sample_size(torch.tensor([1.0, 0.0, 7.0]), mask=torch.tensor([True, True, False]))
         tensor(0.5000)
     """
-    checked(_axes(weight), weight=weight, mask=mask)
+    checked("B|B T", weight=weight, mask=mask)
     where = trained(mask)
     finite("weight", weight, where=where, why=_WHY)
     kept = selected(weight, mask=where).detach()
@@ -224,7 +224,7 @@ def dead_group_fraction(
     checked("B", reward=reward, group=group, live=live)
     require_finite(reward, live=live)
     same = deviations(reward, group=group, live=live, biased=True) == 0
-    prompts, dead = (len(torch.unique(group[rows])) for rows in (live, live & same))
+    prompts, dead = (len(torch.unique(group.long()[rows])) for rows in (live, live & same))
     return torch.tensor(dead / max(prompts, 1), dtype=reward.dtype, device=reward.device)
 
 
@@ -257,10 +257,6 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
         return torch.zeros((), dtype=returns.dtype, device=returns.device)
     whole, left = (torch.where((x == x[0]).all(), 0.0, x.var(correction=0)) for x in (aim, missed))
     return torch.where(whole > 0, 1 - left / torch.where(whole > 0, whole, torch.ones_like(whole)), 0.0)
-
-
-def _axes(values: Tensor) -> str:
-    return "B" if values.dim() == 1 else "B T"
 
 
 def _columns(mask: Mask, **columns: Tensor) -> None:

@@ -34,8 +34,8 @@ def prompt_minibatches(
         [[0, 1, 2, 3], [4]]
     """
     checked("B", group=group)
-    within("prompts", prompts, least=1)
-    ids, place = torch.unique(group, return_inverse=True)
+    within("prompts", prompts, least=1, whole=True)
+    ids, place = torch.unique(group.long(), return_inverse=True)
     first = torch.full_like(ids, len(group)).scatter_reduce(
         0, place, torch.arange(len(group), device=group.device), "amin"
     )
@@ -73,10 +73,12 @@ def aggregation(
         >>> whole.denominator, whole.prompt_tokens
         (1.0, tensor([3, 3, 0]))
     """
-    if (length is None) == (mode == "token-sum") or (length is not None and length < 1):
+    if (length is None) == (mode == "token-sum"):
         raise InputError(
             f"length is {length} with {mode!r}, expected a number of tokens for 'token-sum', None for the others"
         )
+    if length is not None:
+        within("length", length, least=1, whole=True)
     checked("B T", mask=mask)
     if group is not None:
         checked("B", tokens=row_counts(mask=mask), group=group)

@@ -18,7 +18,7 @@ from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import live_rows, row_counts, row_sums, selected
 from rl_sentinel.signal.reward import clipped, rescaled, suppressed
 from rl_sentinel.signal.rollout import Rollout
-from rl_sentinel.signal.segments import Mask, narrowed, trained
+from rl_sentinel.signal.segments import Mask, Segments, narrowed, trained
 from rl_sentinel.signal.steps import last_steps, over_trajectories
 
 
@@ -29,7 +29,8 @@ class Choices:
     A function comes with its numbers filled in, as ``partial(grpo.advantages, standardise=False, epsilon=0.0)``.
 
     ``rejections`` are called as ``rejection.rows_kept`` and ``rejection.tokens_kept`` are, and all must keep a
-    token; ``weight`` is called as ``weights.token_weights``, then each of ``bounds`` as ``bounds.truncated``.
+    token; ``weight`` is called as ``weights.token_weights``, then each of ``bounds`` as ``bounds.truncated``. Beside
+    packed columns a rejection or weight of your own must say by its annotation, as those do, whether it is of rows.
     ``bias``, ``scale``, ``least`` and ``most`` are those of ``reward.rescaled`` and ``reward.clipped``, in
     reward units and a ratio. ``kl`` is an estimator of ``signal.kl``; it is logged if given, and taken off the
     reward at ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or of your
@@ -138,15 +139,31 @@ def _after_rejection(rollout: Rollout, by: Choices) -> Mask:
     mask = rollout.mask
     for reject in by.rejections:
         keep = reject(*_known(rollout, "old_logprob", "rollout_logprob"), mask=rollout.mask)
-        mask = narrowed(mask, keep)
+        mask = narrowed(mask, keep, of_rows=_of_rows(reject, keep, rollout.mask))
     return mask
+
+
+def _of_rows(function: Callable[..., Tensor], found: Tensor, mask: Mask) -> bool:
+    """Whether a function has answered for rows: beside padded columns its axes tell, beside packed ones what it says.
+
+    There may be as many packed tokens as rows, so that no shape can tell.
+    """
+    if not isinstance(mask, Segments):
+        return found.dim() == 1
+    axes: str = getattr(inspect.signature(function, eval_str=True).return_annotation, "dim_str", "")
+    if not axes:
+        raise InputError(
+            f"{_named(function)} does not say what it gives, expected an annotation, Float[Tensor, ' B'] of rows or "
+            "Float[Tensor, '*S'] of tokens (Bool where it decides): of packed tokens no shape can tell"
+        )
+    return axes.split() == ["B"]
 
 
 def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     if by.weight is None:
         return None
     weight = by.weight(*_known(rollout, "old_logprob", "rollout_logprob"), mask=mask)
-    of_rows = weight.shape != trained(mask).shape
+    of_rows = _of_rows(by.weight, weight, mask)
     for bound in by.bounds:
         weight = bound(weight, mask=live_rows(mask) if of_rows else mask)
     return align.spread(weight, mask=mask) if of_rows else weight

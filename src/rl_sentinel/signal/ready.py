@@ -112,7 +112,7 @@ def trusted(
     wide = align.spread(ready.advantage, mask=ready.mask) if ready.outcome else ready.advantage
     keep = off_policy_sequences_kept(logprob, old_logprob, wide, mask=ready.mask, threshold=threshold)
     lost = rejected_fraction(keep, live=live_rows(ready.mask), denominator=denominator)
-    return Trusted(narrowed(ready.mask, keep), lost)
+    return Trusted(narrowed(ready.mask, keep, of_rows=True), lost)
 
 
 def _rows(ready: Ready, rows: Tensor) -> Ready:

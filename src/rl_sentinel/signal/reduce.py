@@ -25,7 +25,7 @@ def selected(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
         >>> selected(torch.tensor([[1.0, torch.nan]]), mask=torch.tensor([[True, False]]))
         tensor([[1., 0.]])
     """
-    checked("B" if values.dim() == 1 else "B T", values=values, mask=mask)
+    checked("B|B T", values=values, mask=mask)
     return _zeroed(values, trained(mask))
 
 

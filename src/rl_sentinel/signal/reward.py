@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.checks import checked, ordered, within
 from rl_sentinel.signal.groups import require_finite
+from rl_sentinel.signal.segments import lengths
 
 #: What the functions say of themselves, besides their names.
 CLAIMS = {"scope": "sequence"}
@@ -47,6 +47,7 @@ def rescaled(
         tensor([2., 0.])
     """
     checked("B", reward=reward, live=live)
+    within("bias", bias, least=-torch.inf)
     within("scale", scale, least=0.0, open_below=True)
     require_finite(reward, live=live)
     return torch.where(live, (reward + bias) * scale, torch.zeros_like(reward))
@@ -74,8 +75,7 @@ def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: flo
         tensor([-1.0000,  0.5000,  1.0000])
     """
     checked("B", reward=reward, live=live)
-    if not least <= most:
-        raise InputError(f"most is {most}, expected {least} or more: it is the upper bound, and least the lower one")
+    ordered(least=least, most=most)
     require_finite(reward, live=live)
     return torch.where(live, reward.clamp(least, most), torch.zeros_like(reward))
 
@@ -138,10 +138,9 @@ def overlong_penalty(length: Int[Tensor, " B"], *, limit: int, buffer: int, fact
         tensor([ 0.0000, -0.5000, -1.0000, -1.0000])
     """
     checked("B", length=length)
-    if bool((length < 0).any()):
-        row = int(torch.nonzero(length < 0)[0])
-        raise InputError(f"length[{row}] is {int(length[row])}, expected 0 tokens or more")
-    within("buffer", buffer, least=1, most=limit)
+    length = lengths(length)
+    within("limit", limit, least=1, whole=True)
+    within("buffer", buffer, least=1, most=limit, whole=True)
     within("factor", factor, least=0.0)
     over = (length - (limit - buffer)).to(torch.get_default_dtype()) / buffer
     return over.clamp(0, 1) * -factor + 0.0

@@ -139,21 +139,22 @@ def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and
     rollout = Rollout(
         reward=torch.tensor([float(reward[n]) for n in each]),
         group=torch.tensor([group[n] for n in each]),
-        mask=_padded([step.trained for step in rows], fill=False),
+        mask=_padded([step.trained for step in rows], fill=False, dtype=torch.bool),
         scored=torch.tensor([scored[n] for n in each]),
         trajectory=torch.tensor([names.index(n) for n in each]),
         last=torch.tensor([step.last for step in rows]),
-        token_reward=_padded([step.token_reward for step in rows], fill=0.0),
-        rollout_logprob=_padded([step.logprob for step in rows], fill=0.0),
+        token_reward=_padded([step.token_reward for step in rows], fill=0.0, dtype=torch.get_default_dtype()),
+        rollout_logprob=_padded([step.logprob for step in rows], fill=0.0, dtype=torch.get_default_dtype()),
     )
     return Laid(
-        token=_padded([step.prompt + step.response for step in rows], fill=padding),
+        token=_padded([step.prompt + step.response for step in rows], fill=padding, dtype=torch.long),
         prompt_length=torch.tensor([len(step.prompt) for step in rows]),
         length=torch.tensor([len(step.response) for step in rows]),
         rollout=rollout,
     )
 
 
-def _padded(rows: Sequence[Sequence[float]], *, fill: float) -> Tensor:
+def _padded(rows: Sequence[Sequence[float]], *, fill: float, dtype: torch.dtype) -> Tensor:
+    """The type is given, since rows without an entry tell none."""
     width = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=dtype)

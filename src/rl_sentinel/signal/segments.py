@@ -27,21 +27,16 @@ class Segments:
 
     def __post_init__(self) -> None:
         """Refuse what is no mask, lengths that are none, and those that do not make up the tokens."""
-        if self.mask.dtype != torch.bool or self.mask.dim() != 1:
-            told = f"{str(self.mask.dtype).removeprefix('torch.')} of shape {list(self.mask.shape)}"
-            raise InputError(f"mask is {told}, expected bool of shape [N]: packed tokens stand in one axis")
-        if self.length.is_floating_point() or self.length.dtype == torch.bool or self.length.dim() != 1:
-            told = f"{str(self.length.dtype).removeprefix('torch.')} of shape {list(self.length.shape)}"
-            raise InputError(f"length is {told}, expected whole numbers of shape [B]: the tokens of each row")
-        if bool((self.length < 0).any()):
-            place = int(torch.nonzero(self.length < 0)[0])
-            raise InputError(f"length[{place}] is {int(self.length[place])}, expected 0 tokens or more")
-        if int(self.length.sum()) != len(self.mask):
+        if not isinstance(self.mask, Tensor) or self.mask.dtype != torch.bool or self.mask.dim() != 1:
+            raise InputError(f"mask is {_told(self.mask)}, expected bool of shape [N]: packed tokens stand in one axis")
+        length = lengths(self.length)
+        if int(length.sum()) != len(self.mask):
             raise InputError(
-                f"length adds up to {int(self.length.sum())}, expected {len(self.mask)}, the tokens of the mask"
+                f"length adds up to {int(length.sum())}, expected {len(self.mask)}, the tokens of the mask"
             )
-        numbers = torch.arange(len(self.length), device=self.mask.device)
-        object.__setattr__(self, "row", numbers.repeat_interleave(self.length))
+        numbers = torch.arange(len(length), device=self.mask.device)
+        object.__setattr__(self, "length", length)
+        object.__setattr__(self, "row", numbers.repeat_interleave(length))
 
 
 #: What says which tokens train: ``[B, T]`` beside padded columns (``[B]`` beside rows), segments beside packed ones.
@@ -51,10 +46,17 @@ Mask = Bool[Tensor, "*S"] | Segments
 def packed(values: Shaped[Tensor, "B T"], *, length: Int[Tensor, " B"]) -> Shaped[Tensor, " N"]:
     """Right-padded columns as packed ones: the first ``length`` tokens of each row, one row after another.
 
+    Raises:
+        InputError: if there is not one length for each row, or one is negative or exceeds the width.
+
     Example:
         >>> packed(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), length=torch.tensor([2, 1]))
         tensor([1., 2., 3.])
     """
+    if values.dim() < 2 or len(values) != len(length := lengths(length)):
+        wanted = f"[{len(length)}, T]" if len(length) else "[B, T]"
+        raise InputError(f"values have shape {list(values.shape)}, expected {wanted}: a row of tokens for each length")
+    _require_room(length, values.shape[1])
     return values[_within(length, values.shape[1])]
 
 
@@ -64,16 +66,17 @@ def padded(
     """Packed columns as right-padded ones of a width, ``fill`` where there is no token.
 
     Raises:
-        InputError: if the lengths do not make up the tokens, or one exceeds the width.
+        InputError: if a length is negative, the lengths do not make up the tokens, or one exceeds the width.
 
     Example:
         >>> padded(torch.tensor([1.0, 2.0, 3.0]), length=torch.tensor([2, 1]), width=2, fill=0.0)
         tensor([[1., 2.],
                 [3., 0.]])
     """
-    longest = int(length.max()) if len(length) else 0
-    if longest > width:
-        raise InputError(f"width is {width}, expected {longest} or more: the longest row")
+    length = lengths(length)
+    _require_room(length, width)
+    if values.dim() != 1:
+        raise InputError(f"values have shape {list(values.shape)}, expected [N]: packed tokens stand in one axis")
     if int(length.sum()) != len(values):
         raise InputError(f"length adds up to {int(length.sum())}, expected {len(values)}, the tokens given")
     empty = torch.full((len(length), width), fill, dtype=values.dtype, device=values.device)
@@ -90,28 +93,49 @@ def trained(mask: Mask) -> Bool[Tensor, "*S"]:
     return mask.mask if isinstance(mask, Segments) else mask
 
 
-def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"]) -> Mask:
-    """The mask of what is trained and kept, by a decision per token or per row.
+def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_rows: bool) -> Mask:
+    """The mask of what is trained and kept.
+
+    Args:
+        mask: True on trained tokens, padded or packed.
+        kept: one decision per row, or per token.
+        of_rows: whether they are those of rows: of packed tokens no shape can tell, since there may be as many as rows.
+
+    Raises:
+        InputError: if there is not one decision for each row, or for each token.
 
     Example:
         >>> one = Segments(torch.tensor([True, True, True]), torch.tensor([1, 2]))
-        >>> narrowed(one, torch.tensor([False, True])).mask
+        >>> narrowed(one, torch.tensor([False, True]), of_rows=True).mask
         tensor([False,  True,  True])
     """
+    where = trained(mask)
+    wanted = [len(mask.length if isinstance(mask, Segments) else mask)] if of_rows else list(where.shape)
+    if kept.dtype != torch.bool or list(kept.shape) != wanted:
+        each = "row" if of_rows else "token"
+        raise InputError(f"kept is {_told(kept)}, expected bool of shape {wanted}: one decision for each {each}")
     if isinstance(mask, Segments):
-        by_row = kept.shape == mask.length.shape
-        return Segments(mask.mask & (kept[mask.row] if by_row else kept), mask.length)
-    return mask & (kept.unsqueeze(1) if kept.dim() < mask.dim() else kept)
+        return Segments(where & (kept[mask.row] if of_rows else kept), mask.length)
+    return where & (kept.unsqueeze(1) if of_rows else kept)
 
 
 def rows_taken(mask: Mask, rows: Int[Tensor, " K"]) -> tuple[Mask, Int[Tensor, " P"]]:
     """The mask of some rows, and the places of their tokens along the first axis of the columns beside it.
+
+    Raises:
+        InputError: if there is no such row.
 
     Example:
         >>> mask, places = rows_taken(Segments(torch.ones(3).bool(), torch.tensor([2, 1])), torch.tensor([1]))
         >>> mask.length, places
         (tensor([1]), tensor([2]))
     """
+    count, rows = len(mask.length if isinstance(mask, Segments) else mask), _whole("rows", rows, "K")
+    if bool(((rows < 0) | (rows >= count)).any()):
+        place = int(torch.nonzero((rows < 0) | (rows >= count))[0])
+        raise InputError(
+            f"rows[{place}] is {int(rows[place])}, expected a number from 0 to {count - 1}: a row of the mask"
+        )
     if not isinstance(mask, Segments):
         return mask[rows], rows
     length = mask.length[rows]
@@ -132,6 +156,43 @@ def turns(mask: Mask) -> Int[Tensor, "*S"]:
     count = torch.zeros_like(mask.length).index_add(0, mask.row, mask.mask.to(mask.length.dtype))
     before = count.cumsum(0) - count
     return mask.mask.cumsum(0) - 1 - before[mask.row]
+
+
+def _told(got: object) -> str:
+    if not isinstance(got, Tensor):
+        return f"of type {type(got).__name__}"
+    return f"{str(got.dtype).removeprefix('torch.')} of shape {list(got.shape)}"
+
+
+def _whole(name: str, numbers: Tensor, axis: str) -> Tensor:
+    """The same, as wide as whole numbers get."""
+    odd = not isinstance(numbers, Tensor) or numbers.is_floating_point() or numbers.is_complex()
+    if odd or numbers.dtype == torch.bool or numbers.dim() != 1:
+        raise InputError(f"{name} is {_told(numbers)}, expected whole numbers of shape [{axis}]")
+    return numbers.long()
+
+
+def lengths(length: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """Tokens of each row, as wide as whole numbers get, so that nothing that is done to them wraps.
+
+    Raises:
+        InputError: if they are no whole numbers ``[B]``, or one is negative.
+
+    Example:
+        >>> lengths(torch.tensor([2, 0], dtype=torch.uint8)) - 5
+        tensor([-3, -5])
+    """
+    length = _whole("length", length, "B")
+    if bool((length < 0).any()):
+        place = int(torch.nonzero(length < 0)[0])
+        raise InputError(f"length[{place}] is {int(length[place])}, expected 0 tokens or more")
+    return length
+
+
+def _require_room(length: Tensor, width: int) -> None:
+    longest = int(length.max()) if len(length) else 0
+    if longest > width:
+        raise InputError(f"width is {width}, expected {longest} or more: the longest row")
 
 
 def _within(length: Tensor, width: int) -> Tensor:

@@ -89,8 +89,9 @@ def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: fl
 
 
 def _behind(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Float[Tensor, "*S"]:
-    checked("B T" if version.dim() > 1 else "B", version=version, mask=mask)
-    behind = (current - version).to(torch.get_default_dtype())
+    checked("B|B T", version=version, mask=mask)
+    within("current", current, least=0, whole=True)
+    behind = (current - version.long()).to(torch.get_default_dtype())
     ahead = torch.nonzero(trained(mask) & (behind < 0))
     if len(ahead):
         place = ahead[0].tolist()

@@ -28,7 +28,7 @@ def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> In
         tensor([2, 1])
     """
     checked("B", trajectory=trajectory, last=last)
-    ids, place = torch.unique(trajectory, return_inverse=True)
+    ids, place = torch.unique(trajectory.long(), return_inverse=True)
     count = torch.zeros_like(ids).index_add(0, place, last.to(ids.dtype))
     if bool((count != 1).any()):
         wrong = int(torch.nonzero(count != 1)[0])
@@ -87,7 +87,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
     """
     checked("B", reward=reward, group=group, live=live, trajectory=trajectory, last=last)
     rows = last_steps(trajectory=trajectory, last=last)
-    place = torch.unique(trajectory, return_inverse=True)[1]
+    place = torch.unique(trajectory.long(), return_inverse=True)[1]
     _require_one_prompt(group, rows[place], trajectory)
     alive = torch.zeros(len(rows), dtype=torch.int64, device=live.device).index_add(0, place, live.long()) > 0
     found = estimator(reward[rows], group=group[rows], live=alive)[place]

@@ -6,6 +6,7 @@ import torch
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.align import spread
 from rl_sentinel.signal.correction.trust import off_policy_sequences_kept, rejected_fraction, second_moment_kept
+from rl_sentinel.signal.segments import Segments
 
 ONE = torch.ones(1, 3).bool()
 
@@ -37,6 +38,16 @@ def test_one_advantage_per_response() -> None:
     mask, old = torch.ones(2, 2).bool(), torch.zeros(2, 2)
     wide = off_policy_sequences_kept(new, old, spread(row, mask=mask), mask=mask, threshold=0.1)
     assert off_policy_sequences_kept(new, old, row, mask=mask, threshold=0.1).tolist() == wide.tolist() == [False, True]
+
+
+def test_packed_advantages_are_of_tokens() -> None:
+    """Also where there are as many tokens as responses; one per response is refused where there are not."""
+    new, mask = torch.tensor([-1.0, -1.0]), Segments(torch.ones(2).bool(), torch.tensor([2, 0]))
+    advantage = torch.tensor([-0.5, 0.75])
+    assert off_policy_sequences_kept(new, 0 * new, advantage, mask=mask, threshold=0.1).tolist() == [True, False]
+    one = Segments(torch.ones(2).bool(), torch.tensor([2]))
+    with pytest.raises(InputError, match=r"^advantage has shape \[1\], expected \[2\]: that of mask$"):
+        off_policy_sequences_kept(new, 0 * new, advantage[:1], mask=one, threshold=0.1)
 
 
 def test_fraction_counts_responses_once() -> None:

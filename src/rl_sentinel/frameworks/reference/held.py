@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import UnionType
 from typing import Any
 
 import torch
@@ -33,8 +34,8 @@ from rl_sentinel.frameworks.target import Target
 
 #: Functions that take records or functions, or are checks themselves; what they refuse is asked by name.
 APART = frozenset(
-    {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "within")}
-    | {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns")}
+    {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "ordered", "within")}
+    | {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
     | {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
     | {"merging.merge", "merging.counts", "blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}
     | {"steps.over_trajectories"}
@@ -196,6 +197,9 @@ def _packed(one: Held) -> None:
     padded, slopes = _with_gradients(one, leaves)
     other = {n: _leaf(stored(v)) if n in _LEARNED else stored(v) for n, v in plain.items()}
     other["mask"] = one.target.call(f"{SIGNAL}.segments.Segments", other["mask"], length)
+    for name, kind in annotations(one.target.find(one.path)).items():
+        if isinstance(kind, UnionType) and name in one.by and isinstance(other[name], Tensor):  # of rows
+            other[name] = one.target.call(f"{SIGNAL}.align.spread", other[name], mask=other["mask"])
     found, others = _with_gradients(one, other)
     one.same(found, [stored(v) for v in padded], None)
     one.same(others, [stored(v) for v in slopes], None)

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.checks import checked, finite, kinds, within
 from rl_sentinel.signal.groups import centred, deviations
 
 #: What the estimator says of itself; the last step is over the batch.
@@ -48,7 +48,7 @@ def advantages(
 
     Raises:
         InputError: if a shape or kind is wrong, ``epsilon`` is negative, a part is not finite on a
-            live row, or ``weight`` has not one number per part.
+            live row, there is none, or ``weight`` has not one finite number per part.
 
     Source:
         GDPO: Group reward-Decoupled Normalization Policy Optimization, arXiv 2601.05242. Only live rows are
@@ -61,11 +61,14 @@ def advantages(
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
     """
     checked("B K", reward_parts=reward_parts)
+    if reward_parts.shape[1] == 0:
+        raise InputError(f"reward_parts has shape {list(reward_parts.shape)}, expected [B, K]: one part or more")
+    kinds(weight=weight)
     if weight.shape != reward_parts.shape[1:]:
         raise InputError(
             f"weight has shape {list(weight.shape)}, expected [{reward_parts.shape[1]}], one number for each part"
         )
-    checked("K", weight=weight)
+    finite("weight", weight, where=torch.ones_like(weight, dtype=torch.bool), why="its part counts by it")
     checked("B", reward_part=reward_parts[:, 0], group=group, live=live)
     within("epsilon", epsilon, least=0.0)
     everyone = torch.zeros_like(group)

@@ -55,7 +55,8 @@ def advantages(
         tensor([ 0.2500, -0.7500])
     """
     checked("B", reward=reward, group=group, live=live, length=length)
-    if bool((length < live.to(length.dtype)).any()):
-        row = int(torch.nonzero(length < live.to(length.dtype))[0])
+    length = length.long()
+    if bool((length < live.long()).any()):
+        row = int(torch.nonzero(length < live.long())[0])
         raise InputError(f"length[{row}] is {int(length[row])}, expected 1 token or more on a live row, 0 on another")
-    return centred(reward, group=group, live=live, weight=length.to(reward.dtype))
+    return centred(reward, group=group, live=live, weight=length.to(torch.promote_types(reward.dtype, torch.float32)))

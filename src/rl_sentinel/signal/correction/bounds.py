@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.checks import checked, ordered, within
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask, trained
 
@@ -132,7 +132,7 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
 
 
 def _checked(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    checked("B T" if weight.dim() == 2 else "B", weight=weight, mask=mask)
+    checked("B T|B", weight=weight, mask=mask)
     kept = selected(weight.detach(), mask=mask)
     if kept.numel() and not bool(kept.amin() >= 0):  # NaN is no more than 0, nor is the least of what has one
         place = torch.nonzero(~(kept >= 0))[0].tolist()
@@ -143,5 +143,4 @@ def _checked(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
 
 def _ordered(low: float, high: float) -> None:
     within("low", low, least=0.0)
-    if not low <= high:
-        raise InputError(f"high is {high}, expected {low} or more: it is the upper bound, and low the lower one")
+    ordered(low=low, high=high)

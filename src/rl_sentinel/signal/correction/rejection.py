@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.blocks import by_rows
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.checks import answered, checked, ordered, within
 from rl_sentinel.signal.correction.weights import log_ratios
 from rl_sentinel.signal.reduce import live_rows, row_maxima, row_means, row_sums
 from rl_sentinel.signal.segments import Mask, trained
@@ -162,5 +162,4 @@ def _within(estimate: Float[Tensor, "*S"], low: float, high: float) -> Bool[Tens
 def _check(estimator: str, low: float, high: float) -> None:
     if estimator not in get_args(Estimator):
         raise InputError(f"estimator is {estimator!r}, expected one of {', '.join(get_args(Estimator))}")
-    if not low <= high:
-        raise InputError(f"high is {high}, expected {low} or more: it is the upper bound, and low the lower one")
+    ordered(low=low, high=high)

@@ -5,10 +5,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rl_sentinel.signal.blocks import by_rows
-from rl_sentinel.signal.checks import answered, checked, finite, within
+from rl_sentinel.signal.checks import answered, checked, finite, kinds, within
 from rl_sentinel.signal.correction.weights import log_ratios
 from rl_sentinel.signal.reduce import live_rows, row_means
-from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: What the functions say of themselves.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
@@ -38,8 +38,8 @@ def off_policy_sequences_kept(
     Args:
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
-        advantage: advantage per response or per token, in reward units or deviations; one for each is taken as
-            per token where there are as many packed tokens as responses.
+        advantage: advantage per token, in reward units or deviations; beside padded columns also per response
+            ``[B]``. Beside packed ones ``align.spread`` makes it one per token: no shape can tell the two apart.
         mask: True on trained tokens; anything may stand elsewhere.
         threshold: how far the policy may have moved away, in nats per token; 0 or more.
 
@@ -64,7 +64,8 @@ def off_policy_sequences_kept(
     away = by_rows(_away, logprob, old_logprob, mask=mask)
     answered(away, mask=mask, logprob=logprob, old_logprob=old_logprob)
     live, why = live_rows(mask), "a trained token needs one (mask the token to leave it out)"
-    if advantage.shape == live.shape and advantage.shape != trained(mask).shape:
+    kinds(advantage=advantage)
+    if advantage.dim() == 1 and not isinstance(mask, Segments):
         checked("B", live=live, advantage=advantage)
         finite("advantage", advantage, where=live, why=why)
         mean = advantage

@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, selected
@@ -48,7 +47,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         mask: True on trained tokens; anything may stand elsewhere.
         clip_low: how far below 1 the ratio counts, a ratio.
         clip_high: how far above 1 the ratio counts, a ratio.
-        ceiling: largest ratio that counts with a negative advantage; above ``1 + clip_high``.
+        ceiling: largest ratio that counts with a negative advantage; above 1, in the paper above ``1 + clip_high``.
         aggregation: how token losses become one number, and by what they are divided.
 
     Returns:
@@ -71,8 +70,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     within("clip_low", clip_low, least=0.0)
     within("clip_high", clip_high, least=0.0)
-    if not ceiling > 1:
-        raise InputError(f"ceiling is {ceiling}, expected a ratio above 1: at or below it no token trains")
+    within("ceiling", ceiling, least=1.0, open_below=True)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
         ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)

@@ -4,9 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -65,8 +64,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     for name, number in (("temperature", temperature), ("negative_temperature", negative_temperature)):
-        if not number > 0:
-            raise InputError(f"{name} is {number}, expected a positive number: the gate's steepness, 1 in the paper")
+        within(name, number, least=0.0, open_below=True)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
         ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)
