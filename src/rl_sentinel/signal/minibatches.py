@@ -118,6 +118,7 @@ def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggre
         (2.0, tensor([3, 3, 4, 0]))
     """
     checked("B", tokens=tokens, group=group)
+    tokens = tokens.long()
     if bool((tokens < 0).any()):
         row = int(torch.nonzero(tokens < 0)[0])
         raise InputError(f"tokens[{row}] is {int(tokens[row])}, expected 0 or more: trained tokens are counted")

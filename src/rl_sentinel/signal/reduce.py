@@ -145,6 +145,7 @@ class Aggregation:
             )
         if self.prompt_tokens is not None:
             checked("B", prompt_tokens=self.prompt_tokens)
+            object.__setattr__(self, "prompt_tokens", self.prompt_tokens.long())
 
     def of_rows(self, rows: Int[Tensor, " n"]) -> Self:
         """The same for some rows of the mini-batch, which is one of its parts; only ``"prompt-mean"`` knows rows.
