@@ -77,3 +77,21 @@ def test_bad_input_is_named() -> None:
     assert logprobs(logits, outside, mask=MASK, temperature=1.0).isfinite().all()
     with pytest.raises(ValueError, match=r"shapes \(2, 3, 7\), \(2, 2\), \(2, 3\)"):
         logprobs(logits, token[:, :2], mask=MASK, temperature=1.0)
+
+
+def test_second_derivatives() -> None:
+    """As by small differences, and by ``torch.func`` as well."""
+    logits, token = _drawn()
+    leaf = logits.clone().requires_grad_()
+
+    def both(x: Tensor) -> Tensor:
+        return sum(y.square().sum() for y in logprobs_and_entropy(x, token, mask=MASK, temperature=0.7))
+
+    assert torch.autograd.gradgradcheck(both, leaf)
+    torch.testing.assert_close(torch.func.grad(both)(logits), torch.autograd.grad(both(leaf), leaf)[0])
+
+
+def test_no_vocabulary_is_refused() -> None:
+    """In one line."""
+    with pytest.raises(ValueError, match=r"^logits have shape \[2, 0\], expected \[\.\., V\]: a vocabulary of 1"):
+        logprobs(torch.zeros(2, 0), torch.zeros(2).long(), mask=torch.zeros(2).bool(), temperature=1.0)

@@ -1,5 +1,6 @@
 """The path and its storage against the oracle: 2,000 draws of each."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ from oracle import choices, corrections, paths, rows, storage, tokens, trajector
 from oracle.draws import CASES, Draw, cases
 from torch import Tensor
 
-from rl_sentinel.signal import kl, reduce, scan, segments
+from rl_sentinel.signal import kl, ratios, reduce, scan, segments
 from rl_sentinel.signal.advantage import gae, rloo
 from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.merging import Step
@@ -243,6 +244,7 @@ def _masks(source: random.Random) -> None:
     x, mask, length = _stored(source)
     plain = x.mask.tolist()
     assert segments.trained(x.mask) is x.mask
+    assert segments.lengths(torch.tensor(length, dtype=torch.uint8)).tolist() == length
     assert segments.trained(mask).tolist() == storage.packed(plain, length)
     turns = storage.packed(storage.turns(plain), length)
     assert torch.where(mask.mask, segments.turns(mask), 0).tolist() == turns
@@ -280,6 +282,17 @@ def _rows(source: random.Random) -> None:
 
 
 #: Function -> one draw of it.
+def _ratios(source: random.Random) -> None:
+    """One by one; what weighs nothing is nothing."""
+    ratio = [source.choice((0.0, 1.0, math.inf, source.random())) for _ in range(5)]
+    gain = [source.choice((0.0, source.uniform(-1, 1))) for _ in ratio]
+    wanted = [0.0 if g == 0 else r * g for r, g in zip(ratio, gain, strict=True)]
+    assert ratios.weighed(*(torch.tensor(x, dtype=torch.float64) for x in (ratio, gain))).tolist() == wanted
+    found = torch.tensor(gain, dtype=torch.float64)
+    assert ratios.exponential(found).tolist() == pytest.approx([math.exp(g) for g in gain])
+    assert not ratios.traced(found)
+
+
 HELD: dict[str, Callable[[random.Random], None]] = {
     "path.loss_ready": _loss_ready,
     "path.is_outcome": _is_outcome,
@@ -287,9 +300,10 @@ HELD: dict[str, Callable[[random.Random], None]] = {
     "ready.trusted": _trusted,
     "rollout.laid_out": _laid_out,
     **dict.fromkeys(("segments.packed", "segments.padded"), _packed),
-    **dict.fromkeys([f"segments.{n}" for n in ("trained", "narrowed", "turns", "rows_taken")], _masks),
+    **dict.fromkeys([f"segments.{n}" for n in ("trained", "narrowed", "turns", "rows_taken", "lengths")], _masks),
     **dict.fromkeys([f"reduce.{n}" for n in ("row_counts", "live_rows", "row_maxima")], _rows),
     **dict.fromkeys(("scan.lined_up", "scan.put_back"), _rows),
+    **dict.fromkeys([f"ratios.{n}" for n in ("weighed", "exponential", "traced")], _ratios),
 }
 
 

@@ -5,6 +5,10 @@ import torch
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal import covariance, metrics
+from rl_sentinel.signal.correction import bounds
+from rl_sentinel.signal.loss import importance_sampling
+from rl_sentinel.signal.minibatches import aggregation
 from rl_sentinel.signal.reduce import Aggregation, Mode, aggregate, row_means, row_sums, selected
 from rl_sentinel.signal.segments import Segments
 
@@ -117,3 +121,22 @@ def test_denominator_is_refused(denominator: float) -> None:
     """No count is 0 or below."""
     with pytest.raises(ValueError, match="expected a positive number: count trained tokens or live rows"):
         Aggregation("token-mean", denominator)
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "sequence-mean-token-mean", "prompt-mean"])
+def test_sums_larger_than_their_type(mode: Mode) -> None:
+    """What is divided by a count is added up in a wider type: 70,000 ones in half precision have the mean 1."""
+    count = 70_000
+    ones, mask = torch.ones(1, count, dtype=torch.float16), torch.ones(1, count).bool()
+    whole = aggregation(mode, mask=mask, group=torch.tensor([0]))
+    leaf = torch.zeros(1, count, dtype=torch.float16, requires_grad=True)
+    told = importance_sampling.loss(leaf, 0 * ones, ones, mask=mask, aggregation=whole)
+    told.backward()
+    assert leaf.grad is not None
+    assert leaf.grad.dtype == told.dtype == torch.float16
+    torch.testing.assert_close(leaf.grad[0, 0].item(), -1 / count, rtol=0.01, atol=0)
+    found = [aggregate(ones, mask=mask, aggregation=whole), -told, row_means(ones, mask=mask)[0]]
+    found += list(metrics.mean_kl(ones, 0 * ones, mask=mask))[:1]
+    found += [metrics.effective_sample_size(ones, mask=mask), bounds.self_normalised(ones, mask=mask)[0, 0]]
+    assert [x.item() for x in found] == [1.0] * 6
+    assert covariance.covariances(ones, ones, mask=mask)[0, 0].item() == 0.0

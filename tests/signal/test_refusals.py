@@ -82,6 +82,7 @@ APART |= {"merging.merge", "merging.counts"}
 APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
 APART |= {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "ordered", "within")}
 APART |= {"blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}  # parts of others, which have checked
+APART |= {f"ratios.{n}" for n in ("weighed", "exponential", "traced")}
 
 #: Parts that a NaN passes through, to be refused by whatever is made of them.
 PARTS = {f"reduce.{n}" for n in ("selected", "row_sums", "row_means", "row_maxima", "aggregate")}

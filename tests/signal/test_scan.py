@@ -38,3 +38,29 @@ def test_order() -> None:
     assert order is not None
     assert order[:, :2].tolist() == [[1, 3], [0, 1]]
     assert trained_first(mask=torch.tensor([[True, False], [False, False]])) is None
+
+
+def test_infinite_values_and_a_factor_of_nothing() -> None:
+    """A factor of 0, or too small for its type, takes nothing of what follows, not even infinity."""
+    values = torch.tensor([[1.0, torch.inf], [torch.inf, 2.0]])
+    assert discounted_suffix_sums(values, discount=0.0).tolist() == values.tolist()
+    wide = torch.zeros(1, 1024)
+    wide[0, -1] = torch.inf
+    assert not discounted_suffix_sums(wide, discount=0.5).isnan().any()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own
+def test_derivatives_of_functions() -> None:
+    """Backwards, forwards, twice and over a batch, the same as by small differences."""
+    values = torch.rand(2, 5, dtype=torch.float64)
+
+    def squares(x: torch.Tensor) -> torch.Tensor:
+        return discounted_suffix_sums(x, discount=0.9).square().sum()
+
+    leaf = values.clone().requires_grad_()
+    assert torch.autograd.gradgradcheck(squares, (leaf,))
+    (slope,) = torch.autograd.grad(squares(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(squares)(values), slope)
+    torch.testing.assert_close(torch.func.jvp(squares, (values,), (values,))[1], (slope * values).sum())
+    both = torch.vmap(lambda x: discounted_suffix_sums(x, discount=0.9))(torch.stack([values, 2 * values]))
+    torch.testing.assert_close(both[1], discounted_suffix_sums(2 * values, discount=0.9))

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from rl_sentinel.signal.ratios import traced
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
@@ -29,12 +29,13 @@ def summed(
     """What ``reduce.aggregate`` makes of a function of tokens, with the gradient to ``leaf`` taken on the way.
 
     Since no token depends on another, the gradient is one number per token, and is written down beside the value
-    instead of being found backwards: a third of the work, and nothing between is kept.
+    instead of being found backwards: a third of the work, and nothing between is kept. A second derivative is that of
+    the slope; under ``torch.func`` and forward derivatives all is done in one piece.
 
     Args:
         token_value: called as ``token_value(mask, leaf, *columns)`` with some rows of each; a value per token and its
             slope to ``leaf`` at the same token, both exactly 0 off the mask.
-        leaf: the column to which the gradient is taken, once.
+        leaf: the column to which the gradient is taken.
         columns: the others; where the gradient to one of these is wanted, all is done in one piece.
         mask: True on trained tokens.
         aggregation: how token values become one number, and by what they are divided.
@@ -52,11 +53,11 @@ def summed(
         (1.0, tensor([[2., 0.]]))
     """
     share = _share(mask, aggregation)
-    if any(c.requires_grad for c in columns):
+    if any(c.requires_grad for c in columns) or traced(leaf, *columns):
         whole = _added(token_value(trained(mask), leaf, *columns)[0], share)
     else:
         whole = _InBlocks.apply(token_value, share, trained(mask), leaf, *columns)  # type: ignore[no-untyped-call]  # torch has no types here
-    return whole / aggregation.denominator
+    return (whole / aggregation.denominator).to(leaf.dtype)
 
 
 def by_rows(
@@ -93,9 +94,11 @@ def _share(mask: Mask, aggregation: Aggregation) -> Tensor | None:
 
 
 def _added(value: Tensor, share: Tensor | None) -> Tensor:
+    """In float32 or wider, so that a sum may be larger than what it is divided to."""
+    wide = torch.promote_types(value.dtype, torch.float32)
     if share is None:
-        return value.sum()
-    return ((value.sum(dim=1) if value.dim() > 1 else value) / share).sum()
+        return value.sum(dtype=wide)
+    return ((value.sum(dim=1, dtype=wide) if value.dim() > 1 else value.to(wide)) / share).sum()
 
 
 def _shared(slope: Tensor, share: Tensor | None) -> Tensor:
@@ -105,7 +108,7 @@ def _shared(slope: Tensor, share: Tensor | None) -> Tensor:
 
 
 class _InBlocks(torch.autograd.Function):
-    """Value and slope of each block together; the gradient of the whole is all that is kept."""
+    """Value and slope of each block together; beside what was given the gradient of the whole is all that is kept."""
 
     @staticmethod
     def forward(
@@ -124,14 +127,17 @@ class _InBlocks(torch.autograd.Function):
             parts.append(_added(value, own))
             if slope is not None:
                 slope[rows] = _shared(by_token, own)
-        ctx.save_for_backward(slope)
+        ctx.save_for_backward(slope, share, mask, leaf, *columns)
+        ctx.token_value = token_value
         return torch.stack(parts).sum() if parts else leaf.new_zeros(())
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - as above
-        (slope,) = ctx.saved_tensors
-        return (None, None, None, grad * slope, *[None] * (len(ctx.needs_input_grad) - 4))
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - as above
+        slope, share, *given = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this is to be followed once more
+            slope = _shared(ctx.token_value(*given)[1], share)
+        found = (grads[0] * slope.to(grads[0].dtype)).to(slope.dtype)
+        return (None, None, None, found, *[None] * (len(ctx.needs_input_grad) - 4))
 
 
 def _blocks(values: Tensor, tokens: int) -> Iterator[slice]:

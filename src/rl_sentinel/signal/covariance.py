@@ -35,7 +35,9 @@ def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *,
     where = trained(mask)
     count = where.sum().clamp(min=1)
     apart = [torch.where(where, x.detach(), torch.zeros_like(x)) for x in (logprob, advantage)]
-    about = [torch.where(where, x - x.sum() / count, torch.zeros_like(x)) for x in apart]
+    about = [
+        torch.where(where, x - (x.sum(dtype=torch.float64) / count).to(x.dtype), torch.zeros_like(x)) for x in apart
+    ]
     return answered(about[0] * about[1], mask=mask, logprob=logprob, advantage=advantage)
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask
 
@@ -128,7 +129,7 @@ def importance_weighted(
         tensor([[2.]])
     """
     checked("B T", estimate=estimate, logprob=logprob, old_logprob=old_logprob, mask=mask)
-    found = selected(logprob - old_logprob, mask=mask).exp() * selected(estimate, mask=mask)
+    found = weighed(exponential(selected(logprob - old_logprob, mask=mask)), selected(estimate, mask=mask))
     return answered(found, mask=mask, estimate=estimate, logprob=logprob, old_logprob=old_logprob)
 
 

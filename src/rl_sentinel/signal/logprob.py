@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import answered, kinds, within
+from rl_sentinel.signal.ratios import traced
 
 #: Logits that one block covers on a CPU, where it should fit the cache, and on other devices.
 BLOCK_CPU, BLOCK_DEVICE = 2**18, 2**27
@@ -85,7 +86,10 @@ def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, en
     _check(logits, token, mask, temperature)
     token = token.long()
     flat = (logits.reshape(-1, logits.shape[-1]), token.reshape(-1), mask.reshape(-1))
-    logprob, spread = _FromLogits.apply(*flat, temperature, entropy)  # type: ignore[no-untyped-call]  # torch has no types here
+    if traced(logits):
+        logprob, spread = _plain(*flat, temperature)
+    else:
+        logprob, spread = _FromLogits.apply(*flat, temperature, entropy)  # type: ignore[no-untyped-call]  # torch has no types here
     found = answered(logprob.view(token.shape), mask=mask, logprob=logprob.view(token.shape))
     return found, spread.view(token.shape)
 
@@ -106,6 +110,15 @@ def _check(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> N
         where = tuple(int(i) for i in torch.nonzero(wrong)[0])
         got = f"token{list(where)} is {int(token[where])}"
         raise InputError(f"{got}, expected a number from 0 to {logits.shape[-1] - 1}: a place in the vocabulary")
+
+
+def _plain(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Both in one piece by plain operations, which second derivatives and those of ``torch.func`` can follow."""
+    wanted = torch.where(mask.unsqueeze(1), logits, 0.0)
+    own = torch.log_softmax(_scaled(wanted, slice(None), temperature), dim=1)
+    chosen = own.gather(1, torch.where(mask, token, 0).unsqueeze(1)).squeeze(1)
+    spread = -(own.exp() * own.clamp(min=NOTHING)).sum(dim=1)
+    return torch.where(mask, chosen, 0.0), torch.where(mask, spread, 0.0)
 
 
 class _FromLogits(torch.autograd.Function):
@@ -136,6 +149,9 @@ class _FromLogits(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401 - as above
         logits, token, mask, total, spread = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this is to be followed once more
+            both = _plain(logits, token, mask, ctx.temperature)
+            return torch.autograd.grad(both, logits, grads, create_graph=True)[0], None, None, None, None
         of_logprob, of_entropy = (g / ctx.temperature for g in grads)
         flat, found = bool((of_entropy == 0).all()), torch.zeros_like(logits)
         for rows in _blocks(logits, mask):

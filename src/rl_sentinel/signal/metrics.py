@@ -166,7 +166,7 @@ def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *,
     """
     _columns(mask, logprob=logprob, other_logprob=other_logprob)
     count = trained(mask).sum().clamp(min=1)
-    return MeanKl(*(f(logprob, other_logprob, mask=mask).detach().sum() / count for f in (k1, k3)))
+    return MeanKl(*(_mean(f(logprob, other_logprob, mask=mask).detach(), count) for f in (k1, k3)))
 
 
 def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
@@ -196,8 +196,9 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
     finite("weight", weight, where=where, why=_WHY)
     kept = selected(weight, mask=where).detach()
     kept = kept / torch.where(kept.max() > 0, kept.max(), torch.ones_like(kept.max())) if kept.numel() else kept
+    kept = kept.double()  # a sum may be larger than its type
     squares = where.sum() * kept.square().sum()
-    return kept.sum().square() / torch.where(squares > 0, squares, torch.ones_like(squares))
+    return (kept.sum().square() / torch.where(squares > 0, squares, torch.ones_like(squares))).to(weight.dtype)
 
 
 def dead_group_fraction(
@@ -257,6 +258,11 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
         return torch.zeros((), dtype=returns.dtype, device=returns.device)
     whole, left = (torch.where((x == x[0]).all(), 0.0, x.var(correction=0)) for x in (aim, missed))
     return torch.where(whole > 0, 1 - left / torch.where(whole > 0, whole, torch.ones_like(whole)), 0.0)
+
+
+def _mean(values: Tensor, count: Tensor) -> Tensor:
+    """Whose sum may be larger than its type."""
+    return (values.sum(dtype=torch.float64) / count).to(values.dtype)
 
 
 def _columns(mask: Mask, **columns: Tensor) -> None:

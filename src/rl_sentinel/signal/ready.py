@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_sentinel.signal import align
 from rl_sentinel.signal.correction.trust import off_policy_sequences_kept, rejected_fraction
 from rl_sentinel.signal.minibatches import prompt_minibatches
+from rl_sentinel.signal.ratios import weighed
 from rl_sentinel.signal.reduce import live_rows, selected
 from rl_sentinel.signal.segments import Mask, narrowed, rows_taken
 
@@ -42,7 +43,7 @@ class Ready:
         A weight may stand inside, since the loss of a ratio is proportional to the size of its advantage.
         """
         wide = align.spread(self.advantage, mask=self.mask) if self.outcome else self.advantage
-        return wide if self.weight is None else selected(wide * self.weight, mask=self.mask)
+        return wide if self.weight is None else selected(weighed(self.weight, wide), mask=self.mask)
 
 
 def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | None) -> list[Ready]:

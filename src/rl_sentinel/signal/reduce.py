@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked
+from rl_sentinel.signal.checks import checked, kinds
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: Integers as wide as a number of so many bytes.
@@ -92,7 +92,9 @@ def row_means(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]
         >>> row_means(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
         tensor([1.5000, 0.0000])
     """
-    return row_sums(values, mask=mask) / row_counts(mask=mask).clamp(min=1)
+    kinds(values=values)
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))  # a sum may be larger than its type
+    return (row_sums(wide, mask=mask) / row_counts(mask=mask).clamp(min=1)).to(values.dtype)
 
 
 def row_maxima(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:
@@ -210,5 +212,6 @@ def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregati
         tensor(4.)
     """
     checked("B T", values=values, mask=mask)
-    sums, share = row_sums(values, mask=mask), aggregation.shares(mask=mask)
-    return (sums if share is None else sums / share).sum() / aggregation.denominator
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))  # a sum may be larger than its type
+    sums, share = row_sums(wide, mask=mask), aggregation.shares(mask=mask)
+    return ((sums if share is None else sums / share).sum() / aggregation.denominator).to(values.dtype)

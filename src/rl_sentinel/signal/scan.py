@@ -1,5 +1,6 @@
 """Sums that run from the end of a response to its start, over trained tokens, by doubling."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.ratios import traced
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask, Segments, turns
 
@@ -33,8 +35,26 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     """
     checked("B T", values=values)
     within("discount", discount, least=0.0, most=1.0)
+    if traced(values):
+        return _doubled(values, discount)
     found: Tensor = _Sums.apply(values, discount)  # type: ignore[no-untyped-call]  # torch has no types here
     return found
+
+
+def _spans(width: int, discount: float, dtype: torch.dtype) -> Iterator[tuple[int, float]]:
+    """How far each doubling reaches, and the factor there while it is not 0, which adds nothing, not even infinity."""
+    least = torch.finfo(torch.promote_types(dtype, torch.float32)).smallest_normal
+    span = 1
+    while span < width and (factor := discount**span) >= least:
+        yield span, factor
+        span *= 2
+
+
+def _doubled(values: Tensor, discount: float) -> Tensor:
+    """The same by plain operations, which any derivative can follow."""
+    for span, factor in _spans(values.shape[1], discount, values.dtype):
+        values = torch.cat([values[:, :-span] + factor * values[:, span:], values[:, -span:]], dim=1)
+    return values
 
 
 class _Sums(torch.autograd.Function):
@@ -43,11 +63,11 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, discount: float) -> Tensor:  # noqa: ANN401 - torch has no type for it
         ctx.discount = discount
-        sums, wider, span = values.clone(), torch.empty_like(values), 1
-        while span < values.shape[1]:  # each position holds its own value and span - 1 later ones
-            torch.add(sums[:, :-span], sums[:, span:], alpha=discount**span, out=wider[:, :-span])
+        sums, wider = values.clone(), torch.empty_like(values)
+        for span, factor in _spans(values.shape[1], discount, values.dtype):
+            torch.add(sums[:, :-span], sums[:, span:], alpha=factor, out=wider[:, :-span])
             wider[:, -span:] = sums[:, -span:]
-            sums, wider, span = wider, sums, 2 * span
+            sums, wider = wider, sums  # each position holds its own value and those of the span after it
         return sums
 
     @staticmethod

@@ -38,7 +38,7 @@ APART = frozenset(
     | {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
     | {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
     | {"merging.merge", "merging.counts", "blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}
-    | {"steps.over_trajectories"}
+    | {"steps.over_trajectories", *(f"ratios.{n}" for n in ("weighed", "exponential", "traced"))}
 )
 
 #: Modules whose numbers are for the log, and carry no gradient.

@@ -125,7 +125,7 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
         tensor([0.5000, 1.5000, 0.0000])
     """
     found = _checked(weight, mask=mask)
-    mean = found.sum() / trained(mask).sum().clamp(min=1)
+    mean = (found.sum(dtype=torch.float64) / trained(mask).sum().clamp(min=1)).to(found.dtype)
     if not bool(mean.isfinite()):
         raise InputError("weight has a mean that is not finite, expected bounded weights: truncate or mask them first")
     return found / torch.where(mean > 0, mean, torch.ones_like(mean))

@@ -4,8 +4,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
-from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.ratios import exponential, weighed
+from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
@@ -68,8 +70,12 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
     within("clip_low", clip_low, least=0.0)
     within("clip_high", clip_high, least=0.0)
-    ratio = selected(logprob - old_logprob, mask=mask).exp()
-    plain, held = ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
-    gain = torch.where(chosen & (plain <= held), torch.zeros_like(plain), torch.minimum(plain, held))
-    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, chosen: Tensor) -> Sloped:
+        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
+        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+        moves = plain <= held
+        return selected(torch.minimum(plain, held), mask=~(chosen & moves)), selected(plain, mask=moves & ~chosen)
+
+    found = -summed(gain, logprob, old_logprob, advantage, chosen, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

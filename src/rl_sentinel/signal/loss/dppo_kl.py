@@ -74,7 +74,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     within("clip_high", clip_high, least=0.0)
     within("ceiling", ceiling, least=1.0, open_below=True)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
-    log_ratio = current.detach() - before
+    log_ratio = (current - before).detach()
     chance, rest = before.exp(), -torch.expm1(before)
     others = torch.log(rest) - torch.log(-torch.expm1(current.detach()))
     moved = -chance * log_ratio + torch.where(rest > 0, rest * others, torch.zeros_like(rest))

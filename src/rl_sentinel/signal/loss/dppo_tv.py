@@ -74,7 +74,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     within("clip_high", clip_high, least=0.0)
     within("ceiling", ceiling, least=1.0, open_below=True)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
-    log_ratio = current.detach() - before
+    log_ratio = (current - before).detach()
     moved = (current.detach().exp() - before.exp()).abs()
     far = torch.where(advantage > 0, moved > clip_high, moved > clip_low)
     away = torch.where(advantage > 0, log_ratio > 0, log_ratio < 0)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -73,8 +74,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     within("ceiling", ceiling, least=1.0, open_below=True)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)
-        plain, held = ratio * gained, ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
+        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
         least = torch.where(gained < 0, ceiling * gained, -torch.inf)
         moves = (plain <= held) & (plain >= least)
         return torch.maximum(torch.minimum(plain, held), least), torch.where(moves, plain, 0.0)

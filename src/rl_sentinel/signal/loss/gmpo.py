@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.signal.align import spread
 from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -70,6 +71,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     within("clip_high", clip_high, least=0.0)
     log_ratio = selected(logprob - old_logprob, mask=mask)
     cut = torch.where(advantage > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
-    gain = row_means(cut, mask=mask).exp() * row_means(advantage, mask=mask)
+    gain = weighed(exponential(row_means(cut, mask=mask)), row_means(advantage, mask=mask))
     found = -aggregate(spread(gain, mask=mask), mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -5,8 +5,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
+from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
-from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
+from rl_sentinel.signal.ratios import exponential, weighed
+from rl_sentinel.signal.reduce import Aggregation, row_means, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
@@ -72,7 +74,12 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     within("clip_high", clip_high, least=0.0)
     current = selected(logprob, mask=mask)
     together = row_means(current - old_logprob, mask=mask).detach()
-    ratio = (spread(together, mask=mask) + current - current.detach()).exp()
-    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
-    found = -aggregate(gain, mask=mask, aggregation=aggregation)
+
+    def gain(mask: Tensor, logprob: Tensor, together: Tensor, advantage: Tensor) -> Sloped:
+        current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
+        ratio = exponential(together + current - current.detach())
+        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+        return torch.minimum(plain, held), selected(plain, mask=plain <= held)
+
+    found = -summed(gain, logprob, spread(together, mask=mask), advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

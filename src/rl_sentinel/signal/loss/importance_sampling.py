@@ -5,6 +5,7 @@ from torch import Tensor
 
 from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -56,8 +57,8 @@ def loss(
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio = selected(logprob - old_logprob, mask=mask).exp()
-        value = ratio * selected(advantage, mask=mask)
+        ratio = exponential(selected(logprob - old_logprob, mask=mask))
+        value = weighed(ratio, selected(advantage, mask=mask))
         return value, value
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)

@@ -3,8 +3,10 @@
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
-from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.ratios import exponential, weighed
+from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
 #: What the loss says of itself.
@@ -62,7 +64,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
     within("penalty", penalty, least=0.0)
-    log_ratio = selected(logprob - old_logprob, mask=mask)
-    held = selected(log_ratio.abs(), mask=chosen)
-    found = aggregate(penalty * held - log_ratio.exp() * advantage, mask=mask, aggregation=aggregation)
+
+    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, chosen: Tensor) -> Sloped:
+        log_ratio = selected(logprob - old_logprob, mask=mask)
+        plain, held = weighed(exponential(log_ratio), selected(advantage, mask=mask)), selected(log_ratio, mask=chosen)
+        return plain - penalty * held.abs(), plain - penalty * held.sign()
+
+    found = -summed(gain, logprob, old_logprob, advantage, chosen, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -67,8 +68,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     within("clip_high", clip_high, least=0.0)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)
-        plain, held = ratio * gained, ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
+        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
         return torch.minimum(plain, held), selected(plain, mask=plain <= held)
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.signal.blocks import Sloped, summed
 from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -67,10 +68,10 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         within(name, number, least=0.0, open_below=True)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio, gained = selected(logprob - old_logprob, mask=mask).exp(), selected(advantage, mask=mask)
+        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
         steep = torch.where(gained > 0, temperature, negative_temperature)
         gate = torch.sigmoid(steep * (ratio - 1))
-        return gate * 4 / steep * gained, gate * (1 - gate) * 4 * ratio * gained
+        return gate * 4 / steep * gained, weighed(ratio, gate * (1 - gate) * 4 * gained)
 
     found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
     return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
