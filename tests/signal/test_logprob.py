@@ -85,7 +85,8 @@ def test_second_derivatives() -> None:
     leaf = logits.clone().requires_grad_()
 
     def both(x: Tensor) -> Tensor:
-        return sum(y.square().sum() for y in logprobs_and_entropy(x, token, mask=MASK, temperature=0.7))
+        chosen, spread = logprobs_and_entropy(x, token, mask=MASK, temperature=0.7)
+        return chosen.square().sum() + spread.square().sum()
 
     assert torch.autograd.gradgradcheck(both, leaf)
     torch.testing.assert_close(torch.func.grad(both)(logits), torch.autograd.grad(both(leaf), leaf)[0])

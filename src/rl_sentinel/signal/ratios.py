@@ -1,5 +1,6 @@
 """Ratios of probabilities and what they weigh: one that overflows beside a 0 gives 0, forwards and backwards."""
 
+import math
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def exponential(log_ratio: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
 def _product(ratio: Tensor, gain: Tensor) -> Tensor:
     """On a CPU a sum, which is NaN where a number is, tells that there is nothing to mend; elsewhere it would wait."""
     found = ratio * gain
-    if found.device.type == "cpu" and not bool(found.sum().isnan()):
+    if found.device.type == "cpu" and not math.isnan(found.sum().item()):
         return found
     return torch.where((gain == 0) & ratio.isinf(), 0.0, found)
 
