@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.advantage import gdpo, grpo
+from rl_sentinel.signal.advantage import reinforce_plus_plus as plus
+from rl_sentinel.signal.advantage import reinforce_plus_plus_baseline as baseline
 from rl_sentinel.signal.normalisation import Normalisation, Over, normalised
 from rl_sentinel.signal.reward import suppressed
 
@@ -109,3 +112,24 @@ def test_bad_rows() -> None:
         normalised(REWARD, group=GROUP[:4], live=LIVE, by=by)
     with pytest.raises(InputError, match=r"^live has dtype float32, expected bool"):
         normalised(REWARD, group=GROUP, live=LIVE.float(), by=by)
+
+
+def test_the_deviation_leaves_no_row_out() -> None:
+    """1 beside 0 stands 1 from the mean of the other, and half a unit from that of both: by the root of a half."""
+    by = Normalisation(mean="group", deviation="group", leave_one_out=True, biased=False, epsilon=0.0)
+    found = normalised(torch.tensor([1.0, 0.0]), group=torch.tensor([0, 0]), live=torch.ones(2).bool(), by=by)
+    torch.testing.assert_close(found, torch.tensor([2.0**0.5, -(2.0**0.5)]))
+
+
+def test_a_deviation_that_vanishes_divides_nothing() -> None:
+    """Squares of rewards as small as these are 0 in float32: the group carries no signal, to any estimator alike."""
+    reward, told = torch.tensor([1e-25, 0.0]), {"group": torch.tensor([0, 0]), "live": torch.ones(2).bool()}
+    by = Normalisation(mean="group", deviation="group", leave_one_out=False, biased=False, epsilon=0.0)
+    found = [
+        normalised(reward, **told, by=by),
+        grpo.advantages(reward, **told, standardise=True, epsilon=0.0),
+        baseline.advantages(reward, **told, epsilon=0.0),
+        gdpo.advantages(reward.unsqueeze(1), **told, weight=torch.ones(1), epsilon=0.0),
+        plus.advantages(reward.unsqueeze(1), mask=torch.ones(2, 1).bool(), discount=1.0, epsilon=0.0).squeeze(1),
+    ]
+    assert [one.tolist() for one in found] == [[0.0, 0.0]] * 5

@@ -49,11 +49,12 @@ def normalised(
 ) -> Float[Tensor, " B"]:
     r"""Centre each live reward, then divide by the deviation of the centred rewards.
 
-    .. math:: A_b = \frac{c_b}{s_b + \epsilon}, \quad c_b = r_b - \bar r_b, \quad
-        s_b^2 = \frac{1}{n - 1} \sum_{j \in P(b)} (c_j - \bar c_{P(b)})^2
+    .. math:: A_b = \frac{r_b - \bar r_b}{s_b + \epsilon}, \quad
+        s_b^2 = \frac{1}{n - 1} \sum_{j \in P(b)} (c_j - \bar c_{P(b)})^2, \quad c_j = r_j - \bar r_{M(j)}
 
-    :math:`\bar r_b` is the mean over the live rows of the batch or of the row's group, without the row
-    itself if ``leave_one_out``; :math:`P(b)` are those that the deviation is taken over.
+    :math:`\bar r_{M(j)}` is the mean over the live rows :math:`M(j)` of the batch or of the row's group, and
+    :math:`\bar r_b` the same, but without the row itself if ``leave_one_out``; :math:`P(b)` are those that the
+    deviation is taken over, in which no row is left out.
 
     Args:
         reward: task reward per response, in reward units; anything may stand where ``live`` is False.

@@ -45,11 +45,10 @@ def exponential(log_ratio: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
 
 
 def _product(ratio: Tensor, gain: Tensor) -> Tensor:
-    """On a CPU a sum, which is NaN where a number is, tells that there is nothing to mend; elsewhere it would wait."""
-    found = ratio * gain
-    if found.device.type == "cpu" and not math.isnan(found.sum().item()):
-        return found
-    return torch.where((gain == 0) & ratio.isinf(), 0.0, found)
+    """On a CPU a sum, which is finite where all numbers are, tells that there is nothing to mend; elsewhere it waits."""
+    if ratio.device.type == "cpu" and math.isfinite(ratio.sum().item()):
+        return ratio * gain
+    return torch.where((gain == 0) & ratio.isinf(), 0.0, ratio * gain)
 
 
 def _times(slope: Tensor, factor: Tensor) -> Tensor:

@@ -80,4 +80,4 @@ def advantages(
 
 def _standardised(values: Tensor, group: Tensor, live: Tensor, epsilon: float) -> Tensor:
     scale = deviations(values, group=group, live=live) + epsilon
-    return centred(values, group=group, live=live) / scale.masked_fill(scale == 0, 1.0)
+    return centred(values, group=group, live=live) / scale.masked_fill(scale == 0, torch.inf)

@@ -1,5 +1,6 @@
 """GRPO: each response against the mean of its prompt's responses."""
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -53,7 +54,6 @@ def advantages(
         exactly 0.
 
     Example:
-        >>> import torch
         >>> reward, group = torch.tensor([1.0, 0.0, 9.0]), torch.tensor([0, 0, 0])
         >>> live = torch.tensor([True, True, False])
         >>> advantages(reward, group=group, live=live, standardise=False, epsilon=0.0)
@@ -65,4 +65,4 @@ def advantages(
         return centred(reward, group=group, live=live)
     relative, spread = moments(reward, group=group, live=live)
     scale = spread + epsilon
-    return relative / scale.masked_fill(scale == 0, 1.0)
+    return relative / scale.masked_fill(scale == 0, torch.inf)

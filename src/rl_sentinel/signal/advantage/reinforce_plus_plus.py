@@ -67,5 +67,5 @@ def advantages(
     tokens, where = found.flatten(), trained(mask).flatten()
     everyone = torch.zeros_like(where, dtype=torch.long)
     scale = deviations(tokens, group=everyone, live=where) + epsilon
-    relative = centred(tokens, group=everyone, live=where) / scale.masked_fill(scale == 0, 1.0)
+    relative = centred(tokens, group=everyone, live=where) / scale.masked_fill(scale == 0, torch.inf)
     return relative.view(found.shape)

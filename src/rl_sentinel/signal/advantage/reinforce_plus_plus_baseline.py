@@ -47,7 +47,6 @@ def advantages(
         REINFORCE++, arXiv 2501.03262. Every live row counts once, whatever its length.
 
     Example:
-        >>> import torch
         >>> reward, group = torch.tensor([1.0, 0.0, 4.0, 2.0]), torch.tensor([0, 0, 1, 1])
         >>> advantages(reward, group=group, live=torch.ones(4).bool(), epsilon=0.0)
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
@@ -57,4 +56,4 @@ def advantages(
     everyone = torch.zeros_like(group)
     relative = centred(reward, group=group, live=live)
     scale = deviations(relative, group=everyone, live=live) + epsilon
-    return centred(relative, group=everyone, live=live) / scale.masked_fill(scale == 0, 1.0)
+    return centred(relative, group=everyone, live=live) / scale.masked_fill(scale == 0, torch.inf)

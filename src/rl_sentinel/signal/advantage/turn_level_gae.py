@@ -141,7 +141,7 @@ def _turns(turn: Tensor, mask: Mask) -> _Turns:
     where = trained(mask)
     place = torch.nonzero(where.flatten()).squeeze(1)
     row = mask.row[place] if isinstance(mask, Segments) else place // max(1, where.shape[1])
-    own, first = turn.flatten()[place], torch.ones_like(place, dtype=torch.bool)
+    own, first = turn.flatten().long()[place], torch.ones_like(place, dtype=torch.bool)
     same = row[1:] == row[:-1]
     falls = same & (own[1:] < own[:-1])
     if bool(falls.any()):
