@@ -45,7 +45,7 @@ def exponential(log_ratio: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
 
 
 def _product(ratio: Tensor, gain: Tensor) -> Tensor:
-    """On a CPU a sum, which is finite where all numbers are, tells that there is nothing to mend; elsewhere it waits."""
+    """On a CPU a sum, which is finite where all numbers are, tells that there is nothing to mend."""
     if ratio.device.type == "cpu" and math.isfinite(ratio.sum().item()):
         return ratio * gain
     return torch.where((gain == 0) & ratio.isinf(), 0.0, ratio * gain)

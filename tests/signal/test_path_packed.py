@@ -1,0 +1,60 @@
+"""The composed path beside packed columns: what is of rows, and what is of tokens."""
+
+import inspect
+from functools import partial
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.advantage import grpo
+from rl_sentinel.signal.correction import rejection, weights
+from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.rollout import Rollout
+from rl_sentinel.signal.segments import Segments, packed, trained
+
+CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
+
+#: Numbers of the rejections and bounds, by parameter.
+NUMBERS = {"estimator": "k1", "over": "sum", "low": -0.5, "high": 0.5, "floor": 0.5}
+
+COMPARING = {
+    name: partial(function, **{n: NUMBERS[n] for n in inspect.signature(function).parameters if n in NUMBERS})
+    for module in (rejection, weights)
+    for name, function in inspect.getmembers(module, inspect.isfunction)
+    if function.__module__ == module.__name__ and not name.startswith("_")
+    if "rollout_logprob" in inspect.signature(function).parameters
+}
+
+
+@pytest.mark.parametrize("name", COMPARING)
+def test_as_many_packed_tokens_as_rows(name: str) -> None:
+    """Rows without a token make up for those with several: what is of tokens is not taken for what is of rows."""
+    length, rows = torch.tensor([2, 0, 1]), {"reward": torch.tensor([1.0, 0.0, 2.0]), "group": torch.zeros(3).long()}
+    mask = torch.arange(2) < length.unsqueeze(1)
+    old, sampler = torch.tensor([[-1.0, -5.0], [0.0, 0.0], [-1.0, 0.0]]), torch.full((3, 2), -1.0)
+    stage = {"weight": COMPARING[name]} if name.endswith(("weights", "ratios")) else {"rejections": (COMPARING[name],)}
+    by = Choices(estimator=CENTRED, **stage)
+    wide = loss_ready(Rollout(mask=mask, old_logprob=old, rollout_logprob=sampler, **rows), by=by)
+    flat = [packed(x, length=length) for x in (mask, old, sampler)]
+    stored = Segments(flat[0], length)
+    told = loss_ready(Rollout(mask=stored, old_logprob=flat[1], rollout_logprob=flat[2], **rows), by=by)
+    assert torch.equal(told.advantage, wide.advantage)
+    for mine, theirs in ((trained(told.mask), trained(wide.mask)), (told.weight, wide.weight)):
+        assert (mine is None) == (theirs is None)
+        assert mine is None or theirs is None or torch.equal(mine, packed(theirs, length=length))
+
+
+def test_what_does_not_say_whether_it_is_of_rows() -> None:
+    """Beside packed columns it is refused; beside padded ones the axes tell."""
+    rows = {"reward": torch.zeros(2), "group": torch.zeros(2).long()}
+    by = Choices(estimator=CENTRED, rejections=(lambda _old, _rollout, *, mask: mask.any(dim=1),))
+    wide = torch.zeros(2, 2)
+    known = {"old_logprob": wide, "rollout_logprob": wide}
+    assert loss_ready(Rollout(mask=wide == 0, **rows, **known), by=by).kept.all()
+    mask, flat = Segments(torch.ones(2).bool(), torch.tensor([2, 0])), torch.zeros(2)
+    by = Choices(estimator=CENTRED, rejections=(lambda *_, mask: mask.mask,))
+    with pytest.raises(
+        InputError, match=r"^test_path_packed\..* does not say what it gives, expected an annotation, Float"
+    ):
+        loss_ready(Rollout(mask=mask, old_logprob=flat, rollout_logprob=flat, **rows), by=by)
