@@ -15,10 +15,10 @@ from rl_sentinel.core.boundary import Boundary, Claim, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
+from rl_sentinel.frameworks.verl.actor import SECTION, actor
 from rl_sentinel.frameworks.verl.aggregation import HALVED, aggregation
 from rl_sentinel.frameworks.verl.columns import absent, claims
 from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
-from rl_sentinel.frameworks.verl.losses import SECTION, actor
 from rl_sentinel.frameworks.world import group
 
 MODULE = "verl.workers.engine.fsdp.transformer_impl"
