@@ -66,6 +66,12 @@ def compared(relation: Relation) -> tuple[float, float] | None:
     return distance, ROUNDINGS * unit * size
 
 
+def prepare(seed: int, budget: int) -> None:
+    """Make the batches of all cases, once for all the children that will be forked from here."""
+    _all_cases("", seed, budget)
+    drawn()
+
+
 def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
     """Try the law on small cases, on fixed random ones, then on those of ``seed``."""
     tried, refusals, first = 0, "", None

@@ -18,6 +18,7 @@ from rl_sentinel.audit.worker import limits
 from rl_sentinel.audit.worker.children import run_all
 from rl_sentinel.audit.worker.influence import Influence
 from rl_sentinel.audit.worker.job import Event
+from rl_sentinel.audit.worker.judging import prepare
 from rl_sentinel.audit.worker.patience import patience
 from rl_sentinel.audit.worker.replaying import Replay, replays
 from rl_sentinel.audit.worker.request import Request, from_json
@@ -88,6 +89,7 @@ def _audit(
     for unit in work:
         unit.tiers = dict(loading.used)
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})
+    prepare(request.seed, request.budget)
     run_all(work, request.jobs, send)
 
 
