@@ -24,6 +24,9 @@ from rl_sentinel.core.modules import defined
 Python = Annotated[str, typer.Option(help="Interpreter of the environment to look in.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="TARGET")]
 
+#: Columns where nobody reads on a screen, so that a line stays a line.
+_UNBROKEN = 240
+
 #: The way out where nothing matches.
 _LIST = "`rl-sentinel boundaries {}` lists them"
 
@@ -43,7 +46,7 @@ def laws() -> None:
         table.add_column(column)
     for law in worker.laws().values():
         table.add_row(law.code, law.name, ", ".join(sorted(law.stages)))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else _UNBROKEN).print(table)
 
 
 def boundaries(
