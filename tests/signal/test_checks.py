@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import InputError, SentinelError
-from rl_sentinel.signal.checks import checked, finite, within
+from rl_sentinel.signal.checks import checked, finite, instance, within
 
 ROWS, FACTS, LABELS = torch.zeros(2), torch.ones(2).bool(), torch.zeros(2).long()
 
@@ -79,3 +79,11 @@ def test_open_range() -> None:
     """A bound that must be exceeded is refused itself."""
     with pytest.raises(InputError, match=r"^scale is 0\.0, expected a number above 0$"):
         within("scale", 0.0, least=0.0, open_below=True)
+
+
+def test_of_another_class() -> None:
+    """Told with what was given, and what it should have been."""
+    instance("mode", "token-mean", str, "a word")
+    with pytest.raises(InputError) as told:
+        instance("aggregation", "token-mean", dict, "a mode, and what is divided by")
+    assert str(told.value) == "aggregation is 'token-mean', expected a dict: a mode, and what is divided by"

@@ -50,3 +50,10 @@ def test_bad_numbers_are_named() -> None:
         drawn_between(COVARIANCE, mask=MASK, low=0.0, high=1.0, share=1.5, generator=None)
     with pytest.raises(ValueError, match=r"low is 2.0, expected a number below high, 1.0"):
         drawn_between(COVARIANCE, mask=MASK, low=2.0, high=1.0, share=0.5, generator=None)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.29, 29), (0.57, 57), (0.3, 30), (0.299, 29), (1.0, 100)])
+def test_share_is_no_binary_fraction(share: float, count: int) -> None:
+    """0.29 of 100 tokens are 29."""
+    covariance = torch.arange(100.0).unsqueeze(0)
+    assert largest(covariance, mask=covariance >= 0, share=share).sum() == count

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_sentinel.signal.advantage import grpo
 from rl_sentinel.signal.groups import centred, deviations, group_counts, group_maxima, group_sums, moments
 
 REWARD = torch.tensor([1.0, 10.0, 3.0, torch.nan, 20.0])
@@ -85,3 +86,24 @@ def test_standardised_rewards_can_be_followed() -> None:
     assert torch.autograd.gradcheck(lambda r: moments(r, group=group, live=live)[0], (reward,))
     followed = torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda r: moments(r, group=group[:3], live=live[:3])[1], (followed,))
+
+
+@pytest.mark.parametrize("size", [1e-25, 1.0, 1e19, 1e30])
+def test_deviations_of_any_size(size: float) -> None:
+    """Squares that overflow, or vanish, in the values' own type: the deviation is that of 1, 0, 1, 0 at any size."""
+    found = deviations(
+        torch.tensor([1.0, 0.0, 1.0, 0.0]) * size, group=torch.zeros(4).long(), live=torch.ones(4).bool()
+    )
+    assert (found / size).tolist() == pytest.approx([3**-0.5] * 4)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-6])
+def test_gradient_of_a_constant_group(epsilon: float) -> None:
+    """Finite: none goes on through a deviation of 0."""
+    reward = torch.ones(3, requires_grad=True)
+    found = grpo.advantages(
+        reward, group=torch.zeros(3).long(), live=torch.ones(3).bool(), standardise=True, epsilon=epsilon
+    )
+    (gradient,) = torch.autograd.grad(found[0], reward)
+    share = 1 / epsilon if epsilon else 0.0
+    assert gradient.tolist() == pytest.approx([share * 2 / 3, -share / 3, -share / 3], rel=1e-4)

@@ -122,14 +122,17 @@ def test_the_deviation_leaves_no_row_out() -> None:
 
 
 def test_a_deviation_that_vanishes_divides_nothing() -> None:
-    """Squares of rewards as small as these are 0 in float32: the group carries no signal, to any estimator alike."""
-    reward, told = torch.tensor([1e-25, 0.0]), {"group": torch.tensor([0, 0]), "live": torch.ones(2).bool()}
+    """Squares of rewards as small as these are 0 in float64: the group carries no signal, to any estimator alike."""
+    reward, told = (
+        torch.tensor([1e-200, 0.0], dtype=torch.float64),
+        {"group": torch.tensor([0, 0]), "live": torch.ones(2).bool()},
+    )
     by = Normalisation(mean="group", deviation="group", leave_one_out=False, biased=False, epsilon=0.0)
     found = [
         normalised(reward, **told, by=by),
         grpo.advantages(reward, **told, standardise=True, epsilon=0.0),
         baseline.advantages(reward, **told, epsilon=0.0),
-        gdpo.advantages(reward.unsqueeze(1), **told, weight=torch.ones(1), epsilon=0.0),
+        gdpo.advantages(reward.unsqueeze(1), **told, weight=torch.ones(1, dtype=torch.float64), epsilon=0.0),
         plus.advantages(reward.unsqueeze(1), mask=torch.ones(2, 1).bool(), discount=1.0, epsilon=0.0).squeeze(1),
     ]
     assert [one.tolist() for one in found] == [[0.0, 0.0]] * 5

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from jaxtyping import Bool
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.advantage import grpo
@@ -58,3 +59,30 @@ def test_what_does_not_say_whether_it_is_of_rows() -> None:
         InputError, match=r"^test_path_packed\..* does not say what it gives, expected an annotation, Float"
     ):
         loss_ready(Rollout(mask=mask, old_logprob=flat, rollout_logprob=flat, **rows), by=by)
+
+
+def _keeping(_old: torch.Tensor, _rollout: torch.Tensor, *, mask: Segments) -> torch.Tensor:
+    del mask
+    return torch.tensor([True, False, True])
+
+
+@pytest.mark.parametrize("told", [Bool[torch.Tensor, "rows"], "Bool[Unimported, 'rows']"])
+def test_axes_of_another_name(told: object) -> None:
+    """Of packed tokens only B, N and *S are understood; other words, and names that are not there, are refused."""
+    _keeping.__annotations__["return"] = told
+    flat = torch.zeros(3)
+    rollout = Rollout(
+        reward=flat,
+        group=flat.long(),
+        mask=Segments(flat == 0, torch.tensor([0, 2, 1])),
+        old_logprob=flat,
+        rollout_logprob=flat,
+    )
+    with pytest.raises(InputError, match="_keeping does not say what it gives"):
+        loss_ready(rollout, by=Choices(estimator=CENTRED, rejections=(_keeping,)))
+
+
+def test_a_rejection_alone_is_no_tuple() -> None:
+    """Told where it is given."""
+    with pytest.raises(InputError, match=r"^rejections is of type function, expected a tuple"):
+        Choices(estimator=CENTRED, rejections=_keeping)  # type: ignore[arg-type]  # what is refused here

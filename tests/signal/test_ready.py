@@ -64,7 +64,7 @@ def test_every_column_is_cut_at_the_same_rows(stored: str) -> None:
 
 def test_no_prompts_are_refused() -> None:
     """In one line."""
-    with pytest.raises(InputError, match=r"^prompts is 0, expected a number of 1 or more$"):
+    with pytest.raises(InputError, match=r"^prompts is 0, expected a whole number of 1 or more$"):
         prompts_apart(OUTCOME, prompts=0, generator=None)
 
 

@@ -1,5 +1,7 @@
 """Sums and means with explicit denominators, by hand."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
@@ -139,3 +141,39 @@ def test_sums_larger_than_their_type(mode: Mode) -> None:
     found += [metrics.effective_sample_size(ones, mask=mask), bounds.self_normalised(ones, mask=mask)[0, 0]]
     assert [x.item() for x in found] == [1.0] * 6
     assert covariance.covariances(ones, ones, mask=mask)[0, 0].item() == 0.0
+
+
+def test_prompts_of_some_rows() -> None:
+    """Rows by number in any type, in any order and more than once; what is no row is refused."""
+    whole = Aggregation("prompt-mean", 2.0, torch.tensor([3, 3, 2]))
+    taken = whole.of_rows(torch.tensor([2, 0, 2], dtype=torch.uint8)).prompt_tokens
+    assert taken is not None
+    assert taken.tolist() == [2, 3, 2]
+    for rows in (torch.tensor([-1]), torch.tensor([3]), torch.tensor([True, False, True])):
+        with pytest.raises(InputError, match=r"^rows(\[0\])? is"):
+            whole.of_rows(rows)
+
+
+def test_equal_aggregations() -> None:
+    """By mode, denominator and prompts; equal ones are one in a set."""
+    one, two = Aggregation("token-mean", 2.0), Aggregation("prompt-mean", 2.0, torch.tensor([3, 3]))
+    again, other = (
+        Aggregation("prompt-mean", 2.0, torch.tensor([3, 3])),
+        Aggregation("prompt-mean", 2.0, torch.ones(2).long()),
+    )
+    assert one == Aggregation("token-mean", 2.0)
+    assert one != Aggregation("token-mean", 3.0)
+    assert two == again
+    assert two not in (one, other, "prompt-mean")
+    assert len({one, two, again}) == 2
+
+
+@pytest.mark.parametrize("given", ["token-mean", None, 3.0])
+def test_what_is_no_aggregation(given: Any) -> None:
+    """Its mode alone is no aggregation; told in one line, by a sum and by a loss."""
+    with pytest.raises(InputError, match="expected an Aggregation"):
+        aggregate(VALUES, mask=MASK, aggregation=given)
+    with pytest.raises(InputError, match="expected an Aggregation"):
+        importance_sampling.loss(VALUES, VALUES, VALUES, mask=torch.zeros_like(MASK), aggregation=given)
+    with pytest.raises(InputError, match=r"^denominator is"):
+        Aggregation("token-mean", "x")  # type: ignore[arg-type]  # what is refused here

@@ -80,7 +80,7 @@ OWN: dict[str, dict[str, Any]] = {
 APART = {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
 APART |= {"merging.merge", "merging.counts"}
 APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
-APART |= {f"checks.{n}" for n in ("answered", "checked", "finite", "kinds", "ordered", "within")}
+APART |= {f"checks.{n}" for n in ("answered", "checked", "finite", "instance", "kinds", "ordered", "within")}
 APART |= {"blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}  # parts of others, which have checked
 APART |= {f"ratios.{n}" for n in ("weighed", "exponential", "traced")}
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.signal.checks import instance
 from rl_sentinel.signal.ratios import traced
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.segments import Mask, Segments, trained
@@ -52,6 +53,7 @@ def summed(
         >>> found.item(), leaf.grad
         (1.0, tensor([[2., 0.]]))
     """
+    instance("aggregation", aggregation, Aggregation, "a mode, and what is divided by")
     share = _share(mask, aggregation)
     if any(c.requires_grad for c in columns) or traced(leaf, *columns):
         whole = _added(token_value(trained(mask), leaf, *columns)[0], share)

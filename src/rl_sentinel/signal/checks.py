@@ -83,6 +83,20 @@ def _one_shape(axes: Sequence[str], shapes: Mapping[str, torch.Size]) -> None:
         first = first or name
 
 
+def instance(name: str, value: object, kind: type, what: str) -> None:
+    """Refuse what is of another class, such as a word where its object is wanted.
+
+    Raises:
+        InputError: naming the parameter and what was given.
+
+    Example:
+        >>> instance("size", 3, int, "a number of rows")
+    """
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOUaeiou" else "a"
+        raise InputError(f"{name} is {value!r}, expected {article} {kind.__name__}: {what}")
+
+
 def finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -> None:
     """Refuse a number that is not finite where it counts.
 

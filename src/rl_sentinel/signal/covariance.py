@@ -117,4 +117,4 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
 
 def _count(mask: Tensor, share: float) -> int:
     within("share", share, least=0.0, most=1.0, open_below=True)
-    return max(1, int(share * int(mask.sum())))
+    return max(1, int(share * int(mask.sum()) + 1e-9))  # 0.29 of 100 are 29, whatever binary fractions say

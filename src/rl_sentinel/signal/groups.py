@@ -103,8 +103,9 @@ def moments(
     _finite(values, live)
     place = _places(group)
     middle, count = _centred(values, live, place, live)
-    squares = _sums(middle.square(), place).div_((count - (0 if biased else 1)).clamp_(min=1))
-    return middle, squares.sqrt_().index_select(0, place)
+    wide = middle.double()  # a square may be larger than its type, or vanish in it
+    squares = _sums(wide.square(), place) / (count - (0 if biased else 1)).clamp_(min=1)
+    return middle, _roots(squares).to(middle.dtype).index_select(0, place)
 
 
 def deviations(
@@ -151,6 +152,14 @@ def _sums(kept: Tensor, place: Tensor) -> Tensor:
     """``[B]``, of which the first count: the sum of each group, at the group's place; in float32 or wider."""
     wide = kept.float() if kept.dtype in (torch.float16, torch.bfloat16) else kept
     return torch.zeros_like(wide).index_add_(0, place, wide).to(kept.dtype)
+
+
+def _roots(squares: Tensor) -> Tensor:
+    """Square roots, from which no gradient goes on where they are 0: it would be infinite."""
+    if not squares.requires_grad:
+        return squares.sqrt()
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
 
 
 def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:

@@ -54,6 +54,9 @@ class Choices:
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
         within("kl_coefficient", self.kl_coefficient, least=0.0)
+        for name, given in (("rejections", self.rejections), ("bounds", self.bounds)):
+            if not isinstance(given, tuple):
+                raise InputError(f"{name} is of type {type(given).__name__}, expected a tuple of functions, as (f,)")
         if self.kl_coefficient and self.kl is None:
             raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where no kl is chosen to be priced")
         if self.bounds and self.weight is None:
@@ -150,13 +153,16 @@ def _of_rows(function: Callable[..., Tensor], found: Tensor, mask: Mask) -> bool
     """
     if not isinstance(mask, Segments):
         return found.dim() == 1
-    axes: str = getattr(inspect.signature(function, eval_str=True).return_annotation, "dim_str", "")
-    if not axes:
+    try:
+        axes = getattr(inspect.signature(function, eval_str=True).return_annotation, "dim_str", "").split()
+    except NameError:  # an annotation that is there for a type checker alone
+        axes = []
+    if axes not in (["B"], ["*S"], ["N"]):
         raise InputError(
             f"{_named(function)} does not say what it gives, expected an annotation, Float[Tensor, ' B'] of rows or "
             "Float[Tensor, '*S'] of tokens (Bool where it decides): of packed tokens no shape can tell"
         )
-    return axes.split() == ["B"]
+    return axes == ["B"]
 
 
 def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:

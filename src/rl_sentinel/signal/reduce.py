@@ -6,11 +6,11 @@ from typing import Literal, Self, get_args
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, kinds
-from rl_sentinel.signal.segments import Mask, Segments, trained
+from rl_sentinel.signal.checks import checked, instance, kinds
+from rl_sentinel.signal.ratios import traced
+from rl_sentinel.signal.segments import Mask, Segments, rows_taken, trained
 
 #: Integers as wide as a number of so many bytes.
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -35,9 +35,7 @@ def _zeroed(values: Tensor, where: Tensor) -> Tensor:
     On a CPU ``torch.where`` asks at each number, which costs two to twenty times as much as to take its bits, as a
     whole number, once or not at all; but what is done to bits no gradient follows.
     """
-    tangent = unpack_dual(values).tangent  # type: ignore[no-untyped-call]  # torch has no types here
-    followed = values.requires_grad or tangent is not None
-    if followed or values.device.type != "cpu":
+    if values.requires_grad or values.device.type != "cpu" or traced(values):
         return torch.where(where, values, 0.0)
     bits = _BITS[values.element_size()]
     return (values.view(bits) * where).view(values.dtype)
@@ -112,7 +110,7 @@ def row_maxima(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"
     return lowest.scatter_reduce(0, mask.row, kept, "amax")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Aggregation:
     """How token losses become one number, and by what they are divided.
 
@@ -134,9 +132,10 @@ class Aggregation:
         """Refuse a denominator that no count can be, and prompts where none are asked for, or none where they are."""
         if self.mode not in get_args(Mode):
             raise InputError(f"mode is {self.mode!r}, expected one of {', '.join(get_args(Mode))}")
-        if not 0 < self.denominator < torch.inf:
+        numeric = isinstance(self.denominator, int | float | Tensor)
+        if not numeric or not 0 < self.denominator < torch.inf:
             raise InputError(
-                f"denominator is {self.denominator}, expected a positive number: "
+                f"denominator is {self.denominator!r}, expected a positive number: "
                 "count trained tokens or live rows of the whole mini-batch"
             )
         if (self.prompt_tokens is None) == (self.mode == "prompt-mean"):
@@ -149,6 +148,17 @@ class Aggregation:
             checked("B", prompt_tokens=self.prompt_tokens)
             object.__setattr__(self, "prompt_tokens", self.prompt_tokens.long())
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both divide alike."""
+        if not isinstance(other, Aggregation) or (self.mode, self.denominator) != (other.mode, other.denominator):
+            return False
+        mine, theirs = self.prompt_tokens, other.prompt_tokens
+        return mine is theirs or (mine is not None and theirs is not None and torch.equal(mine, theirs))
+
+    def __hash__(self) -> int:
+        """Equal for equal ones; prompts are left out."""
+        return hash((self.mode, float(self.denominator)))
+
     def of_rows(self, rows: Int[Tensor, " n"]) -> Self:
         """The same for some rows of the mini-batch, which is one of its parts; only ``"prompt-mean"`` knows rows.
 
@@ -159,7 +169,9 @@ class Aggregation:
             >>> Aggregation("token-mean", 4.0).of_rows(torch.tensor([2]))
             Aggregation(mode='token-mean', denominator=4.0)
         """
-        return self if self.prompt_tokens is None else replace(self, prompt_tokens=self.prompt_tokens[rows])
+        if self.prompt_tokens is None:
+            return self
+        return replace(self, prompt_tokens=self.prompt_tokens[rows_taken(self.prompt_tokens.unsqueeze(1) > 0, rows)[1]])
 
     def shares(self, *, mask: Mask) -> Int[Tensor, " B"] | None:
         """What each row's sum is divided by before rows are added up: 1 or more; None where that is 1 for all.
@@ -211,6 +223,7 @@ def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregati
         >>> aggregate(values, mask=mask, aggregation=Aggregation("prompt-mean", 1.0, torch.tensor([3, 3])))
         tensor(4.)
     """
+    instance("aggregation", aggregation, Aggregation, "a mode, and what is divided by")
     checked("B T", values=values, mask=mask)
     wide = values.to(torch.promote_types(values.dtype, torch.float32))  # a sum may be larger than its type
     sums, share = row_sums(wide, mask=mask), aggregation.shares(mask=mask)

@@ -1,6 +1,7 @@
 """GSPO by hand."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -48,3 +49,16 @@ def test_the_gradient_is_that_of_the_response_ratio() -> None:
     slopes = [torch.autograd.grad(x, logprob)[0] for x in (plain, found)]
     assert found.item() == pytest.approx(plain.item())
     assert torch.allclose(slopes[0], slopes[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_one_ratio_whatever_the_tokens(dtype: torch.dtype) -> None:
+    """The response's ratio is not rounded at the size of each token's log-prob: all of it is cut, or none."""
+    new = torch.tensor([[-0.5, -8.0, -30.0]], dtype=dtype)
+    old = new - torch.tensor([[0.046875, 0.0, 0.0]], dtype=dtype)
+    new.requires_grad_()
+    given: dict[str, Any] = {"mask": torch.ones(1, 3, dtype=torch.bool), "aggregation": Aggregation("token-sum", 1.0)}
+    cut = loss(new, old, torch.ones_like(old), clip_low=0.01, clip_high=0.01, **given)
+    assert torch.autograd.grad(cut, new)[0].tolist() == [[0.0, 0.0, 0.0]]
+    free = loss(new, old, torch.ones_like(old), clip_low=0.2, clip_high=0.2, **given)
+    assert len(set(torch.autograd.grad(free, new)[0].flatten().tolist())) == 1

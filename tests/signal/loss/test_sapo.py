@@ -1,6 +1,7 @@
 """SAPO by hand."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -39,3 +40,12 @@ def test_a_temperature_of_zero_is_refused(name: str) -> None:
     zeros = torch.zeros(1, 3)
     with pytest.raises(ValueError, match=rf"^{name} is 0\.0, expected a number above 0"):
         loss(zeros, zeros, zeros, mask=MASK, aggregation=ONE, **numbers)
+
+
+def test_in_double_precision() -> None:
+    """4 / 1.05 sigmoid(1.05 (e^0.5 - 1)), to the last digits of a double."""
+    one = torch.zeros(1, 1, dtype=torch.float64)
+    given: dict[str, Any] = {"mask": one == 0, "temperature": 1.0, "negative_temperature": 1.05}
+    found = loss(one + 0.5, one, one - 1, aggregation=Aggregation("token-mean", 1.0), **given)
+    expected = 4 / 1.05 / (1 + math.exp(-1.05 * (math.exp(0.5) - 1)))
+    assert found.item() == pytest.approx(expected, rel=1e-14)

@@ -77,7 +77,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
 
     def gain(mask: Tensor, logprob: Tensor, together: Tensor, advantage: Tensor) -> Sloped:
         current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
-        ratio = exponential(together + current - current.detach())
+        ratio = exponential(together + (current - current.detach()))
         plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
         return torch.minimum(plain, held), selected(plain, mask=plain <= held)
 
