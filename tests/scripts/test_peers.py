@@ -123,6 +123,8 @@ def test_what_becomes_of_each_test(seen: dict[str, dict[str, Any]]) -> None:
     }
     assert seen["ours"]["tests/test_means.py::test_mean"]["entered"] == [
         "minibatches.aggregation",
+        "ratios.traced",
+        "reduce.Aggregation.shares",
         "reduce.aggregate",
         "reduce.live_rows",
         "reduce.row_sums",
