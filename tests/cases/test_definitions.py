@@ -42,6 +42,22 @@ def test_by_hand(output: Output, name: str, value: float) -> None:
     assert definitions(output, BATCH, READS, RANGE)[name].item() == pytest.approx(value)
 
 
+@pytest.mark.parametrize(
+    ("population", "value"),
+    [("live rows", (2.0 + 5.0) / 2), ("all rows", (2.0 + 6.5) / 2), ("scored rows", (1.0 + 6.5) / 2)],
+)
+def test_means_over_groups(population: str, value: float) -> None:
+    """Group 9 has rewards 1 and 3, of which the second is not scored; group -4 has 5, and 8 on a dead row."""
+    batch = batch_of(
+        torch.tensor([[True], [True], [True], [False]]),
+        reward=torch.tensor([1.0, 5.0, 3.0, 8.0]),
+        group=torch.tensor([9, -4, 9, -4]),
+        scored=torch.tensor([True, True, False, True]),
+    )
+    found = definitions(Output("", "", "reward.mean"), batch, READS, {})
+    assert found[f"mean of outcome reward over groups of {population}"].item() == pytest.approx(value)
+
+
 def test_declared_population() -> None:
     """What is declared over live rows is not accepted over all of them."""
     live = definitions(Output("", "", "reward.mean", over="live"), BATCH, READS, {})
