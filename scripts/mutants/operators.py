@@ -62,6 +62,13 @@ _MASKS = frozenset({"mask", "live"})
 
 _AXES = frozenset({"dim", "axis"})
 
+#: Functions of two that give the same with the two exchanged, by definition: no fault can be made so.
+_SYMMETRIC = frozenset({"equal", "fmax", "fmin", "logaddexp", "max", "maximum", "min", "minimum", "promote_types"})
+
+#: Functions whose first two arguments are left where they are: exchanged bounds are of ``bound``, and what is filled
+#: with a tensor has no shape.
+_KEPT_IN_ORDER = _SYMMETRIC | {"clamp", "full_like"}
+
 
 def comparison(node: ast.AST) -> Iterator[ast.AST]:
     """``<`` to ``<=`` and to ``>``; ``==`` to ``!=``."""
@@ -182,8 +189,8 @@ def axis(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def order(node: ast.AST) -> Iterator[ast.AST]:
-    """The first two arguments exchanged."""
-    if isinstance(node, ast.Call) and len(node.args) == 2 and _last_name(node.func) not in {"clamp", "full_like"}:
+    """The first two arguments exchanged, where that may make a difference."""
+    if isinstance(node, ast.Call) and len(node.args) == 2 and _last_name(node.func) not in _KEPT_IN_ORDER:
         yield ast.Call(node.func, [node.args[1], node.args[0]], node.keywords)
 
 

@@ -50,6 +50,13 @@ def test_what_is_changed() -> None:
     assert set(_changes("method")) == {"(total - low).clamp(min=2) -> total - low"}
 
 
+def test_what_gives_the_same_is_not_exchanged() -> None:
+    """Two arguments are exchanged unless the function is symmetric in them by definition."""
+    source = "def f(x, y):\n    return torch.where(x, torch.minimum(x, y), max(x, y) + torch.sub(x, y))\n"
+    found = [f"{m.before} -> {m.after}" for m in mutants("page.py", source) if m.operator == "order"]
+    assert found == ["torch.sub(x, y) -> torch.sub(y, x)"]
+
+
 def test_what_is_left_alone() -> None:
     """Pages, claims, defaults and the words of errors stay; every mutant parses, and no two are the same."""
     found = list(mutants("page.py", SOURCE))
@@ -77,6 +84,19 @@ def test_drawn_by_seed(every: list[Mutant]) -> None:
     names = [m.name for m in every]
     assert len(set(names)) == len(names) > 300
     assert drawn(every, 60, 3) == drawn(every, 60, 3) != drawn(every, 60, 4)
+    assert len(drawn(every, 60, 3)) == 60
+
+
+def test_a_draw_outlives_a_change_of_another_module(every: list[Mutant]) -> None:
+    """Whatever one module gains or loses, what is drawn of the others stays, but for the places that it takes."""
+    first = drawn(every, 60, 3)
+    before, gone = {m.name for m in first}, first[0].module
+    without = [m for m in every if m.module != gone]
+    kept = {m.name for m in first if m.module != gone}
+    after = {m.name for m in drawn(without, 60, 3)}
+    assert kept <= after
+    assert len(kept) < len(after) == 60
+    assert {m.name for m in drawn(every[::-1], 60, 3)} == before
 
 
 def test_equivalents_exist(every: list[Mutant]) -> None:
