@@ -107,3 +107,26 @@ def test_gradient_of_a_constant_group(epsilon: float) -> None:
     (gradient,) = torch.autograd.grad(found[0], reward)
     share = 1 / epsilon if epsilon else 0.0
     assert gradient.tolist() == pytest.approx([share * 2 / 3, -share / 3, -share / 3], rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [2.0**-120, 2.0**127])
+def test_means_of_any_size(size: float) -> None:
+    """Sums and distances that do not fit the values' own type: what fits comes out, as of numbers near 1."""
+    plain, group, live = torch.tensor([-1.0, 1.0, 0.0, -1.0, -0.25]), torch.zeros(5).long(), torch.ones(5).bool()
+    for weight in (None, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])):
+        expected = centred(plain, group=group, live=live, weight=weight)
+        assert (centred(plain * size, group=group, live=live, weight=weight) / size).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.float32, 3e38), (torch.float64, 1.5e308)])
+def test_too_far_apart_is_refused(dtype: torch.dtype, largest: float) -> None:
+    """Finite rewards whose distance to their mean no number of their type is: they are named, not what came of them."""
+    reward = torch.tensor([largest, -largest, largest, largest], dtype=dtype)
+    group, live = torch.zeros(4).long(), torch.ones(4).bool()
+    message = (
+        rf"^reward\[[01]\] is .*, expected one nearer to the others of its group: .* {str(dtype)[6:]} \(scale the "
+    )
+    for function in (centred, moments):
+        with pytest.raises(ValueError, match=message):
+            function(reward, group=group, live=live)
+    assert centred(reward, group=torch.arange(4), live=live).tolist() == [0.0] * 4

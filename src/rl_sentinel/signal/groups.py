@@ -1,9 +1,12 @@
 """The one place for statistics of a prompt's responses: live rows only, centred, any labels."""
 
+import math
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import checked, finite
 
 
@@ -72,7 +75,8 @@ def centred(
         Centred values, in float32 or wider; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if a value is not finite on a live row, or a shape or kind is wrong.
+        InputError: if a value is not finite on a live row, or too far from the others for its type; or a shape or kind
+            is wrong.
 
     Example:
         >>> reward, live = torch.tensor([1.0, 0.0, 100.0]), torch.tensor([True, True, False])
@@ -172,8 +176,20 @@ def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
 def _centred(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """By distances to the group's largest value, and each group's shares, which are 0 on rows that do not count."""
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
-    counted, nothing = share.to(wide.dtype), torch.zeros_like(wide)
-    distance = torch.where(live, wide - _maxima(wide, live, place).index_select(0, place), nothing)
+    far = wide.double()  # a distance, or a sum of them, may be larger than its type
+    counted, nothing = share.to(far.dtype), torch.zeros_like(far)
+    distance = torch.where(live, far - _maxima(far, live, place).index_select(0, place), nothing)
     whole = _sums(counted, place)
     mean = _sums(counted * distance, place).div_(whole).index_select(0, place)
-    return torch.where(live, distance.sub_(mean), nothing), whole
+    middle = torch.where(live, distance.sub_(mean), nothing).to(wide.dtype)
+    _held(middle, values)
+    return middle, whole
+
+
+def _held(middle: Tensor, values: Tensor) -> None:
+    """Refuse finite values that lie further apart than a number of their type can say."""
+    if math.isfinite(middle.detach().sum().item()) or bool(middle.isfinite().all()):
+        return
+    row, kind = int(torch.nonzero(~middle.isfinite())[0]), str(middle.dtype).removeprefix("torch.")
+    way = f"they are too far apart for {kind} (scale the rewards down)"
+    raise InputError(f"reward[{row}] is {values[row].item()}, expected one nearer to the others of its group: {way}")

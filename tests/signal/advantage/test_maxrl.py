@@ -30,3 +30,10 @@ def test_negative_is_refused() -> None:
         advantages(reward, group=group, live=LIVE)
     live = torch.tensor([True, False, True, True])
     assert advantages(reward, group=group, live=live).tolist() == pytest.approx([2.0, 0.0, -1.0, -1.0])
+
+
+def test_rewards_whose_sum_does_not_fit_their_type() -> None:
+    """Twice the reward of the others is a third more than the mean, and half of it, at any size."""
+    reward = torch.tensor([1.0, 0.5, 0.5, 1.0]) * 3e38
+    found = advantages(reward, group=torch.zeros(4).long(), live=LIVE)
+    assert found.tolist() == pytest.approx([1 / 3, -1 / 3, -1 / 3, 1 / 3])

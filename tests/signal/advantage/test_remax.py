@@ -13,8 +13,17 @@ def test_by_hand() -> None:
     assert found.tolist() == [0.5, -0.75, 0.0]
 
 
-def test_what_is_not_finite_is_refused() -> None:
-    """On a live row, by its number."""
-    zeros = torch.zeros(2)
-    with pytest.raises(ValueError, match=r"^reward\[1\] is inf, expected a finite number"):
-        advantages(torch.tensor([0.0, torch.inf]), zeros, live=torch.ones(2).bool())
+@pytest.mark.parametrize(
+    ("reward", "greedy", "message"),
+    [
+        (torch.inf, 0.0, r"^reward\[1\] is inf, expected a finite number"),
+        (0.0, torch.nan, r"^reward_baseline\[1\] is nan, expected a finite number"),
+        (3e38, -3e38, r"^reward - reward_baseline\[1\] is inf, expected a finite number: the two are too far apart"),
+    ],
+)
+def test_what_is_not_finite_is_refused(reward: float, greedy: float, message: str) -> None:
+    """On a live row, by its own name."""
+    both = torch.tensor([0.0, reward]), torch.tensor([0.0, greedy])
+    with pytest.raises(ValueError, match=message):
+        advantages(*both, live=torch.ones(2).bool())
+    assert advantages(*both, live=torch.tensor([True, False])).tolist() == [0.0, 0.0]

@@ -56,5 +56,5 @@ def advantages(
         told = f"reward[{row}] is {reward[row].item()}"
         raise InputError(f"{told}, expected at least 0: it is taken for a chance of success")
     count = group_counts(group=group, live=live).clamp(min=1)
-    mean = group_sums(reward.to(relative.dtype), group=group, live=live) / count
-    return relative / mean.masked_fill(mean == 0, 1.0)
+    mean = group_sums(reward.double(), group=group, live=live) / count  # a sum may be larger than its type
+    return (relative / mean.masked_fill(mean == 0, 1.0)).to(relative.dtype)

@@ -4,8 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked
-from rl_sentinel.signal.groups import require_finite
+from rl_sentinel.signal.checks import checked, finite
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -46,5 +45,13 @@ def advantages(
     """
     checked("B", reward=reward, reward_baseline=reward_baseline, live=live)
     relative = reward - reward_baseline
-    require_finite(relative, live=live)
+    why = "a row with a trained token needs a reward (mask the row to leave it out)"
+    finite("reward", reward, where=live, why=why)
+    finite("reward_baseline", reward_baseline, where=live, why=why)
+    finite(
+        "reward - reward_baseline",
+        relative,
+        where=live,
+        why="the two are too far apart for their type (scale both down)",
+    )
     return torch.where(live, relative, torch.zeros_like(relative))
