@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from torch import Tensor
 import rl_sentinel.signal.advantage
 import rl_sentinel.signal.loss
 from rl_sentinel.core.modules import defined
+from rl_sentinel.signal.loss import reinforce
+from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.train.characters import END, Characters
 from rl_sentinel.train.episodes import Chances, Episode, opened, played
 from rl_sentinel.train.policy import Policy, from_scratch
@@ -82,6 +84,18 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
+class Marked(Letter):
+    """The same in two parts: the letter, and whether the response ended."""
+
+    parts: ClassVar[tuple[str, ...]] = ("letter", "ended")
+
+    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
+        """The share of the right letter is the whole reward."""
+        reward = said[-1].count(task.answer) / 3
+        return Outcome(reward, reward == 1, parts=(reward, float(ended)))
+
+
+@dataclass(frozen=True, slots=True)
 class Twice:
     """Two turns: whatever is said is answered by ``|``, then judged by the second turn's length."""
 
@@ -94,6 +108,16 @@ class Twice:
         return "|" if len(said) == 1 else Outcome(float(len(said[1])), ended)
 
 
+def unmade(reward: Tensor, mood: Tensor) -> Tensor:
+    """An estimator that wants a column which nobody makes."""
+    return reward * mood
+
+
+def of_turns(logprob: Tensor, advantage: Tensor, *, mask: Tensor, turn: Tensor, aggregation: Aggregation) -> Tensor:
+    """A loss to which a later turn counts more."""
+    return reinforce.loss(logprob, advantage * (1 + turn), mask=mask, aggregation=aggregation)
+
+
 @dataclass
 class Scripted:
     """An engine that says given texts, in order, with log-prob -1 for each token."""
@@ -104,7 +128,13 @@ class Scripted:
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """A script has no weights."""
 
-    def sample(self, prompts: Sequence[tuple[int, ...]], chance: Tensor) -> list[Sampled]:  # noqa: ARG002 - asked with it
+    def sample(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        chance: Tensor,  # noqa: ARG002 - asked with it
+        *,
+        greedy: bool = False,  # noqa: ARG002 - as above
+    ) -> list[Sampled]:
         """The next texts; each ends."""
         self.read += prompts
         said = [(*Characters().ids(self.texts.pop(0)), END) for _ in prompts]
@@ -166,30 +196,23 @@ def tables(package: ModuleType, attribute: str) -> list[dict[str, Any]]:
         kinds = {key: {float: "1.5", int: "2", bool: "true"}.get(p.annotation) for key, p in wanted}
         texts = {key: claims.get(f"knob:{key}", kind) for key, kind in kinds.items() if kind}
         told = "\n".join(f"{key} = {text.partition('|')[0]}" for key, text in texts.items())
-        found.append({"name": name, **tomllib.loads(told)})
+        more: dict[str, Any] = {"weight": (1.0, 0.5)} if "weight" in dict(wanted) else {}
+        more |= {"chosen": {"name": "largest", "share": 0.3}} if "chosen" in dict(wanted) else {}
+        found.append({"name": name, **tomllib.loads(told), **more})
     return found
 
 
-#: A choice for each module of ``signal.advantage`` and ``signal.loss``; GAE reads values.
+#: A choice for each module of ``signal.advantage`` and ``signal.loss``; both kinds of GAE read values.
 CHOICES: list[dict[str, Any]] = [
-    {"estimator": told, **({"critic": {"rate": 0.1}} if told["name"] == "gae" else {})}
+    {
+        "estimator": told,
+        **({"critic": {"rate": 0.1}} if "gae" in told["name"] else {}),
+        **({"environment": {"name": "training:Marked"}} if "weight" in told else {}),
+    }
     for told in tables(rl_sentinel.signal.advantage, "advantages")
 ] + [{"loss": {"aggregation": "token-mean", **told}} for told in tables(rl_sentinel.signal.loss, "loss")]
-
-#: Those of columns that the trainer does not make.
-REFUSED = {
-    "gdpo": "reward_parts",
-    "optimal_token_baseline": "pi_squared",
-    "remax": "reward_baseline",
-    "turn_level_gae": "turn",
-    "clip_cov": "chosen",
-    "kl_cov": "chosen",
-}
 
 
 def name_of(choice: dict[str, Any]) -> str:
     """The module that is chosen."""
     return str(next(iter(choice.values()))["name"])
-
-
-SERVED = [choice for choice in CHOICES if name_of(choice) not in REFUSED]

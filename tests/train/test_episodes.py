@@ -1,12 +1,16 @@
 """Trajectories: who reads what, and what is handed to the signal."""
 
+from dataclasses import replace
+from typing import Literal
+
 import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.characters import END, Characters
-from rl_sentinel.train.episodes import Chances, Episode, laid, opened, played
-from training import Letter, Scripted, Twice
+from rl_sentinel.train.episodes import Chances, Episode, compared, laid, opened, played
+from rl_sentinel.train.task import Outcome
+from training import Letter, Marked, Scripted, Twice
 
 TEXT, CHANCES = Characters(), Chances(0, 0, 2, 4)
 
@@ -92,3 +96,56 @@ def test_turns_draw_other_numbers() -> None:
     first, second = CHANCES.of_turn(0), CHANCES.of_turn(1)
     assert first.shape == (2, 4)
     assert not torch.equal(first, second)
+
+
+def test_tokens_of_merged_rows_know_their_turn() -> None:
+    """Whatever an answer between them says; rows of their own have none."""
+    episodes, _ = _twice()
+    turn = laid(episodes, merged=True, padding=0).rollout.turn
+    assert turn is not None
+    assert turn.tolist() == [[0, 0, 0, 1, 0, 0], [0, 0, 0, 1, 1, 1]]
+    assert laid(episodes, merged=False, padding=0).rollout.turn is None
+    for episode in episodes:  # an answer without a token: turns stand side by side
+        first, second = episode.steps
+        episode.steps[1] = replace(second, prompt=first.prompt + first.response)
+    whole = laid(episodes, merged=True, padding=0).rollout
+    assert isinstance(whole.mask, torch.Tensor)
+    assert whole.turn is not None
+    assert [row[mask].tolist() for row, mask in zip(whole.turn, whole.mask, strict=True)] == [
+        [0, 0, 1],
+        [0, 0, 1, 1, 1],
+    ]
+
+
+@pytest.mark.parametrize(("unended", "told"), [("train", 2.0), ("suppress", 0.0)])
+def test_greedy_response_is_compared_with_and_never_trains(unended: Literal["train", "suppress"], told: float) -> None:
+    """Its reward stands beside each of its prompt's; a void one is 0."""
+    episodes = opened(Letter(), TEXT, CHANCES, prompts=2, responses=2)
+    episodes += opened(Letter(), TEXT, CHANCES, prompts=2, responses=1, greedy=True)
+    assert [e.task for e in episodes[4:]] == [e.task for e in episodes[:4:2]]
+    for episode in episodes:
+        episode.outcome = Outcome(2.0 + episode.group if episode.greedy else 9.0, correct=False)
+    episodes[4].ended = False
+    found = compared(episodes, unended=unended)
+    assert found == episodes[:4]
+    assert [e.baseline for e in found] == [told, told, 3.0, 3.0]
+    assert [e.baseline for e in compared(episodes[:4], unended=unended)] == [None] * 4
+
+
+def test_parts_that_were_named_are_asked_for() -> None:
+    """One number for each, and none where none was named."""
+    engine = Scripted(["a", "b"])
+    episodes = opened(Marked(), TEXT, CHANCES, prompts=1, responses=2)
+    played(episodes, engine, Marked(), TEXT, turns=1, chances=CHANCES)
+    parts = laid(episodes, merged=True, padding=0).rollout.reward_parts
+    assert parts is not None
+    torch.testing.assert_close(parts, torch.tensor([[1 / 3, 1.0], [0.0, 1.0]]))
+    episodes = opened(Letter(), TEXT, CHANCES, prompts=1, responses=2)
+    with pytest.raises(SentinelError, match=r"environment gave 2 parts of a reward, expected 3, one for each of Env"):
+        played(episodes, Scripted(["a", "b"]), Thrice(), TEXT, turns=1, chances=CHANCES)
+
+
+class Thrice(Marked):
+    """It names one part more than it gives."""
+
+    parts = (*Marked.parts, "nothing")

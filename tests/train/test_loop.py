@@ -14,9 +14,15 @@ from typing import Any
 import pytest
 import torch
 
+from rl_sentinel.train.checkpoint import newest
 from rl_sentinel.train.journal import lines
 from rl_sentinel.train.loop import Watch, train
-from training import SERVED, kept_in, name_of, recipe
+from rl_sentinel.train.policy import from_scratch
+from training import CHOICES, kept_in, name_of, recipe
+
+MEAN = {"aggregation": "token-mean"}
+CLIPS = {"clip_low": 0.2, "clip_high": 0.2, **MEAN}
+DRAWN = {"name": "drawn_between", "low": -1.0, "high": 1.0, "share": 0.4}
 
 
 def _run(folder: Path, **more: Any) -> Path:
@@ -62,7 +68,7 @@ def test_reward_rises_unless_it_is_shuffled(tmp_path: Path, shuffled: bool) -> N
     assert (last > 0.5) != shuffled, (first, last)
 
 
-@pytest.mark.parametrize("choice", SERVED, ids=name_of)
+@pytest.mark.parametrize("choice", CHOICES, ids=name_of)
 def test_every_estimator_and_loss_learns(tmp_path: Path, choice: dict[str, Any]) -> None:
     """From the listing of their modules: two mini-batches, twice each, so that policies part; numbers are finite."""
     update = {"prompts": 2, "epochs": 2, "rate": 1e-2}
@@ -70,6 +76,64 @@ def test_every_estimator_and_loss_learns(tmp_path: Path, choice: dict[str, Any])
     assert len(found) == 4
     assert all(math.isfinite(number) for line in found for number in line.values())
     assert any(line["gradient_norm"] > 0 for line in found)
+
+
+#: What reads a column that others do not; turns of a conversation in one row.
+COLUMNS: dict[str, dict[str, Any]] = {
+    "drawn": {"loss": {"name": "clip_cov", **CLIPS, "chosen": DRAWN}},
+    "largest": {"loss": {"name": "kl_cov", **MEAN, "penalty": 1.0, "chosen": {"name": "largest", "share": 0.3}}},
+    "greedy": {"estimator": {"name": "remax"}},
+    "parts": {
+        "estimator": {"name": "gdpo", "weight": (1.0, 0.5), "epsilon": 1e-6},
+        "environment": {"name": "training:Marked"},
+    },
+    "squares": {"estimator": {"name": "optimal_token_baseline"}},
+    "turns": {
+        "estimator": {"name": "turn_level_gae", "discount": 1.0, "decay": 0.9},
+        "critic": {"rate": 1e-2},
+        "environment": {"name": "training:Twice"},
+        "rollout": {"prompts": 4, "responses": 4, "turns": 2},
+    },
+    "loss of turns": {
+        "loss": {"name": "training:of_turns", **MEAN},
+        "environment": {"name": "training:Twice"},
+        "rollout": {"prompts": 4, "responses": 4, "turns": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_run_with_every_column_goes_on_to_the_same_bytes(tmp_path: Path, name: str) -> None:
+    """Its newest checkpoint damaged; weights have moved, and are those of the uninterrupted run."""
+    how: dict[str, Any] = {
+        "steps": 4,
+        "rollout": {"prompts": 4, "responses": 4},
+        "update": {"prompts": 2, "epochs": 2, "rate": 1e-2},
+        "checkpoint": {"every": 2},
+    }
+    more = how | COLUMNS[name]
+    path = _run(tmp_path, **more)
+    whole, found, weights = path.read_bytes(), lines(path), _weights(tmp_path)
+    assert all(math.isfinite(number) for line in found for number in line.values())
+    start = from_scratch(recipe(**more)).model.state_dict()
+    assert max(float((w - start[n]).abs().max()) for n, w in weights.items()) > 1e-3
+    (max((tmp_path / "checkpoints").iterdir()) / "seal.json").unlink()
+    assert _run(tmp_path, **more).read_bytes() == whole
+    assert all(torch.equal(w, weights[n]) for n, w in _weights(tmp_path).items())
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    found = newest(folder / "checkpoints").state
+    assert found is not None
+    weights: dict[str, torch.Tensor] = found["weights"]
+    return weights
+
+
+def test_greedy_responses_are_no_rows_of_the_metrics(tmp_path: Path) -> None:
+    """The policy before the first update says the same with and without them, and is judged by the same responses."""
+    first = [lines(_run(tmp_path / n, **more))[0] for n, more in (("a", {}), ("b", COLUMNS["greedy"]))]
+    kept = ("reward", "accuracy", "response_length", "entropy")
+    assert [first[0][key] for key in kept] == [first[1][key] for key in kept]
 
 
 def test_watch_is_told_each_step_as_it_is_written(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """From trajectories to advantages, through the path alone."""
 
+from typing import Any
+
 import torch
 
 from rl_sentinel.train.policy import Models
@@ -68,3 +70,57 @@ def test_shuffled_rewards_are_the_same_rewards_elsewhere() -> None:
         ].laid.rollout.reward.tolist()
         != given
     )
+
+
+def test_greedy_reward_is_what_remax_compares_with() -> None:
+    """By hand, response by response, whatever the other responses to the prompt got."""
+    wanted = recipe(rollout=WIDE, update={"prompts": 4}, estimator={"name": "remax"})
+    selection, policy, episodes = sampled(wanted)
+    assert "reward_baseline" in selection.reads
+    for episode in episodes:
+        episode.baseline = 0.25 * episode.group
+    batch, _ = prepared(wanted, selection, Models(policy, policy, None), episodes, step=0, price=0.0)
+    relative = torch.tensor([e.outcome.reward - 0.25 * e.group for e in episodes if e.outcome])
+    assert float(relative.abs().max()) > 0.5
+    torch.testing.assert_close(batch.advantage, relative.unsqueeze(1) * batch.mask)
+
+
+def test_parts_are_weighed_and_go_with_their_reward() -> None:
+    """Each in units of its own deviation within its group, by its weight; shuffled as the rewards are."""
+    estimator = {"name": "gdpo", "weight": (1.0, 0.5), "epsilon": 0.0}
+    how: dict[str, Any] = {"environment": {"name": "training:Marked"}, "estimator": estimator, "update": {"prompts": 4}}
+    wanted = recipe(rollout=WIDE, **how)
+    selection, policy, episodes = sampled(wanted)
+    batch, _ = prepared(wanted, selection, Models(policy, policy, None), episodes, step=0, price=0.0)
+    parts = torch.tensor([e.outcome.parts for e in episodes if e.outcome]).view(4, 4, 2)
+    spread = parts.std(dim=1, keepdim=True)
+    apart = torch.where(spread > 0, (parts - parts.mean(dim=1, keepdim=True)) / spread, 0.0)
+    summed = (apart * torch.tensor([1.0, 0.5])).sum(dim=2).flatten()
+    expected = (summed - summed.mean()) / summed.std()
+    assert (spread > 0).any(dim=0).all()
+    torch.testing.assert_close(batch.advantage, expected.unsqueeze(1) * batch.mask)
+    moved = prepared(
+        recipe(rollout={**WIDE, "shuffled_rewards": True}, **how),
+        selection,
+        Models(policy, policy, None),
+        episodes,
+        step=0,
+        price=0.0,
+    )[0].laid.rollout
+    assert moved.reward_parts is not None
+    assert moved.reward.tolist() == moved.reward_parts[:, 0].tolist() != parts[..., 0].flatten().tolist()
+
+
+def test_squares_come_with_the_log_probs_that_they_belong_to() -> None:
+    """Both of the policy before the update, for the estimator that reads them; nobody else pays for them."""
+    plain = {"name": "grpo", "standardise": False, "epsilon": 0.0}
+    for estimator, there in (({"name": "optimal_token_baseline"}, True), (plain, False)):
+        wanted = recipe(rollout=WIDE, update={"prompts": 4}, estimator=estimator)
+        selection, policy, episodes = sampled(wanted)
+        batch, _ = prepared(wanted, selection, Models(policy, policy, None), episodes, step=0, price=0.0)
+        squares = batch.laid.rollout.pi_squared
+        assert (squares is not None, batch.old_logprob is not None) == (there, there)
+        if squares is not None and batch.old_logprob is not None:
+            chance = batch.old_logprob[batch.mask].exp()
+            assert (squares[batch.mask] >= chance**2 - 1e-6).all()
+            assert (squares[batch.mask] <= 1 + 1e-6).all()

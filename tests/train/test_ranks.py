@@ -73,6 +73,18 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert _apart(_weights(one), _weights(two)) <= 1e-5
 
 
+def test_two_processes_draw_the_same_tokens_and_compare_with_one_greedy_response(tmp_path: Path) -> None:
+    """Each has a share of the greedy responses; tokens are chosen over the mini-batches of both."""
+    drawn = {"name": "drawn_between", "low": -1.0, "high": 1.0, "share": 0.4}
+    clip = {"name": "clip_cov", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean", "chosen": drawn}
+    more = {k: v for k, v in MORE.items() if k != "kl"} | {"steps": 4, "estimator": {"name": "remax"}, "loss": clip}
+    one, two = tmp_path / "one", tmp_path / "two"
+    train(recipe(one, **more), kept=kept_in(one / "cache"))
+    _together(two, **more)
+    assert _apart(_weights(one), from_scratch(recipe(**more)).model.state_dict()) > 1e-2
+    assert _apart(_weights(one), _weights(two)) <= 1e-5
+
+
 def _apart(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float:
     assert one.keys() == two.keys()
     return max(float((one[name] - two[name]).abs().max()) for name in one)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl_sentinel.train.episodes import laid
-from rl_sentinel.train.scoring import by_length, scored, scored_all
+from rl_sentinel.train.scoring import by_length, scored, scored_all, squared
 from training import recipe, sampled
 
 
@@ -96,3 +96,19 @@ def test_rows_of_like_length_are_read_together() -> None:
     found = scored_all(policy, sequences, temperature=1.0, size=4)
     assert read[1::2] == [1, 4]
     torch.testing.assert_close(found, scored_all(policy, sequences, temperature=1.0, size=99))
+
+
+def test_squared_probabilities_are_those_of_the_softmax() -> None:
+    """One sequence at a time, where each token was drawn; and rows that are asked for alone."""
+    _, policy, episodes = sampled(recipe(rollout={"prompts": 3, "responses": 2, "tokens": 6}))
+    sequences = laid(episodes, merged=True, padding=policy.padding)
+    found = scored_all(policy, sequences, temperature=0.7, size=4, of=squared)
+    starts, lengths = sequences.prompt_length.tolist(), sequences.length.tolist()
+    for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        own = (policy(sequences.token[row, : start + length].unsqueeze(0))[0] / 0.7).softmax(1).detach()
+        expected = [float((own[start + t - 1] ** 2).sum()) for t in range(length)]
+        torch.testing.assert_close(found[row, :length], torch.tensor(expected), atol=1e-5, rtol=1e-4)
+        assert (found[row, length:] == 0).all()
+    some = scored_all(policy, sequences, temperature=0.7, size=4, of=squared, rows=torch.tensor([4, 1]))
+    torch.testing.assert_close(some[[1, 4]], found[[1, 4]])
+    assert not some[[0, 2, 3, 5]].any()

@@ -1,16 +1,18 @@
 """Names become functions; what is unknown, impossible or does not go together is one line, before anything runs."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.selection import filled, imported, selected
-from training import CHOICES, REFUSED, SERVED, name_of, recipe
+from rl_sentinel.train.selection import selected
+from training import recipe
 
 PPO = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"}
+GDPO = {"name": "gdpo", "weight": (1.0, 0.5), "epsilon": 0.0}
+MARKED = {"name": "training:Marked"}
+TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -28,15 +30,66 @@ PPO = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-m
         ),
         ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no numbers"),
         (
-            {"estimator": {"name": "remax"}},
-            "estimator wants reward_baseline, which this trainer does not make: choose another",
+            {"estimator": {"name": "training:unmade"}},
+            "estimator wants mood, which this trainer does not make: choose another",
+        ),
+        (
+            {"estimator": {"name": "remax"}, "reward": {"scale": 2.0}},
+            "reward is changed with estimator remax, expected no [reward]: it is compared with that of a",
+        ),
+        (
+            {"estimator": GDPO, "environment": {"name": "tools"}},
+            "estimator gdpo weighs parts of the reward, environment tools has none: take one with Environment.parts",
+        ),
+        (
+            {"estimator": {"name": "gdpo", "epsilon": 0.0}},
+            "estimator.weight is missing, expected numbers, as [1.0, 0.5]: it has no default",
+        ),
+        ({"estimator": {**GDPO, "weight": "a"}}, "estimator.weight is 'a', expected numbers, as [1.0, 0.5]"),
+        ({"estimator": {**GDPO, "weight": (1.0, True)}}, "estimator.weight is (1.0, True), expected numbers, as"),
+        (
+            {"estimator": {**GDPO, "weight": (1.0,)}, "environment": MARKED},
+            "weight has shape [1], expected [2], one number for each part",
+        ),
+        (
+            {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
+            "kl_coefficient is given with gdpo.advantages, expected none",
+        ),
+        (
+            {"estimator": TURNS, "critic": {"rate": 0.1}, "rollout": {"turns": 2, "merged": False}},
+            "estimator turn_level_gae carries credit along one row, rollout.merged is false with 2 turns",
+        ),
+        ({"estimator": TURNS}, "estimator turn_level_gae needs a critic: add [critic] with its rate"),
+        (
+            {
+                "loss": {"name": "training:of_turns", "aggregation": "token-mean"},
+                "rollout": {"turns": 2, "merged": False},
+            },
+            "turn is read along one row, rollout.merged is false with 2 turns: merge the steps",
         ),
         ({"loss": {**PPO, "name": "pppo"}}, "loss.name 'pppo' is unknown, did you mean ppo"),
         ({"loss": {**PPO, "clip_low": "a"}}, "loss.clip_low is 'a', expected a float"),
         (
             {"loss": {**PPO, "name": "clip_cov"}},
-            "loss wants chosen, which this trainer does not make: choose another",
+            'loss clip_cov treats tokens apart: say which, as loss.chosen = { name = "largest", share = 2e-4 }',
         ),
+        (
+            {"loss": {**PPO, "chosen": {"name": "largest", "share": 0.1}}},
+            "loss ppo treats no token apart: leave loss.chosen out",
+        ),
+        (
+            {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "covariances"}}},
+            "loss.chosen 'covariances' is unknown, expected one of largest, drawn_between",
+        ),
+        (
+            {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "largest", "share": 2.0}}},
+            "share is 2.0, expected a number above 0 and at most 1",
+        ),
+        (
+            {"loss": {**PPO, "clip_low": 1.5}},
+            "loss.clip_low is 1.5, expected at most 1 with loss ppo: from 1 on it holds",
+        ),
+        ({"loss": {**PPO, "name": "cispo", "clip_low": 20}}, "loss.clip_low is 20, expected at most 1 with loss cispo"),
         (
             {"estimator": {"name": "grpo", "standardise": True, "epsilon": -1.0}},
             "epsilon is -1.0, expected a number of 0",
@@ -105,36 +158,7 @@ def test_numbers_are_filled_in() -> None:
     assert (len(found.choices.rejections), len(found.choices.bounds), found.compares) == (1, 1, True)
 
 
-def test_place_of_a_file_is_imported(tmp_path: Path) -> None:
-    """Once; and what is no Python is told."""
-    (tmp_path / "mine_here.py").write_text("VALUE = []\n")
-    place = f"{tmp_path / 'mine_here.py'}:VALUE"
-    assert imported("path", place) is imported("path", place)
-    (tmp_path / "none_here.py").write_text("def (:\n")
-    with pytest.raises(SentinelError, match=r"path '.*none_here.py:VALUE' cannot be imported \(invalid syntax"):
-        imported("path", f"{tmp_path / 'none_here.py'}:VALUE")
-
-
-def test_parameter_that_is_no_number_is_not_asked_of_the_recipe() -> None:
-    """It is what the trainer gives."""
-
-    def halved(reward: float, *, factor: float = 0.5) -> float:
-        return reward * factor
-
-    assert filled("estimator", halved, {}, frozenset({"reward"}))(2.0) == 1.0
-    with pytest.raises(SentinelError, match=r"estimator.reward is unknown, expected one of factor"):
-        filled("estimator", halved, {"reward": 1.0}, frozenset({"reward"}))
-
-
-@pytest.mark.parametrize("choice", [c for c in CHOICES if c not in SERVED], ids=name_of)
-def test_what_reads_a_column_that_is_not_made_is_refused(choice: dict[str, Any]) -> None:
-    """One line that names the column; every other module of the listing is tried elsewhere, and learns."""
-    table, column = next(iter(choice)), REFUSED[name_of(choice)]
-    with pytest.raises(SentinelError) as told:
-        selected(recipe(**choice))
-    assert str(told.value) == f"{table} wants {column}, which this trainer does not make: choose another"
-
-
-def test_what_is_refused_is_listed_by_its_name() -> None:
-    """Nothing else is passed over."""
-    assert {name_of(c) for c in CHOICES if c not in SERVED} == set(REFUSED)
+@pytest.mark.parametrize("clip", [{"name": "ppo", "clip_low": 1.0}, {"name": "gmpo", "clip_low": 1.5}])
+def test_lower_clip_of_1_is_none_and_one_in_nats_may_be_above(clip: dict[str, Any]) -> None:
+    """A log-ratio falls as far as it may; one clip is no slip, the other holds."""
+    assert selected(recipe(loss={**PPO, **clip})).loss.keywords["clip_low"] == clip["clip_low"]  # type: ignore[attr-defined]  # numbers filled in

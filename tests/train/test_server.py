@@ -39,10 +39,11 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
 
 
-def test_server_trains_to_the_same_bytes(tmp_path: Path, server: Server) -> None:
-    """Token ids, log-probs and versions go over the wire; weights by a file."""
-    train(recipe(tmp_path / "one", **MORE), kept=kept_in(tmp_path))
-    train(recipe(tmp_path / "two", **MORE, rollout=_remote(server.url)), kept=kept_in(tmp_path))
+@pytest.mark.parametrize("more", [{}, {"estimator": {"name": "remax"}}])
+def test_server_trains_to_the_same_bytes(tmp_path: Path, server: Server, more: dict[str, Any]) -> None:
+    """Token ids, log-probs and versions go over the wire, weights by a file; greedy responses are asked for too."""
+    train(recipe(tmp_path / "one", **MORE, **more), kept=kept_in(tmp_path))
+    train(recipe(tmp_path / "two", **MORE, **more, rollout=_remote(server.url)), kept=kept_in(tmp_path))
     one, two = ((tmp_path / n / "metrics.jsonl").read_bytes() for n in ("one", "two"))
     assert one == two
     assert server.version == 3

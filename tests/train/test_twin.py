@@ -8,7 +8,7 @@ import pytest
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.loop import train
 from rl_sentinel.train.twin import PERTURBATIONS, Twins, compared, twins
-from training import SERVED, kept_in, name_of, recipe
+from training import CHOICES, kept_in, name_of, recipe
 
 FAULTS = Path(__file__).parents[2] / "examples" / "faults.py"
 NORMALISED = {"normalisation": {"mean": "batch", "deviation": "batch"}}
@@ -28,7 +28,7 @@ def _rollout(unended: str) -> dict[str, Any]:
     return {"prompts": 4, "responses": 6, "tokens": 12, "unended": unended}
 
 
-@pytest.mark.parametrize("choice", SERVED, ids=name_of)
+@pytest.mark.parametrize("choice", CHOICES, ids=name_of)
 def test_every_estimator_and_loss_is_blind_to_rejected_rewards(tmp_path: Path, choice: dict[str, Any]) -> None:
     """To the last bit, weights too; those that a recipe can choose, from the listing of their modules."""
     found = _twins(tmp_path, "rejected-rewards", **choice)

@@ -16,8 +16,8 @@ from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import scored
 from rl_sentinel.train.selection import Selection, selected
 from rl_sentinel.train.state import optimized
-from rl_sentinel.train.update import Batch, NotFiniteError, gradient, learned, loss_of, rate, speaking
-from training import SERVED, name_of, recipe, sampled
+from rl_sentinel.train.update import Batch, NotFiniteError, gradient, learned, loss_of, rate, speaking, told_apart
+from training import CHOICES, name_of, recipe, sampled
 
 WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
 
@@ -76,7 +76,7 @@ def test_turns_merged_and_apart_have_one_gradient() -> None:
     torch.testing.assert_close(found[1], found[0], atol=1e-6 * float(found[0].abs().max()), rtol=1e-5)
 
 
-@pytest.mark.parametrize("choice", [c for c in SERVED if "loss" in c], ids=name_of)
+@pytest.mark.parametrize("choice", [c for c in CHOICES if "loss" in c], ids=name_of)
 def test_dead_groups_are_skipped_without_changing_the_gradient(choice: dict[str, Any]) -> None:
     """Half of the groups have equal rewards; their tokens stay in the denominator. Every loss, off policy.
 
@@ -89,6 +89,7 @@ def test_dead_groups_are_skipped_without_changing_the_gradient(choice: dict[str,
     with torch.no_grad():
         for weight in policy.model.parameters():
             weight.add_(torch.randn(weight.shape, generator=moved_by), alpha=0.02)
+    batch = told_apart(policy, batch, torch.arange(24), selection=selection, recipe=wanted)
     dead = batch.laid.rollout.group < 3
     batch = replace(batch, advantage=batch.advantage.masked_fill(dead.unsqueeze(1), 0.0))
     assert 0 < len(speaking(batch, torch.arange(24), lazy=True)) <= 12
@@ -176,3 +177,48 @@ def test_mini_batches_in_parts_are_learned_from_as_whole(mode: str) -> None:
         found.append(torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None]))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], atol=1e-6 * float(found[0].abs().max()), rtol=1e-6)
+
+
+KL_COV = {"name": "kl_cov", "penalty": 1.0, "aggregation": "token-mean"}
+DRAWN = {"name": "drawn_between", "low": -10.0, "high": 10.0, "share": 0.4}
+
+
+def test_tokens_apart_are_of_the_whole_mini_batch() -> None:
+    """Those of largest covariance by hand; in parts of any size they are the same, and so is the gradient."""
+    found, rows = [], torch.tensor([8, 20, 9, 10, 0, 11, 1, 21, 2, 22, 3, 23])
+    for size in (99, 5):
+        chosen = {"name": "largest", "share": 0.25}
+        wanted = recipe(rollout=WIDE, loss={**KL_COV, "chosen": chosen}, update={"prompts": 3, "rows": size})
+        selection, policy, batch = _batch(wanted)
+        batch = replace(batch, old_logprob=scored(policy, batch.laid, torch.arange(24), temperature=1.0).detach() + 0.1)
+        gradient(policy, batch, rows, selection=selection, recipe=wanted, coefficient=0.0)
+        found.append(torch.cat([w.grad.flatten() for w in policy.model.parameters() if w.grad is not None]))
+        apart = told_apart(policy, batch, rows, selection=selection, recipe=wanted).chosen
+        assert apart is not None
+        mask = batch.mask[rows]
+        now = scored(policy, batch.laid, rows, temperature=1.0).detach()[mask]
+        covariance = (now - now.mean()) * (batch.advantage[rows][mask] - batch.advantage[rows][mask].mean())
+        assert apart[rows][mask].tolist() == (covariance >= covariance.sort().values[-int(0.25 * len(now))]).tolist()
+        assert not (apart & ~batch.mask).any()
+    torch.testing.assert_close(found[1], found[0], atol=1e-6 * float(found[0].abs().max()), rtol=1e-6)
+
+
+def test_tokens_are_drawn_by_the_steps_own_numbers() -> None:
+    """The same source draws the same, another another; what was chosen before stays."""
+    wanted = recipe(rollout=WIDE, loss={**KL_COV, "chosen": DRAWN})
+    selection, policy, batch = _batch(wanted)
+    rows = torch.arange(24)
+    found = [
+        told_apart(policy, batch, rows, selection=selection, recipe=wanted, source=chance.generator(n))
+        for n in (0, 0, 1)
+    ]
+    one, same, other = (f.chosen for f in found)
+    assert one is not None
+    assert same is not None
+    assert other is not None
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert int(one.sum()) == int(0.4 * int(batch.mask.sum()))
+    assert (
+        told_apart(policy, found[0], rows, selection=selection, recipe=wanted, source=chance.generator(1)) is found[0]
+    )

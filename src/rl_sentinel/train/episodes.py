@@ -1,11 +1,12 @@
 """Trajectories: tasks are set, the policy answers turn by turn, and what came of it is laid out for the signal."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
@@ -19,7 +20,10 @@ from rl_sentinel.train.task import Environment, Outcome, Task
 
 @dataclass(slots=True)
 class Episode:
-    """One trajectory while it is sampled: what was read so far, and the turns that were taken."""
+    """One trajectory while it is sampled: what was read so far, and the turns that were taken.
+
+    A ``greedy`` one never trains; the others to its prompt have its reward as ``baseline``.
+    """
 
     place: int
     group: int
@@ -30,6 +34,8 @@ class Episode:
     versions: list[int] = field(default_factory=list)
     ended: bool = True
     outcome: Outcome | None = None
+    greedy: bool = False
+    baseline: float | None = None
 
     @property
     def name(self) -> str:
@@ -51,11 +57,13 @@ class Chances:
         return torch.rand(self.rows, self.tokens, generator=chance.generator(self.seed, "rollout", self.step, turn))
 
 
-def opened(environment: Environment, text: Text, chances: Chances, *, prompts: int, responses: int) -> list[Episode]:
+def opened(  # noqa: PLR0913 - who asks, in what text, the chances, and how many of what kind
+    environment: Environment, text: Text, chances: Chances, *, prompts: int, responses: int, greedy: bool = False
+) -> list[Episode]:
     """The episodes of one step, all responses to a prompt side by side."""
     tasks = [environment.task(chance.plain(chances.seed, "task", chances.step, n)) for n in range(prompts)]
     return [
-        Episode(group * responses + copy, group, task, text.ids(task.prompt))
+        Episode(group * responses + copy, group, task, text.ids(task.prompt), greedy=greedy)
         for group, task in enumerate(tasks)
         for copy in range(responses)
     ]
@@ -73,18 +81,29 @@ def played(  # noqa: PLR0913 - who samples, who answers, in what text, and the c
     """Take turns until every trajectory has its outcome.
 
     Raises:
-        SentinelError: if the environment gives no outcome after the last turn.
+        SentinelError: if the environment gives no outcome after the last turn, or not the parts of one that it named.
     """
-    for turn in range(turns):
-        going = [e for e in episodes if e.outcome is None]
+    for turn, greedy in itertools.product(range(turns), (False, True)):
+        going = [e for e in episodes if e.outcome is None and e.greedy == greedy]
         if not going:
-            break
+            continue
         numbers = chances.of_turn(turn)[torch.tensor([e.place for e in going])]
-        for episode, sampled in zip(going, engine.sample([e.read for e in going], numbers), strict=True):
+        found = engine.sample([e.read for e in going], numbers, greedy=greedy)
+        for episode, sampled in zip(going, found, strict=True):
             _taken(episode, sampled, environment, text)
     silent = next((e for e in episodes if e.outcome is None), None)
     if silent is not None:
         raise SentinelError(f"environment gave no outcome after turn {turns}, expected one: raise rollout.turns")
+
+
+def compared(episodes: Sequence[Episode], *, unended: Literal["train", "reject", "suppress"]) -> list[Episode]:
+    """Those that train, each with the reward of the greedy one to its prompt, if there is one; void is 0."""
+    got = {e.group: e for e in episodes if e.greedy}
+    void = {group for group, e in got.items() if unended == "suppress" and not e.ended}
+    told = {group: 0.0 if group in void else e.outcome.reward for group, e in got.items() if e.outcome is not None}
+    for episode in episodes:
+        episode.baseline = told.get(episode.group)
+    return [e for e in episodes if not e.greedy]
 
 
 def laid(
@@ -108,11 +127,29 @@ def laid(
         merged=merged,
         padding=padding,
     )
-    if unended != "reject":
-        return whole
-    ended = torch.tensor([e.ended for e in episodes])[whole.rollout.trajectory]
-    rejected: Tensor = whole.rollout.mask & ended.unsqueeze(1)  # type: ignore[operator]  # laid out padded
-    return replace(whole, rollout=replace(whole.rollout, mask=rejected))
+    rollout, whose = whole.rollout, whole.rollout.trajectory
+    more: dict[str, Any] = {"token_reward": None, "turn": _turns(episodes, whole) if merged else None}
+    if all(e.baseline is not None for e in episodes):
+        more["reward_baseline"] = torch.tensor([e.baseline for e in episodes])[whose]
+    if all(o.parts for o in outcome.values()):
+        more["reward_parts"] = torch.tensor([[float(x) for x in outcome[e.name].parts] for e in episodes])[whose]
+    if unended == "reject":
+        ended = torch.tensor([e.ended for e in episodes])[whose]
+        more["mask"] = rollout.mask & ended.unsqueeze(1)  # type: ignore[operator]  # as below
+    return replace(whole, rollout=replace(rollout, **more))
+
+
+def _turns(episodes: Sequence[Episode], whole: Laid) -> Int[Tensor, "B T"]:
+    """The turn in which each token of merged rows was said, counted from 0; 0 where none was."""
+    found = torch.zeros(whole.rollout.mask.shape, dtype=torch.long)  # type: ignore[union-attr]  # laid out padded
+    steps = iter([(number, step) for e in episodes for number, step in enumerate(e.steps)])
+    for row, (start, size) in enumerate(zip(whole.prompt_length.tolist(), whole.length.tolist(), strict=True)):
+        end = 0
+        while end < start + size:  # a row ends with its last step
+            number, step = next(steps)
+            end = len(step.prompt) + len(step.response)
+            found[row, len(step.prompt) - start : end - start] = number
+    return found
 
 
 def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: Text) -> None:
@@ -133,6 +170,10 @@ def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: T
     )
     episode.steps.append(step)
     if isinstance(answer, Outcome):
+        parts = getattr(environment, "parts", ())
+        if len(answer.parts) != len(parts):
+            got = f"environment gave {len(answer.parts)} parts of a reward"
+            raise SentinelError(f"{got}, expected {len(parts)}, one for each of Environment.parts")
         episode.outcome = answer
     else:
         episode.read = episode.read + sampled.token + text.ids(answer)

@@ -16,7 +16,7 @@ from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train import chance, checkpoint, evidence, supervised
 from rl_sentinel.train.ahead import Ahead, Weights
 from rl_sentinel.train.critic import critic_of
-from rl_sentinel.train.episodes import Chances, Episode, opened, played
+from rl_sentinel.train.episodes import Chances, Episode, compared, opened, played
 from rl_sentinel.train.journal import Journal
 from rl_sentinel.train.measures import measured
 from rl_sentinel.train.policy import Models, from_scratch, spread
@@ -101,7 +101,7 @@ class Run:
 def _step(run: Run) -> None:
     recipe, selection, state, ranks = run.recipe, run.selection, run.state, run.ranks
     began, step, price = time.perf_counter(), state.step, state.controller.coefficient
-    episodes = ranks.gathered(run.ahead.taken(step))
+    episodes = compared(ranks.gathered(run.ahead.taken(step)), unended=recipe.rollout.unended)
     sampled = time.perf_counter()
     try:
         batch, ready = prepared(
@@ -200,6 +200,8 @@ def _sampled(  # noqa: PLR0913 - what is chosen, who samples, and when
     engine.load(weights, version)
     chances = Chances(recipe.seed, step, how.prompts * how.responses, how.tokens)
     own = ranks.share(opened(environment, text, chances, prompts=how.prompts, responses=how.responses))
+    if "reward_baseline" in selection.reads:
+        own += ranks.share(opened(environment, text, chances, prompts=how.prompts, responses=1, greedy=True))
     played(own, engine, environment, text, turns=how.turns, chances=chances)
     return own
 

@@ -1,5 +1,6 @@
 """From trajectories to what an update is given: the one place where the path is called."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -15,7 +16,7 @@ from rl_sentinel.train.evidence import UnfitError
 from rl_sentinel.train.policy import Models, Policy
 from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
-from rl_sentinel.train.scoring import scored_all
+from rl_sentinel.train.scoring import scored, scored_all, squared
 from rl_sentinel.train.selection import Selection
 from rl_sentinel.train.update import Batch
 
@@ -33,9 +34,9 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
 ) -> tuple[Batch, Ready]:
     """Lay trajectories out, ask the models what they think of them, and carry them along the path.
 
-    The policy before the update is asked only where the update takes several optimizer steps, or a correction
-    compares it with the one that sampled; else it is the one that is learning. ``price`` is that of the KL where
-    the recipe puts it into the reward, in reward units per nat.
+    The policy before the update is asked only where the update takes several optimizer steps, a correction compares
+    it with the one that sampled, or the estimator reads its squared probabilities; else it is the one that is
+    learning. ``price`` is that of the KL where the recipe puts it into the reward, in reward units per nat.
 
     Raises:
         UnfitError: if the path refuses what was sampled.
@@ -46,14 +47,15 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
         sequences = _shuffled(sequences, chance.generator(recipe.seed, "shuffle", step))
     often = recipe.update.epochs > 1 or recipe.update.prompts < how.prompts
 
-    def asked(policy: Policy) -> Tensor:
-        return scored_all(policy, sequences, temperature=how.temperature, size=recipe.update.rows, ranks=ranks)
+    def asked(policy: Policy, of: Callable[..., Tensor] = scored) -> Tensor:
+        return scored_all(policy, sequences, temperature=how.temperature, size=recipe.update.rows, ranks=ranks, of=of)
 
-    old = asked(models.policy) if often or selection.compares else None
+    squares = asked(models.policy, squared) if "pi_squared" in selection.reads else None
+    old = asked(models.policy) if often or selection.compares or squares is not None else None
     ref = None if models.reference is None else asked(models.reference)
     known = sequences.rollout.rollout_logprob if old is None else old
     value = None if critic is None else critic.judged(sequences, size=recipe.update.rows)
-    rollout = replace(sequences.rollout, old_logprob=known, ref_logprob=ref, value=value)
+    rollout = replace(sequences.rollout, old_logprob=known, ref_logprob=ref, value=value, pi_squared=squares)
     sequences = replace(sequences, rollout=rollout)
     paid = price if recipe.kl is not None and recipe.kl.reward else 0.0
     try:
@@ -66,10 +68,11 @@ def prepared(  # noqa: PLR0913 - what is chosen, who is asked, what was sampled,
 
 
 def _shuffled(sequences: Laid, source: torch.Generator) -> Laid:
-    """Rewards given to other trajectories than those that earned them: a control, in which nothing can be learned."""
+    """Rewards, and their parts, given to other trajectories than earned them: a control; nothing can be learned."""
     rollout = sequences.rollout
     assert rollout.trajectory is not None  # noqa: S101 - laid out with it
     first = torch.unique(rollout.trajectory, return_inverse=True)[1]
-    earned = torch.zeros(int(first.max()) + 1).scatter(0, first, rollout.reward)
-    order = torch.randperm(len(earned), generator=source)
-    return replace(sequences, rollout=replace(rollout, reward=earned[order][first]))
+    of = torch.zeros(int(first.max()) + 1, dtype=torch.long).scatter(0, first, torch.arange(len(first)))
+    row = of[torch.randperm(len(of), generator=source)][first]
+    parts = None if rollout.reward_parts is None else rollout.reward_parts[row]
+    return replace(sequences, rollout=replace(rollout, reward=rollout.reward[row], reward_parts=parts))

@@ -105,10 +105,14 @@ class Reward(Table):
 
 
 class Loss(Named):
-    """A loss by its module's name, and how its tokens become one number."""
+    """A loss by its module's name, how its tokens become one number, and which of them it treats apart.
+
+    ``chosen`` is a function of ``signal.covariance`` with its numbers, for a loss that wants one.
+    """
 
     aggregation: Mode
     length: Count | None = None
+    chosen: Named | None = None
 
 
 class Divergence(Table):

@@ -27,13 +27,16 @@ class Engine(Protocol):
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Sample with these weights from now on; ``version`` counts the updates that they have seen."""
 
-    def sample(self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"]) -> list[Sampled]:
+    def sample(
+        self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"], *, greedy: bool = False
+    ) -> list[Sampled]:
         """One response to each prompt.
 
         Args:
             prompts: token ids; any lengths.
             chance: a number from 0 to 1 for each token that may be sampled, so that what is drawn does not depend
                 on how rows are batched, but for rounding.
+            greedy: whether the likeliest token is taken each time, and chance left aside.
 
         Returns:
             A response per prompt, in order.

@@ -1,7 +1,10 @@
 """Log-probs of sampled tokens under a model, at the places of the response."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,15 +21,38 @@ def scored(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: 
     Rows that are the same, prompt and response, are read once, and so is a prompt that several of them have; responses
     are cut to the longest among them before the model reads them.
     """
+    read = _read(policy, laid, rows)
+    found = logprobs(read.logits, read.said, mask=read.real, temperature=temperature)
+    return functional.pad(found, (0, _width(laid) - found.shape[1]))[read.copies]
+
+
+def squared(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: float) -> Float[Tensor, "n T"]:
+    """The sum of squared probabilities over the vocabulary where each token was drawn; exactly 0 behind a response."""
+    read = _read(policy, laid, rows)
+    found = torch.softmax(read.logits.float() / temperature, dim=-1).square().sum(dim=-1) * read.real
+    return functional.pad(found, (0, _width(laid) - found.shape[1]))[read.copies]
+
+
+class _Read(NamedTuple):
+    """Logits at each place of what was said, which places are responses, and which of these rows each row is."""
+
+    logits: Float[Tensor, "m T V"]
+    said: Int[Tensor, "m T"]
+    real: Bool[Tensor, "m T"]
+    copies: Int[Tensor, " n"]
+
+
+def _read(policy: Policy, laid: Laid, rows: Int[Tensor, " n"]) -> _Read:
     rows, copies = _distinct(laid, rows)
     token, prompt_length, length = laid.token[rows], laid.prompt_length[rows], laid.length[rows]
-    size = int(length.max())
-    place = torch.arange(size, device=token.device)
+    place = torch.arange(int(length.max()), device=token.device)
     said = token.gather(1, (prompt_length.unsqueeze(1) + place).clamp(max=token.shape[1] - 1))
     logits = (_at_once if policy.at_once else _behind_prompts)(policy, token, prompt_length, said)
-    found = logprobs(logits, said, mask=place < length.unsqueeze(1), temperature=temperature)
-    width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
-    return functional.pad(found, (0, width - size))[copies]
+    return _Read(logits, said, place < length.unsqueeze(1), copies)
+
+
+def _width(laid: Laid) -> int:
+    return laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
 
 
 def by_length(laid: Laid, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
@@ -65,13 +91,24 @@ def _at_once(policy: Policy, token: Tensor, prompt_length: Tensor, said: Tensor)
 
 
 @torch.no_grad()
-def scored_all(
-    policy: Policy, laid: Laid, *, temperature: float, size: int, ranks: Ranks = ALONE
+def scored_all(  # noqa: PLR0913 - who is asked, of what, how, and which rows on which rank
+    policy: Policy,
+    laid: Laid,
+    *,
+    temperature: float,
+    size: int,
+    ranks: Ranks = ALONE,
+    of: Callable[..., Tensor] = scored,
+    rows: Int[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """The same for all rows, those of like length together, some at a time on each rank, without a gradient."""
-    rows = by_length(laid, torch.arange(len(laid.length), device=laid.token.device))
+    """The same for all rows, or for these and 0 elsewhere, some at a time on each rank, without a gradient.
+
+    Rows of like length go together. ``of`` is :func:`scored` or :func:`squared`.
+    """
+    rows = torch.arange(len(laid.length), device=laid.token.device) if rows is None else rows
+    rows = by_length(laid, rows)
     found = torch.zeros(laid.rollout.mask.shape, device=laid.token.device)  # type: ignore[union-attr]  # as above
     for part in ranks.mine(rows, size=size):
         reads = part if len(part) else rows[:1]  # a rank without rows goes through the model all the same
-        found[part] = scored(policy, laid, reads, temperature=temperature)[: len(part)]
+        found[part] = of(policy, laid, reads, temperature=temperature)[: len(part)]
     return ranks.added(found)

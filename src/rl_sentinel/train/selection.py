@@ -1,17 +1,8 @@
 """Names of a recipe become functions of the signal library, with their numbers filled in and tried once."""
 
-import importlib
-import importlib.util
-import inspect
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 import rl_sentinel.signal.advantage
@@ -20,6 +11,7 @@ import rl_sentinel.train.engine
 import rl_sentinel.train.environment
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
+from rl_sentinel.signal import covariance
 from rl_sentinel.signal import kl as divergences
 from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.minibatches import aggregation
@@ -27,15 +19,19 @@ from rl_sentinel.signal.normalisation import Normalisation
 from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
-from rl_sentinel.signal.rollout import Rollout
-from rl_sentinel.train.recipe import Named, Normalising, Recipe, nearest
+from rl_sentinel.train.naming import filled, found_in, function_of, imported, read_by
+from rl_sentinel.train.recipe import Named, Normalising, Recipe, Reward, nearest
+from rl_sentinel.train.rehearsal import rehearsed
 from rl_sentinel.train.sampling import Engine
 from rl_sentinel.train.task import Environment
 
 #: What the path hands to an estimator, and the trainer to a loss; every other parameter is a number of the recipe.
 COLUMNS = frozenset({"reward", "group", "live", "length", "mask", "token_reward", "logprob", "value", "old_logprob"})
-OF_LOSS = frozenset({"logprob", "old_logprob", "advantage", "mask", "aggregation"})
+COLUMNS |= {"reward_baseline", "reward_parts", "pi_squared", "turn"}
+OF_LOSS = frozenset({"logprob", "old_logprob", "advantage", "mask", "turn", "chosen", "aggregation"})
 OF_CORRECTION = frozenset({"logprob", "rollout_logprob", "mask", "weight"})
+OF_CHOICE = frozenset({"covariance", "mask", "generator"})
+OF_KL = frozenset({"logprob", "ref_logprob", "rollout_logprob", "mask"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,9 @@ class Selection:
     """What a recipe chose: the stages of the path, the loss, and the environment.
 
     ``lazy`` is True where rows without an advantage add nothing to the gradient, so that they need not be computed;
-    ``compares`` where the policy that sampled is compared with the one before the update. ``path`` is the whole path.
+    ``compares`` where the policy that sampled is compared with the one before the update. ``reads`` has the columns
+    that the estimator and the loss want, by name; ``chosen`` says which tokens the loss treats apart, by their
+    covariance. ``path`` is the whole path.
     """
 
     choices: Choices
@@ -52,6 +50,8 @@ class Selection:
     lazy: bool
     compares: bool
     engine: Callable[..., Engine]
+    reads: frozenset[str] = frozenset()
+    chosen: Callable[..., Tensor] | None = None
     path: Callable[..., Ready] = loss_ready
 
     def aggregation(self, recipe: Recipe, mask: Tensor, group: Tensor) -> Aggregation:
@@ -66,8 +66,8 @@ def selected(recipe: Recipe) -> Selection:
         SentinelError: one line on a name or number that is unknown, missing or impossible, or on two choices that do
             not go together.
     """
-    estimator = _found("estimator", recipe.estimator, rl_sentinel.signal.advantage, "advantages", COLUMNS)
-    loss = _found("loss", recipe.loss, rl_sentinel.signal.loss, "loss", OF_LOSS)
+    estimator = found_in("estimator", recipe.estimator, rl_sentinel.signal.advantage, "advantages", COLUMNS)
+    loss = found_in("loss", recipe.loss, rl_sentinel.signal.loss, "loss", OF_LOSS)
     environment = _environment(recipe.environment)
     correction = recipe.correction
     if recipe.rollout.engine not in (engines := defined(rl_sentinel.train.engine, "engine")):
@@ -76,18 +76,23 @@ def selected(recipe: Recipe) -> Selection:
         )
     choices = Choices(
         estimator=estimator,
-        rejections=tuple(_of("correction.reject", n, rejection, OF_CORRECTION) for n in correction.reject),
-        weight=_of("correction.weight", Named(name=correction.weight), weights, OF_CORRECTION)
+        rejections=tuple(function_of("correction.reject", n, rejection, OF_CORRECTION) for n in correction.reject),
+        weight=function_of("correction.weight", Named(name=correction.weight), weights, OF_CORRECTION)
         if correction.weight
         else None,
-        bounds=tuple(_of("correction.bounds", n, bounds, OF_CORRECTION) for n in correction.bounds),
-        kl=None if recipe.kl is None else _of("kl.estimator", Named(name=recipe.kl.estimator), divergences, _KL),
+        bounds=tuple(function_of("correction.bounds", n, bounds, OF_CORRECTION) for n in correction.bounds),
+        kl=None
+        if recipe.kl is None
+        else function_of("kl.estimator", Named(name=recipe.kl.estimator), divergences, OF_KL),
         kl_coefficient=0.0 if recipe.kl is None else recipe.kl.reward,
         normalisation=None if recipe.reward.normalisation is None else _normalisation(recipe.reward.normalisation),
         **recipe.reward.model_dump(exclude={"normalisation"}),
     )
+    chosen = None if recipe.loss.chosen is None else _choice(recipe.loss.chosen)
+    reads, parts = read_by(estimator) | read_by(loss), getattr(environment, "parts", ())
     _require_pairs(recipe, choices)
-    lazy, split = _rehearsed(recipe, choices, loss)
+    _require_columns(recipe, reads, parts)
+    lazy, split = rehearsed(recipe, choices, loss, chosen, parts=len(parts))
     largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
     if not split and recipe.update.rows < largest:
         raise SentinelError(
@@ -103,11 +108,22 @@ def selected(recipe: Recipe) -> Selection:
         lazy=lazy and not priced,
         compares=choices.weight is not None or bool(choices.rejections),
         engine=engines[recipe.rollout.engine],
+        reads=reads,
+        chosen=chosen,
         path=path,
     )
 
 
-_KL = frozenset({"logprob", "ref_logprob", "rollout_logprob", "mask"})
+def _choice(named: Named) -> Callable[..., Tensor]:
+    """Called with a generator, whether it draws or not."""
+    found = function_of("loss.chosen", named, covariance, OF_CHOICE, reads="covariance")
+    if "generator" in read_by(found):
+        return found
+
+    def undrawn(values: Tensor, *, mask: Tensor, generator: object) -> Tensor:  # noqa: ARG001 - asked with it
+        return found(values, mask=mask)  # type: ignore[no-any-return]  # found by name
+
+    return undrawn
 
 
 def _normalisation(told: Normalising) -> Normalisation:
@@ -132,7 +148,6 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
             f"estimator {recipe.estimator.name} carries credit along one row, rollout.merged is false with "
             f"{rollout.turns} turns: merge the steps, or take an outcome estimator"
         )
-    _require_critic(recipe, choices)
     if claims.get("baseline") == "relative" and rollout.responses == 1:
         raise SentinelError(
             f"rollout.responses is 1, expected 2 or more with estimator {recipe.estimator.name}: "
@@ -152,59 +167,34 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
         raise SentinelError(f"policy.hidden is {recipe.policy.hidden}, expected a multiple of 2 x policy.heads")
 
 
-def _require_critic(recipe: Recipe, choices: Choices) -> None:
-    """A critic where the estimator reads values, and nowhere else."""
-    values = "value" in inspect.signature(choices.estimator).parameters
-    if values != (recipe.critic is not None):
-        way = "needs a critic: add [critic] with its rate" if values else "reads no critic: leave [critic] out"
-        raise SentinelError(f"estimator {recipe.estimator.name} {way}")
+def _require_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
+    """Refuse what reads a column that the rest of the recipe does not lead to, and what leads to one unread."""
+    estimator, rollout, chosen = recipe.estimator.name, recipe.rollout, recipe.loss.chosen
+    if ("value" in reads) != (recipe.critic is not None):
+        needs = "value" in reads
+        way = "needs a critic: add [critic] with its rate" if needs else "reads no critic: leave [critic] out"
+        raise SentinelError(f"estimator {estimator} {way}")
     if recipe.policy.load and recipe.critic is not None:
         raise SentinelError("critic is given with policy.load, expected none: it is made of a model from scratch")
-
-
-def _rehearsed(recipe: Recipe, choices: Choices, loss: Callable[..., Tensor]) -> tuple[bool, bool]:
-    """Carry four rows through the path and the loss: what is impossible is refused here.
-
-    Returns:
-        Whether rows without an advantage add nothing to the gradient, and whether parts of a mini-batch add up.
-    """
-    mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])
-    apart = torch.tensor([[0.01, -0.3, 0.2], [0.1, 0.0, 0.0], [-0.02, 0.4, 0.0], [-0.2, 0.05, 0.3]])
-    old = torch.full((4, 3), -1.0)
-    every = {"old_logprob": old, "rollout_logprob": old.clone(), "ref_logprob": old + apart, "value": apart}
-    reward, group = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 0, 1, 1])
-    ready = loss_ready(Rollout(reward=reward, group=group, mask=mask, **every), by=replace(choices))
-    wanted = set(inspect.signature(loss).parameters)
-
-    def gradient(advantage: Tensor, rows: Tensor) -> Tensor:
-        now = (old + apart).requires_grad_()
-        told = {"old_logprob": old[rows], "advantage": advantage[rows], "mask": mask[rows]}
-        by = aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=group).of_rows(rows)
-        found = loss(now[rows], **{k: v for k, v in told.items() if k in wanted}, aggregation=by)
-        return torch.autograd.grad(found, now, allow_unused=True)[0] if found.requires_grad else torch.zeros_like(now)
-
-    advantage = torch.where(mask, ready.token_advantage() + 0.5, 0.0)
-    first, second, every_row = torch.tensor([0, 1]), torch.tensor([2, 3]), torch.arange(4)
-    half = torch.where(torch.tensor([[True], [True], [False], [False]]), advantage, 0.0)
-    lazy = torch.allclose(gradient(half, every_row), gradient(half, first))
-    split = torch.allclose(gradient(advantage, every_row), gradient(advantage, first) + gradient(advantage, second))
-    return lazy, split
-
-
-def _found(table: str, named: Named, package: ModuleType, attribute: str, given: frozenset[str]) -> Callable[..., Any]:
-    known = defined(package, attribute)
-    if ":" not in named.name and named.name not in known:
-        raise SentinelError(f"{table}.name {named.name!r} is unknown{nearest(named.name, list(known))}")
-    function = imported(f"{table}.name", named.name) if ":" in named.name else known[named.name]
-    return filled(table, function, named.numbers, given)
-
-
-def _of(table: str, named: Named, module: ModuleType, given: frozenset[str]) -> Callable[..., Any]:
-    known = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__}
-    known = {n: f for n, f in known.items() if not n.startswith("_")}
-    if named.name not in known:
-        raise SentinelError(f"{table} {named.name!r} is unknown{nearest(named.name, list(known))}")
-    return filled(table, known[named.name], named.numbers, given)
+    if ("chosen" in reads) != (chosen is not None):
+        way = "treats no token apart: leave loss.chosen out"
+        if chosen is None:
+            way = 'treats tokens apart: say which, as loss.chosen = { name = "largest", share = 2e-4 }'
+        raise SentinelError(f"loss {recipe.loss.name} {way}")
+    if "reward_parts" in reads and not parts:
+        raise SentinelError(
+            f"estimator {estimator} weighs parts of the reward, environment {recipe.environment.name} has none: take "
+            "one with Environment.parts, or another estimator"
+        )
+    if "reward_baseline" in reads and recipe.reward != Reward():
+        raise SentinelError(
+            f"reward is changed with estimator {estimator}, expected no [reward]: it is compared with that of a greedy "
+            "response, which stays as the environment gave it"
+        )
+    if "turn" in reads and rollout.turns > 1 and not rollout.merged:
+        raise SentinelError(
+            f"turn is read along one row, rollout.merged is false with {rollout.turns} turns: merge the steps"
+        )
 
 
 def _environment(named: Named) -> Environment:
@@ -214,64 +204,3 @@ def _environment(named: Named) -> Environment:
         raise SentinelError(f"environment.name {named.name!r} is unknown{nearest(named.name, list(known))}")
     kind = imported("environment.name", named.name) if ":" in named.name else known[named.name]
     return filled("environment", kind, named.numbers, frozenset())()  # type: ignore[no-any-return]  # found by name
-
-
-def imported(key: str, place: str) -> Any:  # noqa: ANN401 - whatever stands there
-    """What ``pkg.module:name`` or ``file.py:name`` names.
-
-    Raises:
-        SentinelError: if it cannot be imported; what its code raises when imported is told in its words.
-
-    Example:
-        >>> imported("path", "rl_sentinel.signal.path:loss_ready").__name__
-        'loss_ready'
-    """
-    module, _, name = place.rpartition(":")
-    try:
-        if not module.endswith(".py"):
-            return getattr(importlib.import_module(module), name)
-        spec = importlib.util.spec_from_file_location(Path(module).stem, module)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"no module at {module}")  # noqa: TRY301 - told with the others
-        found = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-        if not hasattr(found, name):
-            spec.loader.exec_module(found)
-        return getattr(found, name)
-    except (ImportError, AttributeError, ValueError, OSError, SyntaxError, NameError) as error:
-        way = "name pkg.module:name or file.py:name"
-        raise SentinelError(f"{key} {place!r} cannot be imported ({error}): {way}") from error
-
-
-def filled(
-    table: str, function: Callable[..., Any], numbers: Mapping[str, Any], given: frozenset[str]
-) -> Callable[..., Any]:
-    """A function with a recipe's numbers filled in; ``given`` are the parameters that are no numbers.
-
-    Raises:
-        SentinelError: if a number is unknown, missing, or of another kind than the function says.
-
-    Example:
-        >>> def scaled(reward: float, *, factor: float) -> float:
-        ...     return reward * factor
-        >>> filled("estimator", scaled, {"factor": 2.0}, frozenset({"reward"}))(3.0)
-        6.0
-    """
-    parameters = {n: p for n, p in inspect.signature(function).parameters.items() if n not in given}
-    for name, value in numbers.items():
-        if name not in parameters:
-            way = nearest(name, list(parameters)) if parameters else ", expected no numbers"
-            raise SentinelError(f"{table}.{name} is unknown{way}")
-        _require_kind(f"{table}.{name}", value, parameters[name].annotation)
-    lacking = [n for n, p in parameters.items() if n not in numbers and p.default is inspect.Parameter.empty]
-    if lacking:
-        kind = getattr(parameters[lacking[0]].annotation, "__name__", str(parameters[lacking[0]].annotation))
-        if "Tensor" in kind or "Float" in kind:
-            raise SentinelError(f"{table} wants {lacking[0]}, which this trainer does not make: choose another")
-        raise SentinelError(f"{table}.{lacking[0]} is missing, expected a {kind}: it has no default")
-    return partial(function, **numbers)
-
-
-def _require_kind(key: str, value: object, kind: object) -> None:
-    fits: Sequence[type] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}.get(kind, ())  # type: ignore[call-overload]
-    if fits and (not isinstance(value, tuple(fits)) or (isinstance(value, bool) and kind is not bool)):
-        raise SentinelError(f"{key} is {value!r}, expected a {kind.__name__}")  # type: ignore[attr-defined]  # of the four

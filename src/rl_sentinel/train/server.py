@@ -37,9 +37,10 @@ class Server(ThreadingHTTPServer):
         return {"weight_version": self.version}
 
     def completions(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """A response to each prompt, drawn by the numbers that came with it."""
-        engine = Engine(self.policy, float(told["temperature"]), int(told["max_tokens"]), version=self.version)
-        sampled = engine.sample([tuple(p) for p in told["prompt"]], torch.tensor(told["chance"]))
+        """A response to each prompt, drawn by the numbers that came with it; the likeliest at temperature 0."""
+        heat = float(told["temperature"])
+        engine = Engine(self.policy, heat or 1.0, int(told["max_tokens"]), version=self.version)
+        sampled = engine.sample([tuple(p) for p in told["prompt"]], torch.tensor(told["chance"]), greedy=heat == 0)
         choices = [
             {
                 "index": n,

@@ -16,10 +16,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a trajectory: its reward, in reward units, and whether it was right."""
+    """The end of a trajectory: its reward, in reward units, and whether it was right.
+
+    ``parts`` are numbers that an estimator may weigh itself in the place of the reward, one for each of
+    ``Environment.parts``, each in a reward unit of its own.
+    """
 
     reward: float
     correct: bool
+    parts: tuple[float, ...] = ()
 
 
 class Environment(Protocol):
@@ -47,3 +52,11 @@ class Warmed(Environment, Protocol):
 
     def warm(self, chance: random.Random) -> tuple[str, str, bool]:
         """A prompt, a response to learn, and whether the response ends."""
+
+
+class Parted(Environment, Protocol):
+    """An environment whose reward has parts; each ``Outcome`` has a number for each."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What they are called, in their order."""

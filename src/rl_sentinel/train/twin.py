@@ -23,8 +23,11 @@ OUTLIER = 1000.0
 
 
 def rejected_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:
-    """Outliers for rewards of rows that do not train: rejected by the recipe or on the path."""
+    """Outliers for rewards of rows that do not train, rejected by the recipe or on the path; parts, baselines too."""
     honest = loss_ready(rollout, by=by)
+    baseline = rollout.reward_baseline
+    if baseline is not None:
+        rollout = replace(rollout, reward_baseline=_moved(baseline, ~honest.kept, "baseline"))
     return _rewards(rollout, ~honest.kept)
 
 
@@ -35,9 +38,9 @@ def suppressed_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  #
 
 
 def untrained_logprobs(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  # noqa: ARG001 - called as the others
-    """Outliers for all log-probs of tokens that do not train: a tool's, padding, those of rejected rows."""
+    """Outliers for all log-probs and squares of tokens that do not train: a tool's, padding, those of rejected rows."""
     assert isinstance(rollout.mask, Tensor)  # noqa: S101 - laid out padded
-    known = {n: getattr(rollout, n) for n in ("old_logprob", "rollout_logprob", "ref_logprob")}
+    known = {n: getattr(rollout, n) for n in ("old_logprob", "rollout_logprob", "ref_logprob", "pi_squared")}
     moved = {n: _moved(c, ~rollout.mask, "untrained", n) for n, c in known.items() if c is not None}
     return replace(rollout, **moved), int((~rollout.mask).sum())
 
@@ -121,7 +124,9 @@ def _weights(place: Path) -> Any:  # noqa: ANN401 - a dictionary of tensors
 
 
 def _rewards(rollout: Rollout, where: Tensor) -> tuple[Rollout, int]:
-    return replace(rollout, reward=_moved(rollout.reward, where, "reward")), int(where.sum())
+    parts = rollout.reward_parts
+    moved = None if parts is None else _moved(parts, where.unsqueeze(1).expand_as(parts), "parts")
+    return replace(rollout, reward=_moved(rollout.reward, where, "reward"), reward_parts=moved), int(where.sum())
 
 
 def _moved(values: Tensor, where: Tensor, *words: str) -> Tensor:

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -11,13 +11,14 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.signal import penalty
+from rl_sentinel.signal.covariance import covariances
 from rl_sentinel.signal.minibatches import prompt_minibatches
 from rl_sentinel.signal.reduce import Aggregation, live_rows
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
-from rl_sentinel.train.scoring import by_length, scored
+from rl_sentinel.train.scoring import by_length, scored, scored_all
 from rl_sentinel.train.selection import Selection
 
 
@@ -26,6 +27,7 @@ class Batch:
     """What an update learns from: the sequences, and what the path made of them.
 
     ``old_logprob`` is None where one mini-batch is all there is: the policy before the update is the current one.
+    ``chosen`` are the tokens that the loss treats apart; None until a mini-batch chooses its own.
     """
 
     laid: Laid
@@ -33,6 +35,7 @@ class Batch:
     advantage: Float[Tensor, "B T"]
     old_logprob: Float[Tensor, "B T"] | None
     ref_logprob: Float[Tensor, "B T"] | None
+    chosen: Bool[Tensor, "B T"] | None = None
 
 
 class NotFiniteError(SentinelError):
@@ -77,7 +80,7 @@ def learned(  # noqa: PLR0913 - what learns, from what, and how
         selection: the loss among others.
         recipe: cuts, epochs and the bound of the gradient.
         coefficient: price of the KL within the loss, in units of the loss per nat.
-        order: shuffles prompts into mini-batches.
+        order: shuffles prompts into mini-batches, and draws the tokens that a loss treats apart.
         ranks: who learns from which rows; all see the same batch.
 
     Raises:
@@ -89,7 +92,14 @@ def learned(  # noqa: PLR0913 - what learns, from what, and how
     for _ in range(recipe.update.epochs):
         for rows in prompt_minibatches(group, prompts=recipe.update.prompts, generator=order):
             found = gradient(
-                policy, batch, rows, selection=selection, recipe=recipe, coefficient=coefficient, ranks=ranks
+                policy,
+                batch,
+                rows,
+                selection=selection,
+                recipe=recipe,
+                coefficient=coefficient,
+                ranks=ranks,
+                source=order,
             )
             optimizer.step()
             now[rows] = 0.0  # the rank that learned from a row in another epoch need not be the one that does now
@@ -118,6 +128,7 @@ def gradient(  # noqa: PLR0913 - as for learned, of one mini-batch
     recipe: Recipe,
     coefficient: float,
     ranks: Ranks = ALONE,
+    source: torch.Generator | None = None,
 ) -> Gradient:
     """Put the clipped gradient of a mini-batch on the policy's weights; 0 where there is none.
 
@@ -125,6 +136,10 @@ def gradient(  # noqa: PLR0913 - as for learned, of one mini-batch
         NotFiniteError: if the loss or the gradient is not, on whichever rank.
     """
     policy.model.zero_grad()
+    try:
+        batch = told_apart(policy, batch, rows, selection=selection, recipe=recipe, ranks=ranks, source=source)
+    except InputError as error:
+        raise NotFiniteError(str(error), batch, rows, coefficient) from error
     group = batch.laid.rollout.group
     whole = selection.aggregation(recipe, batch.mask[rows], group[rows])
     place = torch.zeros_like(group).scatter(0, rows, torch.arange(len(rows), device=rows.device))
@@ -153,6 +168,30 @@ def gradient(  # noqa: PLR0913 - as for learned, of one mini-batch
     return Gradient(torch.cat(done), torch.cat(said), found, norm)
 
 
+def told_apart(  # noqa: PLR0913 - as for gradient
+    policy: Policy,
+    batch: Batch,
+    rows: Int[Tensor, " n"],
+    *,
+    selection: Selection,
+    recipe: Recipe,
+    ranks: Ranks = ALONE,
+    source: torch.Generator | None = None,
+) -> Batch:
+    """The batch with the tokens of a mini-batch that the loss treats apart, if it does and they are not chosen yet.
+
+    They are chosen by the covariance of advantage and log-prob, of the policy as it is now, over the mini-batch.
+    """
+    if selection.chosen is None or batch.chosen is not None:
+        return batch
+    heat, mask = recipe.rollout.temperature, batch.mask[rows]
+    logprob = scored_all(policy, batch.laid, temperature=heat, size=recipe.update.rows, ranks=ranks, rows=rows)
+    found = covariances(logprob[rows], batch.advantage[rows], mask=mask)
+    chosen = torch.zeros_like(batch.mask)
+    chosen[rows] = selection.chosen(found, mask=mask, generator=source)
+    return replace(batch, chosen=chosen)
+
+
 def speaking(batch: Batch, rows: Int[Tensor, " n"], *, lazy: bool) -> Int[Tensor, " m"]:
     """The rows of a mini-batch that have a gradient, those of like length together.
 
@@ -178,7 +217,10 @@ def loss_of(  # noqa: PLR0913 - columns, their rows, and what is done with them
     mask = batch.mask[rows]
     old = logprob.detach() if batch.old_logprob is None else batch.old_logprob[rows]
     known = {"old_logprob": old, "advantage": batch.advantage[rows], "mask": mask}
+    known |= {} if batch.chosen is None else {"chosen": batch.chosen[rows]}
     wanted = inspect.signature(selection.loss).parameters
+    if "turn" in wanted and batch.laid.rollout.turn is not None:
+        known["turn"] = batch.laid.rollout.turn[rows]
     loss = selection.loss(logprob, **{k: v for k, v in known.items() if k in wanted}, aggregation=aggregation)
     if coefficient and selection.choices.kl is not None and batch.ref_logprob is not None:
         kl = selection.choices.kl(logprob, batch.ref_logprob[rows], mask=mask)

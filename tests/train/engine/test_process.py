@@ -67,3 +67,19 @@ def test_temperature_is_that_of_the_logprobs() -> None:
     (one,) = Engine(policy, 0.5, 1).sample([prompt], torch.tensor([[0.5]]))
     logits = policy(torch.tensor([prompt]))[0, -1]
     assert abs(one.logprob[0] - float((logits / 0.5).log_softmax(0)[one.token[0]].detach())) < 1e-5
+
+
+def test_greedy_response_is_the_likeliest_token_each_time() -> None:
+    """Against the model itself, a token at a time; chance is not looked at."""
+    _, policy, _ = sampled(recipe())
+    prompts = [policy.text.ids(text) for text in ("a", "ba01", "+")]
+    one, other = (Engine(policy, 0.7, 6).sample(prompts, torch.full((3, 6), x), greedy=True) for x in (0.0, 0.9))
+    assert one == other
+    for prompt, found in zip(prompts, one, strict=True):
+        read = list(prompt)
+        for token, logprob in zip(found.token, found.logprob, strict=True):
+            own = (policy(torch.tensor([read]))[0, -1] / 0.7).log_softmax(0).detach()
+            assert token == int(own.argmax())
+            assert abs(logprob - float(own[token])) < 1e-4
+            read.append(token)
+    assert len({f.token for f in one}) > 1

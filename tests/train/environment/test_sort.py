@@ -11,12 +11,19 @@ from rl_sentinel.train.task import Outcome, Task
 
 
 @pytest.mark.parametrize(
-    ("said", "ended", "reward"), [("0123", True, 1.0), ("0123", False, 0.0), ("3210", True, 0.0), ("01234", True, 0.0)]
+    ("said", "ended", "parts"),
+    [
+        ("0123", True, (1.0, 1.0)),
+        ("0123", False, (0.0, 0.0)),
+        ("3210", True, (1.0, 0.0)),
+        ("01234", True, (0.0, 1.0)),
+        ("43", True, (0.0, 0.0)),
+    ],
 )
-def test_right_and_ended_is_rewarded(said: str, ended: bool, reward: float) -> None:  # noqa: FBT001 - a row of the table
-    """And nothing else is."""
-    environment = Environment(digits=4)
-    assert environment.reply(Task("3021>", "0123"), [said], ended=ended) == Outcome(reward, bool(reward))
+def test_right_and_ended_is_rewarded(said: str, ended: bool, parts: tuple[float, float]) -> None:  # noqa: FBT001 - a row of the table
+    """And nothing else is; the parts are both 1 where it is right."""
+    environment, right = Environment(digits=4), parts == (1.0, 1.0)
+    assert environment.reply(Task("3021>", "0123"), [said], ended=ended) == Outcome(float(right), right, parts)
 
 
 def test_task_is_answered_by_its_digits_in_order() -> None:
@@ -44,8 +51,8 @@ def test_warm_start_shows_the_mixture() -> None:
 def test_rambling_may_be_rewarded() -> None:
     """A verifier's fault, for experiments: each character of a response that never ends counts."""
     environment = Environment(digits=2, rambling=0.5)
-    assert environment.reply(Task("21>", "12"), ["1212"], ended=False) == Outcome(2.0, correct=False)
-    assert environment.reply(Task("21>", "12"), ["12"], ended=True) == Outcome(1.0, correct=True)
+    assert environment.reply(Task("21>", "12"), ["1212"], ended=False) == Outcome(2.0, correct=False, parts=(0.0, 0.0))
+    assert environment.reply(Task("21>", "12"), ["12"], ended=True) == Outcome(1.0, correct=True, parts=(1.0, 1.0))
 
 
 def test_number_of_digits_is_checked() -> None:

@@ -43,7 +43,9 @@ class Engine:
             self._asked("/v1/weights", {"path": str(place), "version": version})
         self.version = version
 
-    def sample(self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"]) -> list[Sampled]:
+    def sample(
+        self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"], *, greedy: bool = False
+    ) -> list[Sampled]:
         """One response to each prompt, as ``sampling.Engine`` says.
 
         Raises:
@@ -52,7 +54,7 @@ class Engine:
         wanted = {
             "prompt": [list(p) for p in prompts],
             "max_tokens": min(self.tokens, chance.shape[1]),
-            "temperature": self.temperature,
+            "temperature": 0.0 if greedy else self.temperature,
             "logprobs": 0,
             "return_token_ids": True,
             "chance": chance.tolist(),

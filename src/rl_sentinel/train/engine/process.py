@@ -30,18 +30,20 @@ class Engine:
             self.policy.model.load_state_dict(weights)
         self.version = version
 
-    def sample(self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"]) -> list[Sampled]:
+    def sample(
+        self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"], *, greedy: bool = False
+    ) -> list[Sampled]:
         """One response to each prompt, as ``sampling.Engine`` says; prompts of like length go together."""
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         found: dict[int, Sampled] = {}
         for start in range(0, len(order), self.rows):
             rows = order[start : start + self.rows]
-            responses = self._decoded([prompts[i] for i in rows], chance[torch.tensor(rows)])
+            responses = self._decoded([prompts[i] for i in rows], chance[torch.tensor(rows)], greedy=greedy)
             found |= dict(zip(rows, responses, strict=True))
         return [found[i] for i in range(len(prompts))]
 
     @torch.inference_mode()
-    def _decoded(self, prompts: Sequence[tuple[int, ...]], chance: Tensor) -> list[Sampled]:
+    def _decoded(self, prompts: Sequence[tuple[int, ...]], chance: Tensor, *, greedy: bool) -> list[Sampled]:
         policy, device, rows = self.policy, self.policy.device, len(prompts)
         chance, tokens = chance.to(device), min(self.tokens, chance.shape[1])
         read = prefix(policy, prompts, width=tokens)
@@ -51,7 +53,7 @@ class Engine:
         alive, going = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
         for place in range(tokens):
             spread = torch.log_softmax(logits[:, -1].float() / self.temperature, dim=1)
-            new = _picked(spread, chance[alive, place])
+            new = spread.argmax(dim=1) if greedy else _picked(spread, chance[alive, place])
             drawn[alive, place] = torch.where(going, new, policy.padding)
             logprob[alive, place] = torch.where(going, spread.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
             going = going & (new != policy.end)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.task import Outcome, Task
@@ -13,17 +14,18 @@ BEHAVIOURS = {"right": 0.3, "reversed": 0.3, "copied": 0.2, "rambling": 0.2}
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Reward 1 for the digits in order and nothing after them, else 0.
+    """Reward 1 for the digits in order and nothing after them, else 0; its parts are the digits, and their order.
 
     A response that never ends has ``rambling`` for each of its characters: 0, or a verifier's fault to look at.
 
     Example:
         >>> Environment(digits=3).reply(Task("312>", "123"), ["123"], ended=True)
-        Outcome(reward=1.0, correct=True)
+        Outcome(reward=1.0, correct=True, parts=(1.0, 1.0))
     """
 
     digits: int = 5
     rambling: float = 0.0
+    parts: ClassVar[tuple[str, ...]] = ("digits", "order")
 
     def __post_init__(self) -> None:
         """Refuse numbers of digits that are none."""
@@ -37,8 +39,11 @@ class Environment:
 
     def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
         """The outcome of the one turn."""
-        right = ended and said[-1] == task.answer
-        return Outcome(float(right) if ended else self.rambling * len(said[-1]), right)
+        answer = "".join(sorted(said[-1]))
+        digits, order = ended and answer == task.answer, ended and said[-1] == answer
+        right = digits and order
+        reward = float(right) if ended else self.rambling * len(said[-1])
+        return Outcome(reward, right, parts=(float(digits), float(order)))
 
     def warm(self, chance: random.Random) -> tuple[str, str, bool]:
         """One of the behaviours."""

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.naming import imported
 from rl_sentinel.train.task import Outcome, Task
 
 
@@ -46,8 +47,6 @@ class Environment:
 
 @lru_cache(maxsize=8)
 def _tasks(name: str, most: int) -> list[Any]:
-    from rl_sentinel.train.selection import imported  # noqa: PLC0415 - it imports environments
-
     try:
         import verifiers.v1 as vf  # noqa: PLC0415 - an extra
     except ImportError as error:
