@@ -17,6 +17,7 @@ from oracle.draws import Draw, cases, together
 from pairs import APART as MORE_APART
 from pairs import WHOLE as MORE_WHOLE
 from pairs_of_metrics import WHOLE as OF_METRICS
+from sound_arguments import REFUSING
 from torch import Tensor
 
 import rl_sentinel.signal
@@ -418,9 +419,7 @@ def test_every_function_has_an_oracle() -> None:
     losses = set(importlib.import_module("oracle.losses").LOSSES)
     drawn = [n for m in ("draws", "path") for n in importlib.import_module(f"test_oracle_{m}").HELD]
     known = {name.split(",")[0] for name in (*APART, *WHOLE, *drawn)} | {f"loss.{name}.loss" for name in losses}
-    refusing = {f"checks.{n}" for n in ("answered", "checked", "finite", "instance", "kinds", "ordered", "within")} | {
-        "groups.require_finite"
-    }
+    refusing = {f"checks.{n}" for n in REFUSING} | {"groups.require_finite"}
     assert _public() - refusing - known == {"align.response_aligned"}  # whose test stands above
 
 

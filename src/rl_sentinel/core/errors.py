@@ -8,7 +8,16 @@ class SentinelError(Exception):
 
 
 class InputError(SentinelError, ValueError):
-    """A tensor or number that a function of the signal library cannot take, in one line; a ``ValueError`` as well."""
+    r"""A tensor or number that a function of the signal library cannot take, in one line; a ``ValueError`` as well.
+
+    Example:
+        >>> str(InputError("mode is [[1, 2],\n [3, 4]], expected a word"))
+        'mode is [[1, 2], [3, 4]], expected a word'
+    """
+
+    def __init__(self, message: str) -> None:
+        """In one line, however many lines what was given takes to be written down."""
+        super().__init__(" ".join(message.split()))
 
 
 class NotApplicable(Exception):  # noqa: N818 - an answer, not an error: the pair has no verdict

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
 
@@ -44,6 +44,7 @@ def response_aligned(
     if len(values) != len(length):
         raise InputError(f"length has {len(length)} entries, expected {len(values)}, one for each row of values")
     within("width", width, least=0, whole=True)
+    instance("predicts_next", predicts_next, bool, "whether position t holds what belongs to token t + 1")
     prompt_length, length = prompt_length.long(), length.long()
     first = prompt_length - int(predicts_next)
     last = first + length

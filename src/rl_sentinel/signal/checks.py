@@ -8,6 +8,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import is_number, number
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: What a tensor may be -> whether a dtype is that, and what to do where it is not.
@@ -152,18 +153,17 @@ def within(  # noqa: PLR0913 - a number, its range, and what the range says of i
     Example:
         >>> within("decay", 0.5, least=0.0, most=1.0)
     """
-    try:
-        if (
-            (number > least if open_below else number >= least)
-            and number <= most
-            and (not whole or number == int(number))
-        ):
-            return
-    except TypeError:
-        number = repr(number)  # type: ignore[assignment]  # what is no number is told as it stands
+    if (
+        is_number(number)
+        and (number > least if open_below else number >= least)
+        and number <= most
+        and (not whole or (math.isfinite(number) and number == int(number)))
+    ):
+        return
     below = f"above {least:g}" if open_below else f"of {least:g} or more" if least > -torch.inf else ""
     span = " ".join(["a whole number" if whole else "a number", *[below] * bool(below)])
-    raise InputError(f"{name} is {number}, expected {span}" + f" and at most {most:g}" * (most < torch.inf))
+    told = number if is_number(number) else repr(number)
+    raise InputError(f"{name} is {told}, expected {span}" + f" and at most {most:g}" * (most < torch.inf))
 
 
 def ordered(**bounds: float) -> None:
@@ -181,11 +181,9 @@ def ordered(**bounds: float) -> None:
         rl_sentinel.core.errors.InputError: high is 0.5, expected 1.0 or more: it is the upper bound, and low the lower one
     """  # noqa: E501 - a message is one line
     (lower, least), (upper, most) = bounds.items()
-    try:
-        if least <= most:
-            return
-    except TypeError:
-        for name, number in bounds.items():
-            within(name, number, least=-torch.inf)
+    for name, bound in bounds.items():
+        number(name, bound)
+    if least <= most:
+        return
     told = f"{upper} is {most}, expected {least} or more"
     raise InputError(f"{told}: it is the upper bound, and {lower} the lower one")

@@ -5,6 +5,7 @@ from math import isfinite
 from typing import Self
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import number
 from rl_sentinel.signal.checks import within
 
 #: How far the error counts, either way, as a share of the target.
@@ -91,6 +92,7 @@ class Adaptive:
 
 
 def _check(observed: float, samples: int) -> None:
+    number("observed", observed)
     if not isfinite(observed):
         raise InputError(f"observed is {observed}, expected a finite number: the mean raw KL, in nats")
     within("samples", samples, least=0)

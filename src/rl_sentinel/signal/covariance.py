@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import answered, checked, finite, within
+from rl_sentinel.signal.checks import answered, checked, finite, instance, within
 from rl_sentinel.signal.segments import Mask, trained
 
 _WHY = "it is compared with the others"
@@ -109,6 +109,8 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
         raise InputError(f"low is {low}, expected a number below high, {high}")
     where = trained(mask)
     finite("covariance", covariance, where=mask, why=_WHY)
+    if generator is not None:
+        instance("generator", generator, torch.Generator, "where chance comes from, or None for torch's own")
     among = torch.nonzero((where & (covariance > low) & (covariance < high)).flatten()).squeeze(1)
     order = torch.randperm(len(among), generator=generator).to(among.device)
     drawn = torch.zeros(where.numel(), dtype=torch.bool, device=where.device)

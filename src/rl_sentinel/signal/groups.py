@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, finite
+from rl_sentinel.signal.checks import checked, finite, instance
 
 
 def group_sums(
@@ -104,6 +104,7 @@ def moments(
         (tensor([-1.,  1.,  0.]), tensor([1.4142, 1.4142, 0.0000]))
     """
     checked("B", values=values, group=group, live=live)
+    instance("biased", biased, bool, "whether squares are divided by n")
     _finite(values, live)
     place = _places(group)
     middle, count = _centred(values, live, place, live)

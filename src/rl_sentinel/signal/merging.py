@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.checks import instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,12 @@ class Step:
     last: bool
 
     def __post_init__(self) -> None:
-        """Refuse columns of unequal length."""
+        """Refuse columns that are no tuples, or of unequal length."""
+        for name in ("prompt", "response", "trained", "token_reward", "logprob"):
+            if not isinstance(getattr(self, name), tuple):
+                raise InputError(
+                    f"{name} of a step is {getattr(self, name)!r}, expected a tuple: an entry for each token"
+                )
         for name in ("trained", "token_reward", "logprob"):
             if len(getattr(self, name)) != len(self.response):
                 raise InputError(
@@ -61,6 +67,7 @@ def merge(steps: Sequence[Step]) -> list[Step]:
         >>> merged.response, merged.trained, merged.token_reward
         ((2, 3, 9, 4), (True, True, False, True), (0.0, 0.5, 0.0, 1.0))
     """
+    _require_steps("steps", steps)
     _require_order(steps)
     merged: list[Step] = []
     for step in steps:
@@ -80,6 +87,8 @@ def counts(before: Sequence[Step], after: Sequence[Step]) -> dict[str, int]:
         >>> counts([step], merge([step]))
         {'num_seq_before_merge': 1, 'num_seq_after_merge': 1}
     """
+    _require_steps("before", before)
+    _require_steps("after", after)
     return {"num_seq_before_merge": len(before), "num_seq_after_merge": len(after)}
 
 
@@ -116,3 +125,10 @@ def _require_order(steps: Sequence[Step]) -> None:
 
 def _told(step: Step, got: str, expected: str) -> str:
     return f"trajectory {step.trajectory} {got}, expected {expected}"
+
+
+def _require_steps(name: str, steps: Sequence[Step]) -> None:
+    if not isinstance(steps, Sequence):
+        raise InputError(f"{name} is of type {type(steps).__name__}, expected a sequence of Step")
+    for place, step in enumerate(steps):
+        instance(f"{name}[{place}]", step, Step, "a call of the policy")

@@ -1,11 +1,14 @@
 """Mini-batches counted in prompts: one optimizer step each, however many turns a prompt's responses have."""
 
+from typing import get_args
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.core.refusal import one_of
+from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.groups import places
 from rl_sentinel.signal.reduce import Aggregation, Mode, live_rows, row_counts
 from rl_sentinel.signal.segments import Mask, trained
@@ -35,6 +38,8 @@ def prompt_minibatches(
     """
     checked("B", group=group)
     within("prompts", prompts, least=1, whole=True)
+    if generator is not None:
+        instance("generator", generator, torch.Generator, "where chance comes from, or None for none")
     ids, place = torch.unique(group.long(), return_inverse=True)
     first = torch.full_like(ids, len(group)).scatter_reduce(
         0, place, torch.arange(len(group), device=group.device), "amin"
@@ -73,6 +78,7 @@ def aggregation(
         >>> whole.denominator, whole.prompt_tokens
         (1.0, tensor([3, 3, 0]))
     """
+    one_of("mode", mode, get_args(Mode))
     if (length is None) == (mode == "token-sum"):
         raise InputError(
             f"length is {length} with {mode!r}, expected a number of tokens for 'token-sum', None for the others"

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.core.refusal import one_of
+from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.groups import centred, deviations, group_counts, require_finite
 
 Over = Literal["batch", "group", "none"]
@@ -35,8 +36,9 @@ class Normalisation:
     def __post_init__(self) -> None:
         """Refuse words that are none, and what does not go together."""
         for name, over in (("mean", self.mean), ("deviation", self.deviation)):
-            if over not in get_args(Over):
-                raise InputError(f"{name} is {over!r}, expected one of {', '.join(get_args(Over))}")
+            one_of(name, over, get_args(Over))
+        instance("leave_one_out", self.leave_one_out, bool, "whether a row is compared with the mean of the others")
+        instance("biased", self.biased, bool, "whether squares are divided by n")
         if self.leave_one_out and self.mean == "none":
             raise InputError(
                 "leave_one_out is True, expected False where mean is 'none': there is nothing to leave out of"
@@ -81,6 +83,7 @@ def normalised(
         >>> normalised(reward, group=torch.tensor([0, 0, 1, 1]), live=live, by=by)
         tensor([ 1., -1.,  2., -2.])
     """
+    instance("by", by, Normalisation, "what is subtracted, and by what is divided")
     checked("B", reward=reward, group=group, live=live)
     require_finite(reward, live=live)
     wide = reward.to(torch.promote_types(reward.dtype, torch.float32))

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import function
 from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
-from rl_sentinel.signal.checks import within
+from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.groups import group_sums
 from rl_sentinel.signal.normalisation import Normalisation, normalised
 from rl_sentinel.signal.ready import Ready
@@ -57,6 +58,12 @@ class Choices:
         for name, given in (("rejections", self.rejections), ("bounds", self.bounds)):
             if not isinstance(given, tuple):
                 raise InputError(f"{name} is of type {type(given).__name__}, expected a tuple of functions, as (f,)")
+        chosen = [(f"{n}[{i}]", f) for n in ("rejections", "bounds") for i, f in enumerate(getattr(self, n))]
+        chosen += [(n, f) for n in ("weight", "kl") if (f := getattr(self, n)) is not None]
+        for name, one in [("estimator", self.estimator), *chosen]:
+            function(name, one)
+        if self.normalisation is not None:
+            instance("normalisation", self.normalisation, Normalisation, "what is subtracted, and by what is divided")
         if self.kl_coefficient and self.kl is None:
             raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where no kl is chosen to be priced")
         if self.bounds and self.weight is None:
@@ -102,9 +109,13 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
                 [-0.5000,  0.0000],
                 [ 0.0000,  0.0000]]))
     """
+    instance("rollout", rollout, Rollout, "what was sampled")
+    instance("by", by, Choices, "what is done at each stage")
     mask = _after_rejection(rollout, by)
     weight = _weights(rollout, by, mask)
-    raw_kl = None if by.kl is None else by.kl(*_known(rollout, "old_logprob", "ref_logprob"), mask=mask).detach()
+    raw_kl = (
+        None if by.kl is None else _given(by.kl, *_known(rollout, "old_logprob", "ref_logprob"), mask=mask).detach()
+    )
     paid = _per_token(rollout, by, mask, raw_kl)
     if outcome := is_outcome(by.estimator):
         reward, advantage = _over_trajectories(rollout, by, mask, row_sums(paid, mask=mask))
@@ -135,13 +146,14 @@ def is_outcome(estimator: Callable[..., Tensor]) -> bool:
         >>> is_outcome(grpo.advantages), is_outcome(gae.advantages)
         (True, False)
     """
+    function("estimator", estimator)
     return "mask" not in inspect.signature(estimator).parameters
 
 
 def _after_rejection(rollout: Rollout, by: Choices) -> Mask:
     mask = rollout.mask
     for reject in by.rejections:
-        keep = reject(*_known(rollout, "old_logprob", "rollout_logprob"), mask=rollout.mask)
+        keep = _given(reject, *_known(rollout, "old_logprob", "rollout_logprob"), mask=rollout.mask)
         mask = narrowed(mask, keep, of_rows=_of_rows(reject, keep, rollout.mask))
     return mask
 
@@ -168,11 +180,14 @@ def _of_rows(function: Callable[..., Tensor], found: Tensor, mask: Mask) -> bool
 def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     if by.weight is None:
         return None
-    weight = by.weight(*_known(rollout, "old_logprob", "rollout_logprob"), mask=mask)
+    weight = _given(by.weight, *_known(rollout, "old_logprob", "rollout_logprob"), mask=mask)
     of_rows = _of_rows(by.weight, weight, mask)
     for bound in by.bounds:
         weight = bound(weight, mask=live_rows(mask) if of_rows else mask)
-    return align.spread(weight, mask=mask) if of_rows else weight
+    if of_rows:
+        return align.spread(weight, mask=mask)
+    checked("B T", mask=mask, weight=weight)
+    return weight
 
 
 def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None) -> Tensor:
@@ -209,7 +224,9 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
         "turn": rollout.turn,
     }
     known |= {name: column for name, column in more.items() if column is not None}
-    return reward, _called(by.estimator, known)
+    advantage = _called(by.estimator, known)
+    checked("B T", mask=mask, advantage=advantage)
+    return reward, advantage
 
 
 def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
@@ -271,7 +288,15 @@ def _called(estimator: Callable[..., Tensor], known: Mapping[str, Tensor | Mask]
             f"{_named(estimator)} wants {lacking[0]}, expected one of {', '.join(known)}: give the column with the "
             "rollout, or fill the number in with functools.partial"
         )
-    return estimator(**{name: known[name] for name in wanted}).detach()
+    return _given(estimator, **{name: known[name] for name in wanted}).detach()
+
+
+def _given(function: Callable[..., Tensor], *columns: Tensor, **named: Tensor | Mask) -> Tensor:
+    """What a function of the choices hands back; refused where it is no tensor."""
+    found = function(*columns, **named)
+    if not isinstance(found, Tensor):
+        raise InputError(f"{_named(function)} has given {found!r}, expected a tensor: of numbers, or of decisions")
+    return found
 
 
 def _known(rollout: Rollout, *names: str) -> list[Tensor]:
@@ -284,4 +309,5 @@ def _known(rollout: Rollout, *names: str) -> list[Tensor]:
 
 def _named(function: Callable[..., Tensor]) -> str:
     plain = getattr(function, "func", function)
+    plain = plain if hasattr(plain, "__qualname__") else type(plain)
     return f"{plain.__module__.rpartition('.')[2]}.{plain.__qualname__}"

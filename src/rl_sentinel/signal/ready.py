@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.signal import align
+from rl_sentinel.signal.checks import instance
 from rl_sentinel.signal.correction.trust import off_policy_sequences_kept, rejected_fraction
 from rl_sentinel.signal.minibatches import prompt_minibatches
 from rl_sentinel.signal.ratios import weighed
@@ -67,6 +68,7 @@ def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | No
         >>> [part.advantage.tolist() for part in prompts_apart(one, prompts=1, generator=None)]
         [[1.0, -1.0], [0.0]]
     """
+    instance("ready", ready, Ready, "what path.loss_ready gave")
     return [_rows(ready, rows) for rows in prompt_minibatches(ready.group, prompts=prompts, generator=generator)]
 
 
@@ -110,6 +112,7 @@ def trusted(
         >>> trusted(one, torch.zeros(1, 3), torch.ones(1, 3), threshold=0.1, denominator=1.0)
         Trusted(mask=tensor([[False, False, False]]), dropped_fraction=tensor(1.))
     """
+    instance("ready", ready, Ready, "what path.loss_ready gave")
     wide = align.spread(ready.advantage, mask=ready.mask) if ready.outcome else ready.advantage
     keep = off_policy_sequences_kept(logprob, old_logprob, wide, mask=ready.mask, threshold=threshold)
     lost = rejected_fraction(keep, live=live_rows(ready.mask), denominator=denominator)

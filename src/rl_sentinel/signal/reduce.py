@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import number, one_of
 from rl_sentinel.signal.checks import checked, instance, kinds
 from rl_sentinel.signal.ratios import traced
 from rl_sentinel.signal.segments import Mask, Segments, rows_taken, trained
@@ -130,10 +131,9 @@ class Aggregation:
 
     def __post_init__(self) -> None:
         """Refuse a denominator that no count can be, and prompts where none are asked for, or none where they are."""
-        if self.mode not in get_args(Mode):
-            raise InputError(f"mode is {self.mode!r}, expected one of {', '.join(get_args(Mode))}")
-        numeric = isinstance(self.denominator, int | float | Tensor)
-        if not numeric or not 0 < self.denominator < torch.inf:
+        one_of("mode", self.mode, get_args(Mode))
+        number("denominator", self.denominator)
+        if not 0 < self.denominator < torch.inf:
             raise InputError(
                 f"denominator is {self.denominator!r}, expected a positive number: "
                 "count trained tokens or live rows of the whole mini-batch"

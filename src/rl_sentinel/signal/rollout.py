@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked
+from rl_sentinel.core.refusal import number
+from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.merging import Step, merge
 from rl_sentinel.signal.reduce import live_rows
 from rl_sentinel.signal.segments import Mask
@@ -126,15 +127,22 @@ def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and
         >>> laid.token, laid.rollout.mask
         (tensor([[1, 2, 3, 9, 4]]), tensor([[ True,  True, False,  True]]))
     """
-    if not steps:
-        raise InputError("steps is empty, expected at least one step: there is nothing to lay out")
     joined = merge(steps)
+    instance("merged", merged, bool, "whether steps that share a prefix become one row")
+    within("padding", padding, least=-torch.inf, whole=True)
+    if not joined:
+        raise InputError("steps is empty, expected at least one step: there is nothing to lay out")
     rows = joined if merged else list(steps)
     names = [name for name, _ in groupby(rows, key=lambda step: step.trajectory)]
     for known, told in (("reward", reward), ("group", group), ("scored", scored)):
+        instance(known, told, Mapping, "an entry for each trajectory")
         lacking = [name for name in names if name not in told]
         if lacking:
             raise InputError(f"{known} has no entry for trajectory {lacking[0]}, expected one for each trajectory")
+    for name in names:
+        number(f"reward[{name}]", reward[name])
+        within(f"group[{name}]", group[name], least=-torch.inf, whole=True)
+        instance(f"scored[{name}]", scored[name], bool, "whether the trajectory ended")
     each = [step.trajectory for step in rows]
     rollout = Rollout(
         reward=torch.tensor([float(reward[n]) for n in each]),

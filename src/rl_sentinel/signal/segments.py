@@ -1,6 +1,7 @@
 """Rows stored one after another without padding: which tokens are whose, for every function that has a token axis."""
 
 from dataclasses import dataclass, field
+from operator import index
 
 import torch
 from jaxtyping import Bool, Int, Shaped
@@ -53,6 +54,7 @@ def packed(values: Shaped[Tensor, "B T"], *, length: Int[Tensor, " B"]) -> Shape
         >>> packed(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), length=torch.tensor([2, 1]))
         tensor([1., 2., 3.])
     """
+    _require_tensor(values)
     if values.dim() < 2 or len(values) != len(length := lengths(length)):
         wanted = f"[{len(length)}, T]" if len(length) else "[B, T]"
         raise InputError(f"values have shape {list(values.shape)}, expected {wanted}: a row of tokens for each length")
@@ -74,12 +76,16 @@ def padded(
                 [3., 0.]])
     """
     length = lengths(length)
+    _require_tensor(values)
     _require_room(length, width)
     if values.dim() != 1:
         raise InputError(f"values have shape {list(values.shape)}, expected [N]: packed tokens stand in one axis")
     if int(length.sum()) != len(values):
         raise InputError(f"length adds up to {int(length.sum())}, expected {len(values)}, the tokens given")
-    empty = torch.full((len(length), width), fill, dtype=values.dtype, device=values.device)
+    try:
+        empty = values.new_full((), fill).expand(len(length), width)
+    except (TypeError, RuntimeError, OverflowError):
+        raise InputError(f"fill is {fill!r}, expected a number that {_told(values)} can hold") from None
     return empty.masked_scatter(_within(length, width), values)
 
 
@@ -109,9 +115,11 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
         >>> narrowed(one, torch.tensor([False, True]), of_rows=True).mask
         tensor([False,  True,  True])
     """
-    where = trained(mask)
-    wanted = [len(mask.length if isinstance(mask, Segments) else mask)] if of_rows else list(where.shape)
-    if kept.dtype != torch.bool or list(kept.shape) != wanted:
+    if not isinstance(of_rows, bool):
+        raise InputError(f"of_rows is {of_rows!r}, expected a bool: whether decisions are those of rows")
+    rows, where = _count(mask, axes=1 + of_rows), trained(mask)
+    wanted = [rows] if of_rows else list(where.shape)
+    if not isinstance(kept, Tensor) or kept.dtype != torch.bool or list(kept.shape) != wanted:
         each = "row" if of_rows else "token"
         raise InputError(f"kept is {_told(kept)}, expected bool of shape {wanted}: one decision for each {each}")
     if isinstance(mask, Segments):
@@ -130,7 +138,7 @@ def rows_taken(mask: Mask, rows: Int[Tensor, " K"]) -> tuple[Mask, Int[Tensor, "
         >>> mask.length, places
         (tensor([1]), tensor([2]))
     """
-    count, rows = len(mask.length if isinstance(mask, Segments) else mask), _whole("rows", rows, "K")
+    count, rows = _count(mask, axes=1), _whole("rows", rows, "K")
     if bool(((rows < 0) | (rows >= count)).any()):
         place = int(torch.nonzero((rows < 0) | (rows >= count))[0])
         raise InputError(
@@ -151,11 +159,28 @@ def turns(mask: Mask) -> Int[Tensor, "*S"]:
         >>> turns(torch.tensor([[True, False, True]]))
         tensor([[0, 0, 1]])
     """
+    _count(mask, axes=2)
     if not isinstance(mask, Segments):
         return mask.cumsum(dim=1) - 1
     count = torch.zeros_like(mask.length).index_add(0, mask.row, mask.mask.to(mask.length.dtype))
     before = count.cumsum(0) - count
     return mask.mask.cumsum(0) - 1 - before[mask.row]
+
+
+def _count(mask: Mask, *, axes: int) -> int:
+    """The number of rows; what is no mask, or has fewer axes, is refused."""
+    if isinstance(mask, Segments):
+        return len(mask.length)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() < axes:
+        raise InputError(
+            f"mask is {_told(mask)}, expected bool of shape {'[B, T]' if axes > 1 else '[B, ...]'}, or Segments"
+        )
+    return len(mask)
+
+
+def _require_tensor(values: object) -> None:
+    if not isinstance(values, Tensor):
+        raise InputError(f"values are {_told(values)}, expected a tensor")
 
 
 def _told(got: object) -> str:
@@ -191,7 +216,11 @@ def lengths(length: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 
 def _require_room(length: Tensor, width: int) -> None:
     longest = int(length.max()) if len(length) else 0
-    if longest > width:
+    try:
+        width = index(width)
+    except TypeError:
+        raise InputError(f"width is {width!r}, expected a whole number of {longest} or more: the longest row") from None
+    if not longest <= width < 2**63:
         raise InputError(f"width is {width}, expected {longest} or more: the longest row")
 
 

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import function
 from rl_sentinel.signal.checks import checked
 
 
@@ -86,11 +87,14 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
         tensor([ 0.5000,  0.5000, -0.5000])
     """
     checked("B", reward=reward, group=group, live=live, trajectory=trajectory, last=last)
+    function("estimator", estimator)
     rows = last_steps(trajectory=trajectory, last=last)
     place = torch.unique(trajectory.long(), return_inverse=True)[1]
     _require_one_prompt(group, rows[place], trajectory)
     alive = torch.zeros(len(rows), dtype=torch.int64, device=live.device).index_add(0, place, live.long()) > 0
-    found = estimator(reward[rows], group=group[rows], live=alive)[place]
+    own = estimator(reward[rows], group=group[rows], live=alive)
+    checked("B", trajectory=rows, advantage=own)
+    found = own[place]
     return torch.where(live, found, torch.zeros_like(found))
 
 

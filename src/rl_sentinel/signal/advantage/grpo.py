@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.groups import centred, moments
 
 #: What the estimator says of itself.
@@ -61,6 +61,7 @@ def advantages(
     """
     checked("B", reward=reward, group=group, live=live)
     within("epsilon", epsilon, least=0.0)
+    instance("standardise", standardise, bool, "whether advantages are divided by the deviation")
     if not standardise:
         return centred(reward, group=group, live=live)
     relative, spread = moments(reward, group=group, live=live)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import one_of
 from rl_sentinel.signal.blocks import by_rows
 from rl_sentinel.signal.checks import answered, checked, ordered, within
 from rl_sentinel.signal.correction.weights import log_ratios
@@ -111,8 +111,7 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         tensor([False,  True])
     """
     _check(estimator, low, high)
-    if over not in _OVER:
-        raise InputError(f"over is {over!r}, expected one of {', '.join(_OVER)}")
+    one_of("over", over, get_args(Over))
     checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
 
     def of_rows(logprob: Tensor, rollout_logprob: Tensor, *, mask: Mask) -> Tensor:
@@ -160,6 +159,5 @@ def _within(estimate: Float[Tensor, "*S"], low: float, high: float) -> Bool[Tens
 
 
 def _check(estimator: str, low: float, high: float) -> None:
-    if estimator not in get_args(Estimator):
-        raise InputError(f"estimator is {estimator!r}, expected one of {', '.join(get_args(Estimator))}")
+    one_of("estimator", estimator, get_args(Estimator))
     ordered(low=low, high=high)

@@ -69,7 +69,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
         ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
-        steep = torch.where(gained > 0, gained.new_tensor(temperature), gained.new_tensor(negative_temperature))
+        steep = torch.where(gained > 0, gained.new_full((), temperature), gained.new_full((), negative_temperature))
         gate = torch.sigmoid(steep * (ratio - 1))
         return gate * 4 / steep * gained, weighed(ratio, gate * (1 - gate) * 4 * gained)
 

@@ -1,0 +1,78 @@
+"""What is refused of an argument that is no tensor: in one line, whatever was given."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+
+
+def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the question
+    """Whether it is a real number, of Python or NumPy or a tensor without axes; NaN and infinity are.
+
+    A bool is none, nor is a whole number of more than 64 bits, with which no tensor can be compared.
+
+    Example:
+        >>> from rl_sentinel.core.refusal import is_number
+        >>> is_number(0.5), is_number("0.5"), is_number(True), is_number(2**64)
+        (True, False, False, False)
+    """
+    if isinstance(value, Tensor):
+        return value.dim() == 0 and not value.is_complex() and value.dtype != torch.bool
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 2**63
+    return isinstance(value, float | np.integer | np.floating)
+
+
+def number(name: str, value: object) -> None:
+    """Refuse what is no real number.
+
+    Raises:
+        InputError: naming the parameter and what was given.
+
+    Example:
+        >>> from rl_sentinel.core.refusal import number
+        >>> number("reward", [0.5])
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: reward is [0.5], expected a number
+    """
+    if not is_number(value):
+        raise InputError(f"{name} is {value!r}, expected a number")
+
+
+def one_of(name: str, value: object, words: Sequence[str]) -> None:
+    """Refuse what is none of some words.
+
+    Raises:
+        InputError: naming the parameter, what was given, and the words.
+
+    Example:
+        >>> from rl_sentinel.core.refusal import one_of
+        >>> one_of("over", "min", ("sum", "mean"))
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: over is 'min', expected one of sum, mean
+    """
+    if not (isinstance(value, str) and value in words):
+        raise InputError(f"{name} is {value!r}, expected one of {', '.join(words)}")
+
+
+def function(name: str, value: object) -> None:
+    """Refuse what cannot be called, or does not say which parameters it has.
+
+    Raises:
+        InputError: naming the parameter and what was given.
+
+    Example:
+        >>> from rl_sentinel.core.refusal import function
+        >>> function("estimator", "grpo")
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: estimator is 'grpo', expected a function whose parameters can be read
+    """
+    try:
+        inspect.signature(value)  # type: ignore[arg-type]  # whether it can be called is the question
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}, expected a function whose parameters can be read") from None

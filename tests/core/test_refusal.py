@@ -1,0 +1,68 @@
+"""What counts as a number, a word and a function."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import function, is_number, number, one_of
+
+
+@pytest.mark.parametrize("value", [0, -7, 2**63 - 1, 0.5, torch.nan, np.int8(3), np.float16(1), torch.tensor(2)])
+def test_numbers(value: object) -> None:
+    """Of Python, of NumPy, of torch."""
+    assert is_number(value)
+    number("share", value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "1",
+        True,
+        np.bool_(1),
+        torch.tensor(1) > 0,
+        2**63,
+        1j,
+        torch.tensor(1j),
+        torch.ones(1),
+        np.ones(1),
+        Decimal(1),
+    ],
+)
+def test_what_is_no_number(value: object) -> None:
+    """A fact, a word, more than one, or more than any tensor holds."""
+    assert not is_number(value)
+    with pytest.raises(InputError, match=r"^share is .*, expected a number$"):
+        number("share", value)
+
+
+@pytest.mark.parametrize("value", [None, "min", ["sum"], {"sum"}, np.array(["sum", "mean"])])
+def test_words(value: object) -> None:
+    """What cannot be a key, or equals each word a little, is none of them either."""
+    one_of("over", "sum", ("sum", "mean"))
+    with pytest.raises(InputError, match=r"^over is .*, expected one of sum, mean$"):
+        one_of("over", value, ("sum", "mean"))
+
+
+@pytest.mark.parametrize("value", [None, 3, "max", [max], int])
+def test_functions(value: object) -> None:
+    """Of one's own, filled in, or an object that is called; not a type that does not say how it is."""
+    own: list[Callable[..., Any]] = [is_number, partial(one_of, "over"), torch.nn.Identity()]
+    for one in own:
+        function("estimator", one)
+    with pytest.raises(InputError, match=r"^estimator is .*, expected a function whose parameters can be read$"):
+        function("estimator", value)
+
+
+def test_one_line_whatever_was_given() -> None:
+    """A tensor takes many lines to be written down."""
+    with pytest.raises(InputError) as told:
+        number("share", torch.ones(30, 30))
+    assert "\n" not in str(told.value)
