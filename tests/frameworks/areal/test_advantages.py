@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from frameworks.areal_specimen import CONFIG
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.errors import NotApplicable
@@ -14,27 +15,6 @@ from rl_sentinel.frameworks.areal.advantages import FAMILIES, PATH, boundaries, 
 from rl_sentinel.frameworks.target import Target
 
 Loads = Callable[..., Target]
-
-CONFIG = """
-    from dataclasses import dataclass
-
-    @dataclass
-    class NormConfig:
-        mean_level: str | None = "batch"
-        mean_leave1out: bool = False
-        std_level: str | None = "batch"
-        group_size: int = 1
-
-    @dataclass
-    class PPOActorConfig:
-        reward_clip: float = 20.0
-        kl_ctl: float = 0.1
-        mask_no_eos_with_zero: bool = False
-        discount: float = 1.0
-        gae_lambda: float = 1.0
-        reward_norm: NormConfig | None = None
-        adv_norm: NormConfig | None = None
-"""
 
 #: Advantages are the reference's log-probs where they stand, returns the critic's values; the reference is written to.
 ACTOR = """

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from frameworks.areal_specimen import CONFIG
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.areal import FRAMEWORK
@@ -12,19 +13,6 @@ from rl_sentinel.frameworks.areal.correction import FAMILIES, PATH, boundaries, 
 from rl_sentinel.frameworks.target import Target
 
 Loads = Callable[..., Target]
-
-CONFIG = """
-    from dataclasses import dataclass
-
-    @dataclass
-    class RejectionSamplingConfig:
-        level: str = "token"
-        action: str = "mask"
-        metric: str = "ratio"
-        agg: str = "mean"
-        upper: float = 5.0
-        lower: float | None = None
-"""
 
 #: It keeps ratios up to the bound, and writes into the mask that it is given, as the real one does.
 FUNCTIONAL = """

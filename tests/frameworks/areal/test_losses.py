@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from frameworks.areal_specimen import CONFIG
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.areal import FRAMEWORK
@@ -32,16 +33,6 @@ SAPO_LOSS = """
 CRITIC_LOSS = """
     def ppo_critic_loss_fn(value, old_value, target_value, value_eps_clip, loss_mask=None, loss_fn_type="mse"):
         return (value + 10 * old_value + 100 * target_value).sum() * value_eps_clip, {}
-"""
-
-CONFIG = """
-    from dataclasses import dataclass
-
-    @dataclass
-    class RejectionSamplingConfig:
-        level: str = "token"
-        metric: str = "ratio"
-        upper: float = 5.0
 """
 
 
