@@ -22,7 +22,7 @@ def _accepted(case: Case) -> tuple[dict[str, Tensor], Tensor]:
 def test_the_one_that_fits_most() -> None:
     """What is right on every case wins over what is right on some."""
     ask = Asker(specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS), {})
-    assert fitting(ask, small_cases()[0], "advantage", _accepted) == "whole"
+    assert fitting(ask, small_cases()[0], "advantage", _accepted).name == "whole"
 
 
 def test_the_case_at_hand_has_no_say() -> None:
@@ -33,13 +33,13 @@ def test_the_case_at_hand_has_no_say() -> None:
 
     ask = Asker(specimen(turning, reads="reward", outputs=ROWS), {})
     single = next(c for c in small_cases() if c.batch.rows == 1)
-    assert fitting(ask, single, "advantage", _accepted) == "whole"
+    assert fitting(ask, single, "advantage", _accepted).name == "whole"
 
 
 def test_nothing_accepted() -> None:
     """An empty word, where no case has an accepted value."""
     ask = Asker(specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS), {})
-    assert fitting(ask, small_cases()[0], "advantage", lambda _case: ({}, torch.tensor([True]))) == ""
+    assert fitting(ask, small_cases()[0], "advantage", lambda _case: ({}, torch.tensor([True]))) == ("", 0)
 
 
 def test_two_who_accept() -> None:
@@ -49,7 +49,7 @@ def test_two_who_accept() -> None:
     def other(case: Case) -> tuple[dict[str, Tensor], Tensor]:
         return {"its own": case.batch.reward.double()}, torch.tensor([True])
 
-    assert [fitting(ask, small_cases()[0], "advantage", a) for a in (_accepted, other)] == ["whole", "its own"]
+    assert [fitting(ask, small_cases()[0], "advantage", a).name for a in (_accepted, other)] == ["whole", "its own"]
 
 
 def test_distance() -> None:

@@ -56,11 +56,9 @@ def _number(settings: Settings, name: str, default: float) -> float:
 
 
 def _share(mode: str, row: int, batch: Batch, settings: Settings) -> float:
-    prompt = batch.group == batch.group[row]
-    by = {
-        "": 1.0,
-        "its trained tokens": float(batch.mask[row].sum()),
-        "the width": _number(settings, "scale", batch.width),
-        "its prompt's trained tokens": float(batch.mask[prompt].sum()),
-    }
-    return by[MODES[mode]]
+    by = MODES[mode]
+    if by == "its trained tokens":
+        return float(batch.mask[row].sum())
+    if by == "its prompt's trained tokens":
+        return float(batch.mask[batch.group == batch.group[row]].sum())
+    return _number(settings, "scale", batch.width) if by == "the width" else 1.0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from statistics import fmean
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,26 +25,34 @@ ENOUGH = 32
 #: Answers that are remembered: more than any boundary has outputs.
 KEPT = 128
 
-_last: list[tuple[Boundary, str, str, str]] = []
+
+class Fit(NamedTuple):
+    """The accepted value that fits best: its name, and how many there are. No name where nothing is accepted."""
+
+    name: str
+    among: int
 
 
-def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
-    """The name of the accepted value that fits most cases under this setting, and comes nearest of these.
+_last: list[tuple[Boundary, str, str, Fit]] = []
+
+
+def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
+    """The accepted value that fits most cases under this setting, and comes nearest of these.
 
     It is weighed once for a boundary and setting, whatever case is at hand, so that no quantity is
-    one thing on one case and another on the next. An empty word where nothing is accepted anywhere.
+    one thing on one case and another on the next.
     """
     whose = getattr(accepted, "func", accepted)  # two laws accept different values of one output
     key = f"{whose.__module__}.{whose.__qualname__} {case.setting} {sorted(case.override.items(), key=str)}"
-    for boundary, at, of, name in _last:
+    for boundary, at, of, found in _last:
         if boundary is ask.boundary and (at, of) == (key, output):
-            return name
-    name = _weighed(ask, case, output, accepted)
-    _last[:] = [*_last[1 - KEPT :], (ask.boundary, key, output, name)]
-    return name
+            return found
+    found = _weighed(ask, case, output, accepted)
+    _last[:] = [*_last[1 - KEPT :], (ask.boundary, key, output, found)]
+    return found
 
 
-def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
+def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
     wrong: dict[str, list[float]] = {}
     weighed = 0
     for number, other in enumerate(companions(case)):
@@ -58,7 +67,7 @@ def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> str:
             break
         for name, value in values.items():
             wrong.setdefault(name, []).append(_misses(seen.values[output], value, where))
-    return min(wrong, key=lambda n: fmean(wrong[n]), default="")
+    return Fit(min(wrong, key=lambda n: fmean(wrong[n]), default=""), len(wrong))
 
 
 def _tied(wrong: dict[str, list[float]]) -> bool:

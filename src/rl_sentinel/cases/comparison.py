@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -29,6 +30,12 @@ SIGNAL_STAGES: frozenset[Stage] = frozenset(
 
 def magnitude(batch: Batch, reads: Iterable[str]) -> float:
     """Largest finite magnitude among the signal columns that are read."""
+    return _magnitude(batch, frozenset(reads))
+
+
+@lru_cache(maxsize=512)
+def _magnitude(batch: Batch, reads: frozenset[str]) -> float:
+    """Kept by the batch itself, since a law asks for it once for each of the others."""
     signals = [getattr(batch, n).flatten() for n in reads if COLUMNS[n]["role"] == "signal"]
     if not signals:
         return 0.0

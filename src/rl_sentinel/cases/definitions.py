@@ -110,10 +110,11 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     return (first in ROWS or compared or rejects) and output.axes in ("", "B") and last in (first, *STATISTICS)
 
 
-def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings) -> Named:
+def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings, only: str = "") -> Named:
     """Name to value, in the axes of the output, of every accepted definition of its quantity.
 
     None for a number of rows that are measured by their tokens, where a row has no token to measure it by.
+    With ``only``, the name of one, it is worked out and those others that came with it.
     """
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
     wide = with_columns(batch, **{n: getattr(batch, n).double() for n in reads if COLUMNS[n]["role"] == "signal"})
@@ -124,13 +125,13 @@ def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: S
         return _of_rejection(first, wide, output, reads, settings)
     rows = _rows(first, wide, reads, settings)
     if rows is not None:
-        return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic)
+        return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic, only)
     tokens = _tokens(first, last, wide, reads, settings)
     if output.axes == "B T":
         return tokens
     if output.axes == "B":
         return _of_rows(tokens, batch.mask)
-    return _over_tokens(tokens, wide, output, statistic)
+    return _over_tokens(tokens, wide, output, statistic, only)
 
 
 def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named | None:
@@ -219,30 +220,39 @@ def _of_rows(tokens: Named, mask: Tensor) -> Named:
     return found
 
 
-def _over_tokens(tokens: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named]) -> Named:
+def _over_tokens(
+    tokens: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
+) -> Named:
     """The statistic over tokens; a mean also over rows, each as its own mean or sum, and as a sum."""
     found: Named = {}
+    tokens = _parts(tokens, only)
     places = {"trained tokens": batch.mask} | ({} if output.over == "live" else {"response tokens": batch.valid})
     for name, x in tokens.items():
-        for where, chosen in places.items():
+        for where, chosen in _parts(places, only).items():
             found |= {f"{s} of {name} over {where}": v for s, v in statistic(x[chosen]).items()}
     if statistic is STATISTICS["mean"]:
-        found |= _over_rows(_of_rows(tokens, batch.mask), batch, output, statistic)
+        found |= _over_rows(_of_rows(tokens, batch.mask), batch, output, statistic, only)
         for name, x in tokens.items():
             total = torch.where(batch.mask, x, 0.0).sum()
             found |= {f"sum of {name}": total, f"sum of {name} by the width": total / x.numel()}
     return found
 
 
-def _over_rows(rows: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named]) -> Named:
+def _over_rows(
+    rows: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
+) -> Named:
     """The statistic over the rows that the output may count, and over one row for each group."""
     everyone = torch.ones_like(batch.live)
     populations = {
         "live": {"live rows": batch.live, "scored live rows": batch.live & batch.scored},
         "all": {"all rows": everyone, "scored rows": batch.scored},
     }
+    rows = _parts(rows, only)
     chosen = {n: p for over, ps in populations.items() if output.over in ("", over) for n, p in ps.items()}
-    counted = [(who, where, *torch.unique(batch.group[where], return_inverse=True)) for who, where in chosen.items()]
+    counted = [
+        (who, where, *torch.unique(batch.group[where], return_inverse=True))
+        for who, where in (_parts(chosen, only) if rows else {}).items()
+    ]
     found: Named = {}
     for name, x in rows.items():
         for who, where, labels, of in counted:
@@ -252,3 +262,8 @@ def _over_rows(rows: Named, batch: Batch, output: Output, statistic: Callable[[T
             found |= {f"{s} of {name} over {who}": v for s, v in statistic(x[where]).items()}
             found |= {f"{s} of {name} over groups of {who}": v for s, v in statistic(groups).items()}
     return found
+
+
+def _parts(named: Named, only: str) -> Named:
+    """Those of which the name of one definition is put together; all where it is not said which one."""
+    return {name: x for name, x in named.items() if not only or name in only}

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from itertools import product
-from statistics import fmean, pstdev, stdev
+from math import fsum, sqrt
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -24,7 +25,10 @@ Named = dict[str, Tensor]
 Rows = dict[str, list[float]]
 
 #: Deviations of a list of at least two numbers.
-_DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {"n - 1": stdev, "n": pstdev}
+_DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {
+    "n - 1": lambda numbers: _deviation(numbers, 1),
+    "n": lambda numbers: _deviation(numbers, 0),
+}
 
 #: Parts that cancel to less than this share of themselves say nothing in float32.
 _NEAR = 1e-2
@@ -82,8 +86,17 @@ def _epsilons(settings: Settings) -> tuple[float, ...]:
     return (float(own),) if isinstance(own, int | float) else _EPSILONS
 
 
+def _deviation(numbers: list[float], correction: int) -> float:
+    """By the sum of squares about the mean; exactly 0 where all are equal."""
+    if min(numbers) == max(numbers):
+        return 0.0
+    mean = fmean(numbers)
+    return sqrt(fsum((x - mean) ** 2 for x in numbers) / (len(numbers) - correction))
+
+
 def _groups(batch: Batch) -> list[list[int]]:
-    return [[b for b in range(batch.rows) if int(batch.group[b]) == g] for g in distinct(batch.group)]
+    label = batch.group.tolist()
+    return [[b for b in range(batch.rows) if label[b] == g] for g in distinct(batch.group)]
 
 
 def _centred(batch: Batch, weights: list[float] | None = None) -> list[float]:
@@ -102,8 +115,9 @@ def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
     for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
         scale = [1.0] * batch.rows
         for rows in _groups(batch):
+            spread = deviation([reward[j] for j in rows]) + epsilon or 1.0
             for b in rows:
-                scale[b] = deviation([reward[j] for j in rows]) + epsilon or 1.0
+                scale[b] = spread
         readings[f"by deviation ({name}) and {epsilon:g}"] = [x / s for x, s in zip(found, scale, strict=True)]
     return readings
 
@@ -153,7 +167,8 @@ def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
         every = [x for x, n in zip(found, counts, strict=True) for _ in range(n)]
         mean = fmean(every)
         for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
-            forms = {"beside": deviation(every) + epsilon, "within the root": (deviation(every) ** 2 + epsilon) ** 0.5}
+            spread = deviation(every)
+            forms = {"beside": spread + epsilon, "within the root": (spread**2 + epsilon) ** 0.5}
             for how, scale in forms.items():
                 label = f"by deviation ({name}) over {who}, {epsilon:g} {how}"
                 readings[label] = [(x - mean) / (scale or 1.0) for x in found]
@@ -172,7 +187,7 @@ def _gdpo(batch: Batch, settings: Settings) -> Rows:
             )
         for how, weights in {"equally": [1.0] * len(parts), "by rank": [1.0 + k for k in range(len(parts))]}.items():
             whole = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in zip(*parts, strict=True)]
-            if pstdev(whole) < _NEAR * max(map(abs, (x for part in parts for x in part)), default=0.0):
+            if _deviation(whole, 0) < _NEAR * max(map(abs, (x for part in parts for x in part)), default=0.0):
                 return Rows()
             readings |= {f"parts {how} and {epsilon:g}, {n}": x for n, x in _over_batch(whole, batch, settings).items()}
     return readings

@@ -28,7 +28,7 @@ _OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean
 def log_ratios(batch: Batch) -> list[dict[int, float]]:
     """For each row, trained position -> log-ratio of the policy to the one that sampled."""
     own, other = batch.logprob.tolist(), batch.rollout_logprob.tolist()
-    trained = [[t for t in range(batch.width) if bool(batch.mask[b, t])] for b in range(batch.rows)]
+    trained = [[t for t, one in enumerate(row) if one] for row in batch.mask.tolist()]
     return [{t: own[b][t] - other[b][t] for t in ts} for b, ts in enumerate(trained)]
 
 

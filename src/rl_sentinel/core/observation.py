@@ -14,7 +14,7 @@ from rl_sentinel.core.case import Case
 class Observation:
     """Outputs of a call, gradients of its loss, and its inputs as the call left them.
 
-    ``arguments`` has what a fresh call changed in place among the tensors that the target's own
+    ``arguments`` has what a watched call changed in place among the tensors that the target's own
     functions were given: name of the parameter and of the function -> values before and after.
     """
 
@@ -36,11 +36,19 @@ class Ask(Protocol):
         ...
 
     def __call__(
-        self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None, fresh: bool = False
+        self,
+        case: Case,
+        /,
+        *,
+        gradients: Iterable[str] = (),
+        on: str | None = None,
+        fresh: bool = False,
+        watched: bool = False,
     ) -> Observation:
         """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns.
 
-        A case as it was drawn may be answered from an earlier call on it, unless ``fresh``.
+        A case as it was drawn may be answered from an earlier call on it, unless ``fresh``. Of a call that is
+        ``watched``, of the boundary itself and for no gradients, the changed arguments are told.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +33,7 @@ class Target:
     version: str = ""
     recorder: Recorder | None = None
     _found: dict[str, Any] = field(default_factory=dict)
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
         """Whether the dotted path (module, or module and attributes) is there, be it usable or not.
@@ -120,6 +121,17 @@ class Target:
             message = f"{getattr(bare, '__qualname__', bare)!s} lies in {place}, expected the target"
             raise Unbindable(message)
         return str(place.relative_to(self.root.resolve())), line
+
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the target makes
+        """What ``make`` gives, made once for a key: a run has one configuration for all its steps.
+
+        It is made anew while a recorder is there, which is told how.
+        """
+        if self.recorder is not None:
+            return make()
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
     def call(self, path: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call the function or class at a dotted path, and tell the recorder where there is one."""

@@ -137,10 +137,10 @@ def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
     even = replace(case, batch=_even(boundary, case.batch))
     seen = ask(even).values
     for name in (*advantages(boundary), *(["returns"] if has_returns(boundary) else [])):
-        reading = fitting(ask, even, name, partial(_accepted, boundary, name))
+        reading, among = fitting(ask, even, name, partial(_accepted, boundary, name))
         accepted, where = _accepted(boundary, name, even)
         if reading in accepted:
-            many = f", the nearest of its {len(accepted)} readings" if len(accepted) > 1 else ""
+            many = f", the nearest of its {among} readings" if among > 1 else ""
             story = f"claimed to be {boundary.claim('algorithm')}, recomputed from its formula ({reading}{many}){told}"
             scale = magnitude(case.batch, boundary.reads)
             yield Relation(name, accepted[reading], seen[name], where, scale, story=story)
@@ -164,7 +164,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         given = with_columns(batch, **leaves) if name in sloping else batch
         named = references(boundary, name, given, settings)
         alone = next(iter(named)) if len(named) == 1 else ""
-        reading = alone or fitting(ask, case, name, partial(_named, boundary, name))
+        reading = alone or fitting(ask, case, name, partial(_named, boundary, name)).name
         if reading not in named:
             continue
         what = claimed(boundary, name) or boundary.claim("aggregation")

@@ -49,7 +49,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     batch = case.batch
-    seen = ask(case, fresh=True)
+    seen = ask(case, watched=True)
     after = seen.inputs_after
     for name in sorted(ask.boundary.reads - ask.boundary.writes):
         column = getattr(batch, name)

@@ -54,12 +54,12 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _accepted(boundary: Boundary, output: Output, case: Case) -> tuple[dict[str, Tensor], Tensor]:
+def _accepted(boundary: Boundary, output: Output, case: Case, only: str = "") -> tuple[dict[str, Tensor], Tensor]:
     batch = case.batch
     where = places(output, batch, batch.live)
     if not bool(batch.live.any()):
         return {}, where
-    found = definitions(output, batch, boundary.reads, _settings(boundary, case))
+    found = definitions(output, batch, boundary.reads, _settings(boundary, case), only)
     return {n: x for n, x in found.items() if _as_claimed(boundary, output, n)}, where
 
 
@@ -77,12 +77,12 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for name, output in boundary.outputs.items():
         if not is_defined(output, boundary.reads, settings):
             continue
-        nearest = fitting(ask, case, name, partial(_accepted, boundary, output))
-        accepted, where = _accepted(boundary, output, case)
+        nearest, among = fitting(ask, case, name, partial(_accepted, boundary, output))
+        accepted, where = _accepted(boundary, output, case, nearest)
         if nearest not in accepted:
             continue
         scale = magnitude(batch, boundary.reads) + accepted[nearest].abs().nan_to_num().max().item()
-        story = f"{name} fits none of {len(accepted)} definitions on all cases; the nearest is {nearest}"
+        story = f"{name} fits none of {among} definitions on all cases; the nearest is {nearest}"
         yield Relation(name, accepted[nearest], seen.values[name], where, scale, story=story)
 
 

@@ -111,6 +111,8 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
             here = (rows, position[rows])[: before[name].dim()]
             way = (after[name][here] - before[name][here]) * (1 if amount > 0 else -1)
             seen[~(way <= STILL)] = 1.0  # nan is DEG001's
+        if all(bool(seen.all()) for seen in arrived.values()):
+            break
     places = zip(rows.tolist(), position[rows].tolist(), strict=True)
     where = ", ".join(f"row {b} at position {t}" for b, t in places)
     story = (

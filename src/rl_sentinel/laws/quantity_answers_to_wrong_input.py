@@ -48,6 +48,9 @@ AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 #: How far in one row alone: these in turn.
 ALONE = (1.0, -100.0)
 
+#: Up to so many rows are moved alone on one case.
+FEW = 3
+
 #: Coefficients that a KL is asked under; the first is what the others are held against.
 COEFFICIENTS = (1.0, 0.1, 0.0)
 
@@ -66,11 +69,17 @@ def _where(output: Output, batch: Batch) -> Tensor | None:
     return batch.valid if output.axes == "B T" else None
 
 
+def _alone(case: Case) -> list[int]:
+    """Rows that are moved alone: each of a few; of many the one whose turn it is."""
+    rows = case.batch.rows
+    return list(range(rows)) if rows <= FEW else [case.seed % rows]
+
+
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     boundary, batch, before = ask.boundary, case.batch, ask(case)
     wrong = {n: wrong_inputs(o.quantity, boundary.reads) for n, o in boundary.outputs.items()}
     for column in dict.fromkeys(c for columns in wrong.values() for c in columns):
-        for row in [*range(batch.rows), None]:
+        for row in (*_alone(case), None):
             there = torch.arange(batch.rows) == row if row is not None else torch.ones_like(batch.live)
             for amount in AMOUNTS if row is None else (ALONE[row % len(ALONE)],):
                 other = moved(batch, column, there, amount)

@@ -92,14 +92,14 @@ def test_what_writes_nothing_that_counts_holds(target: Target) -> None:
         assert judgement.tried > 0, function
 
 
-def test_only_a_fresh_call_is_watched(target: Target) -> None:
+def test_a_call_is_watched_where_that_is_wanted(target: Target) -> None:
     """And the recorder that was there is told of it, and is there afterwards."""
     told: list[Any] = []
     target.recorder = SimpleNamespace(entering=lambda *a: told.append(a[0]), returned=told.append)
     boundary = specimen(lambda b: target.call(f"{NAME}.in_place", b.reward.unsqueeze(1) + b.mask, b.mask), reads="mask")
     ask, before = Asker(boundary, {}, gate=target), target.recorder
     assert not ask(small_cases()[0]).arguments
-    seen = ask(small_cases()[0], fresh=True)
+    seen = ask(small_cases()[0], watched=True)
     assert list(seen.arguments) == ["scores of in_place"]
     assert target.recorder is before
     assert told[0::2] == [f"{NAME}.in_place"] * 2

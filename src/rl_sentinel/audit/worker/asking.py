@@ -29,8 +29,8 @@ class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
 class Asker:
     """All that a law may do with a target; batches that are drawn for every law are asked once.
 
-    ``kept`` has, by the identity of such a batch, what was observed on it. A fresh call is watched
-    at the ``gate`` of the target, where there is one.
+    ``kept`` has, by the identity of such a batch, what was observed on it. A call is watched at the ``gate`` of
+    the target, where there is one, and the law wants it or it is kept for all of them.
     """
 
     boundary: Boundary
@@ -39,26 +39,31 @@ class Asker:
     gate: Target | None = None
 
     def __call__(
-        self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None, fresh: bool = False
+        self,
+        case: Case,
+        /,
+        *,
+        gradients: Iterable[str] = (),
+        on: str | None = None,
+        fresh: bool = False,
+        watched: bool = False,
     ) -> Observation:
         """Call the boundary, or the twin at path ``on``, on a fresh copy of the case."""
         wanted, known = tuple(gradients), self.kept.get(id(case.batch))
-        if fresh:
-            return self._watched(case, wanted, on)
-        if known is None:
-            return self._asked(case, wanted, on)
+        if known is None or fresh:
+            return self._watched(case) if watched else self._asked(case, wanted, on)
         key = (case.setting, tuple(sorted(case.override.items())), case.seed, wanted, on)
         if key not in known:
-            known[key] = self._asked(case, wanted, on)
+            known[key] = self._asked(case, wanted, on) if wanted or on else self._watched(case)
         return known[key]
 
-    def _watched(self, case: Case, wanted: tuple[str, ...], on: str | None) -> Observation:
+    def _watched(self, case: Case) -> Observation:
         if self.gate is None:
-            return self._asked(case, wanted, on)
+            return self._asked(case, (), None)
         told = self.gate.recorder
         self.gate.recorder = watch = Watch(self.gate, told)
         try:
-            return replace(self._asked(case, wanted, on), arguments=watch.changed)
+            return replace(self._asked(case, (), None), arguments=watch.changed)
         finally:
             self.gate.recorder = told
 

@@ -1,7 +1,8 @@
 """Judging one pair: search, the canary, shrinking, and the verdict."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -66,18 +67,21 @@ def compared(relation: Relation) -> tuple[float, float] | None:
     return distance, ROUNDINGS * unit * size
 
 
-def prepare(seed: int, budget: int) -> None:
-    """Make the batches of all cases, once for all the children that will be forked from here."""
-    _all_cases("", seed, budget)
+def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
+    """Make all cases of the laws, once for all the children that will be forked from here."""
     drawn()
+    for law in laws:
+        with suppress(Exception):  # a law that cannot make its cases is told of where it is asked
+            _varied(law, seed, budget)
 
 
 def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
     """Try the law on small cases, on fixed random ones, then on those of ``seed``."""
     tried, refusals, first = 0, "", None
-    for case in (*_all_cases(setting, seed, budget), *drawn()):
+    for case in (*_all_cases(seed, budget), *drawn()):
         ask.kept.setdefault(id(case.batch), {})
-    for case in _cases(law, setting, seed, budget):
+    for varied in _varied(law, seed, budget):
+        case = replace(varied, setting=setting)
         try:
             outcome = _first_break(law, ask, case)
         except Refused as refusal:
@@ -100,21 +104,23 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
     return Judgement(tried, None, "" if tried else refusals or "no case fulfils the law's precondition")
 
 
-def _cases(law: Law, setting: str, seed: int, budget: int) -> Iterator[Case]:
-    """Small cases under every variant of the law, random ones under one each, in turn."""
+@cache
+def _varied(law: Law, seed: int, budget: int) -> tuple[Case, ...]:
+    """Small cases under every variant of the law, random ones under one each, in turn; under no setting yet."""
     small = len(small_cases())
-    for number, case in enumerate(_all_cases(setting, seed, budget)):
-        for variant in range(law.variants) if number < small else (number % law.variants,):
-            varied = law.vary(case, variant)
-            if varied is not None:
-                yield varied
+    turns = (
+        (case, variant)
+        for number, case in enumerate(_all_cases(seed, budget))
+        for variant in (range(law.variants) if number < small else (number % law.variants,))
+    )
+    return tuple(varied for case, variant in turns if (varied := law.vary(case, variant)) is not None)
 
 
 @cache
-def _all_cases(setting: str, seed: int, budget: int) -> tuple[Case, ...]:
+def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
     half = budget // 2
-    fixed = small_cases(setting) + random_cases(FIXED_SEED, half, setting)
-    return (*fixed, *random_cases(seed + 1000, budget - half, setting))
+    fixed = small_cases() + random_cases(FIXED_SEED, half)
+    return (*fixed, *random_cases(seed + 1000, budget - half))
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:

@@ -89,7 +89,7 @@ def _audit(
     for unit in work:
         unit.tiers = dict(loading.used)
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})
-    prepare(request.seed, request.budget)
+    prepare(chosen, request.seed, request.budget)
     work.sort(key=lambda unit: -len(unit.boundary.outputs))  # what takes longest first, so that none is waited for
     run_all(work, request.jobs, send)
 

@@ -178,11 +178,18 @@ class _Recorder:
         return self.asker.boundary
 
     def __call__(
-        self, case: Case, /, *, gradients: Iterable[str] = (), on: str | None = None, fresh: bool = False
+        self,
+        case: Case,
+        /,
+        *,
+        gradients: Iterable[str] = (),
+        on: str | None = None,
+        fresh: bool = False,
+        watched: bool = False,
     ) -> Observation:
-        self.target.recorder = run = self.script.run(watch=fresh)
+        self.target.recorder = run = self.script.run(watch=watched)
         try:
-            seen = self.asker(case, gradients=gradients, on=on, fresh=fresh)
+            seen = self.asker(case, gradients=gradients, on=on, fresh=fresh, watched=watched)
         finally:
             self.target.recorder = None
         run.outputs = seen.values

@@ -1,8 +1,9 @@
 """The actor's configuration of verl, as each release has it."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rl_sentinel.frameworks.target import Target
@@ -17,8 +18,24 @@ SECTION: Mapping[str, str] = {
 }
 
 
-def actor(target: Target, name: str, knobs: Mapping[str, Any], **policy: Any) -> Any:  # noqa: ANN401 - the target's class
-    """The actor's configuration for a loss; ``knobs`` in the framework's own words."""
+def actor(
+    target: Target,
+    name: str,
+    knobs: Mapping[str, Any],
+    counted: Mapping[str, Any] = MappingProxyType({}),
+    **policy: Any,  # noqa: ANN401 - settings of the loss
+) -> Any:  # noqa: ANN401 - the target's class
+    """The actor's configuration for a loss; ``knobs`` in the framework's own words.
+
+    ``counted`` are denominators of the whole mini-batch, which the trainer writes into it.
+    """
+    key = ("actor", name, *(tuple(given.items()) for given in (knobs, counted, policy)))
+    return target.kept(key, partial(_actor, target, name, knobs, counted, policy))
+
+
+def _actor(
+    target: Target, name: str, knobs: Mapping[str, Any], counted: Mapping[str, Any], policy: Mapping[str, Any]
+) -> Any:  # noqa: ANN401 - the target's class
     if not target.has("verl.workers.config.FSDPActorConfig"):
         more = {f"policy_loss.{word}": value for word, value in policy.items()}
         return _section(target.root, name, (*knobs.items(), *more.items()))
@@ -26,7 +43,10 @@ def actor(target: Target, name: str, knobs: Mapping[str, Any], **policy: Any) ->
     if target.has("verl.workers.config.PolicyLossConfig"):
         section = {"policy_loss": target.call("verl.workers.config.PolicyLossConfig", loss_mode=name, **policy)}
     path = "verl.workers.config.FSDPActorConfig"
-    return target.call(path, rollout_n=4, ppo_micro_batch_size_per_gpu=4, **section, **knobs)
+    config = target.call(path, rollout_n=4, ppo_micro_batch_size_per_gpu=4, **section, **knobs)
+    if counted:
+        config.global_batch_info.update(counted)
+    return config
 
 
 @cache

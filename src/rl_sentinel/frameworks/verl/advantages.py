@@ -14,7 +14,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound, takes
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import ROLES, algorithm, claims, uids
+from rl_sentinel.frameworks.verl.columns import ROLES, algorithm, claims, taken, uids
 from rl_sentinel.frameworks.verl.registries import ESTIMATORS, MODULE, missing, registered
 from rl_sentinel.frameworks.verl.written import ENDINGS, decorated, written
 
@@ -190,7 +190,7 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
     reads |= {c for r in roles for c in _COLUMNS[r]}
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {role: make(batch) for role, make in ROLES.items() if takes(function, role)}
+        given = taken(batch, function)
         knobs = dict(settings)
         if takes(function, "config"):
             given["config"] = algorithm(target, {"gamma": 1.0, "lam": 1.0} | knobs)

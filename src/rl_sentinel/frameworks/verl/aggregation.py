@@ -13,7 +13,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import ROLES, claims
+from rl_sentinel.frameworks.verl.columns import ROLES, claims, taken
 from rl_sentinel.frameworks.verl.registries import MODULE
 from rl_sentinel.frameworks.verl.written import written
 
@@ -83,7 +83,7 @@ def _value(target: Target) -> Iterator[Boundary]:
     bound(function, dict.fromkeys((*ROLES, "value_prediction", "value_clip")))
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {role: make(batch) for role, make in ROLES.items()}
+        given = taken(batch, function)
         given |= {
             "values": batch.old_value,
             "value_prediction": batch.value,

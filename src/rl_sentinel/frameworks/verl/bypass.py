@@ -14,7 +14,7 @@ from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.actor import SECTION, actor
 from rl_sentinel.frameworks.verl.advantages import path_of
 from rl_sentinel.frameworks.verl.aggregation import aggregation
-from rl_sentinel.frameworks.verl.columns import ROLES, claims
+from rl_sentinel.frameworks.verl.columns import claims, taken
 from rl_sentinel.frameworks.verl.loss_claims import RATIO
 from rl_sentinel.frameworks.verl.policy_loss import RANGE, answered, boundary
 
@@ -62,7 +62,7 @@ def bypassing(target: Target, function: Callable[..., Any], family: str) -> Boun
     target.source(function)
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {role: make(batch) for role, make in ROLES.items()}
+        given = taken(batch, function)
         section = target.call(CORRECTION, bypass_mode=True, **BYPASSES[family])
         config = actor(target, BYPASS, {word: settings[n] for n, word in SECTION.items() if n in settings})
         config = replace(config, policy_loss=replace(config.policy_loss, rollout_correction=section))

@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.errors import Absent, Unbindable
+from rl_sentinel.frameworks.binding import takes
 from rl_sentinel.frameworks.layout import token_rewards
 from rl_sentinel.frameworks.target import Target
 
@@ -27,6 +28,11 @@ ROLES: Mapping[str, Callable[[Batch], Any]] = {
     "advantage": lambda b: b.advantage,
     "returns": lambda b: b.returns,
 }
+
+
+def taken(batch: Batch, function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function takes of the batch, by role."""
+    return {role: make(batch) for role, make in ROLES.items() if takes(function, role)}
 
 
 #: Settings of the algorithm section that boundaries name.

@@ -18,7 +18,7 @@ from rl_sentinel.frameworks.verl.actor import SECTION, actor
 from rl_sentinel.frameworks.verl.advantages import path_of
 from rl_sentinel.frameworks.verl.aggregation import GIVEN, aggregation
 from rl_sentinel.frameworks.verl.bypass import BYPASS, BYPASSES, bypassing, holds_correction
-from rl_sentinel.frameworks.verl.columns import ROLES, claims
+from rl_sentinel.frameworks.verl.columns import ROLES, claims, taken
 from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
 from rl_sentinel.frameworks.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, OTHER, PAIR, RATIO, WEIGHED
 from rl_sentinel.frameworks.verl.policy_loss import RANGE, answered, boundary, metrics_of
@@ -102,11 +102,10 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
     counts, weights = _counts(target, name), remembered(target)
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {role: make(batch) for role, make in ROLES.items()}
+        given = taken(batch, function)
         policy = {word: settings[n] for n, word in _POLICY.get(name, {}).items()}
-        config = actor(target, name, {word: settings[n] for n, word in SECTION.items() if n in settings}, **policy)
-        if counts:
-            config.global_batch_info.update({GIVEN[n]: settings[n] for n in counts})
+        knobs = {word: settings[n] for n, word in SECTION.items() if n in settings}
+        config = actor(target, name, knobs, {GIVEN[n]: settings[n] for n in counts}, **policy)
         given |= {"aggregation": "seq-mean-token-mean", "config": config}
         if weighs:
             given["rollout_weight"] = weights(batch)
@@ -126,9 +125,9 @@ def _default(target: Target, name: str, function: Callable[..., Any], path: str)
     policy = {word: NUMBERS[name][n] for n, word in _POLICY.get(name, {}).items() if name == "dro"}
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {role: make(batch) for role, make in ROLES.items()}
+        given = taken(batch, function)
         knobs = {n.removeprefix("actor."): v for n, v in settings.items()}
-        given |= {"aggregation": "token-mean", "config": actor(target, name, knobs, **policy)}
+        given |= {"aggregation": "token-mean", "config": actor(target, name, knobs, {}, **policy)}
         return answered(target.call(path, **bound(function, given)), ())
 
     said = {**CLAIMS.get(name, {}), **KNOBS.get(name, {})}
@@ -159,7 +158,7 @@ def _plain(target: Target) -> Boundary:
     logged = metrics_of(function)
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {role: make(batch) for role, make in ROLES.items()}
+        given = taken(batch, function)
         given["mask"] = batch.mask.float()
         given |= {"clip": 0.2, "clip_low": settings["clip_low"], "clip_high": settings["clip_high"]}
         given["clip_c"] = settings["ceiling"]
