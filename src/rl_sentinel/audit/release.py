@@ -32,6 +32,8 @@ def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
         ``*.dist-info`` beside it, then ``pyproject.toml`` beside it or, of a ``src`` folder, above it.
 
     Example:
+        >>> from pathlib import Path
+        >>> from rl_sentinel.audit.release import stated
         >>> stated(Path("/nonesuch"), "verl", "verl")
         ''
     """

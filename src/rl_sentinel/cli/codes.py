@@ -14,6 +14,7 @@ def code(text: str) -> str:
         SentinelError: if there is none; it lists the codes and names the nearest.
 
     Example:
+        >>> from rl_sentinel.cli.codes import code
         >>> code("msk001")
         'MSK001'
     """

@@ -98,6 +98,8 @@ def batch_of(mask: Tensor, **given: Tensor) -> Batch:
     full length, reward 0, log-probs 0.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.core.batch import batch_of
         >>> batch_of(torch.tensor([[True, False]]), reward=torch.tensor([2.0])).reward
         tensor([2.])
     """

@@ -11,6 +11,7 @@ class InputError(SentinelError, ValueError):
     r"""A tensor or number that a function of the signal library cannot take, in one line; a ``ValueError`` as well.
 
     Example:
+        >>> from rl_sentinel.core.errors import InputError
         >>> str(InputError("mode is [[1, 2],\n [3, 4]], expected a word"))
         'mode is [[1, 2], [3, 4]], expected a word'
     """

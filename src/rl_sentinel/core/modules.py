@@ -10,6 +10,7 @@ def defined(package: ModuleType, name: str) -> dict[str, Any]:
     """Module name to the value of ``name``, for each module of ``package`` that defines it.
 
     Example:
+        >>> from rl_sentinel.core.modules import defined
         >>> import rl_sentinel.core
         >>> sorted(defined(rl_sentinel.core, "EXCLUDED"))
         ['batch']

@@ -70,7 +70,9 @@ def arguments(function: Callable[..., Any], batch: Batch, passed: Mapping[str, f
         Unbindable: if a parameter without a default has a name that is not known.
 
     Example:
+        >>> import torch
         >>> from rl_sentinel.core.batch import batch_of
+        >>> from rl_sentinel.frameworks.arguments import arguments
         >>> arguments(lambda rewards, index: rewards, batch_of(torch.ones(1, 2)))
         {'rewards': tensor([0.]), 'index': array(['prompt-0'], dtype=object)}
     """

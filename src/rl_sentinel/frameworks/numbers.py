@@ -28,6 +28,7 @@ def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scala
     A default is taken as it is and not passed; a range for both sides gives way to one for each.
 
     Example:
+        >>> from rl_sentinel.frameworks.numbers import numbers
         >>> numbers(lambda log_prob, cliprange, clip_ratio_high=0.3: log_prob, "policy-loss")
         ({'clip_low': 0.2, 'clip_high': 0.3}, {'cliprange': 0.2})
     """

@@ -33,6 +33,7 @@ def remedy(framework: str, reach: str) -> str:
         reach: the settings by which the framework comes there, apart by spaces or commas.
 
     Example:
+        >>> from rl_sentinel.remedies import remedy
         >>> remedy("verl", "algorithm.adv_estimator=grpo")
         'import rl_sentinel.remedies.verl, and algorithm.adv_estimator=sentinel_grpo'
     """

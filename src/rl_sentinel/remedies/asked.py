@@ -42,6 +42,8 @@ def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviatio
     """Rows of token rewards, whose sums are the outcomes; labels may be numbers or strings.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.remedies.asked import responses
         >>> one = responses(torch.ones(2, 2), mask=torch.ones(2, 2).bool(), index=["b", "a"], by_deviation=True)
         >>> one.reward, one.group
         (tensor([2., 2.]), tensor([1, 0]))
@@ -98,6 +100,8 @@ def whole(mask: Tensor, mode: str, **counts: Any) -> Aggregation:  # noqa: ANN40
         ValueError: if there is no such mode.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.remedies.asked import whole
         >>> whole(torch.ones(2, 3).bool(), "token-mean", batch_num_tokens=12, dp_size=2)
         Aggregation(mode='token-mean', denominator=6.0)
     """

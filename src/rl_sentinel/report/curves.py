@@ -34,6 +34,7 @@ def table(runs: Sequence[Run], *, window: int = 10, width: int = 24) -> Table:
         width: characters of a curve; each is a mean over its share of the steps.
 
     Example:
+        >>> from rl_sentinel.report.curves import table
         >>> table([("a", [{"step": 1, "reward": 0.0}, {"step": 2, "reward": 1.0}])], window=1).row_count
         1
     """
@@ -55,6 +56,7 @@ def bars(values: Sequence[float], *, width: int, least: float, most: float) -> s
     """A curve of blocks, on one scale for all runs.
 
     Example:
+        >>> from rl_sentinel.report.curves import bars
         >>> bars([0.0, 0.0, 1.0, 1.0], width=2, least=0.0, most=1.0)
         '▁█'
     """

@@ -10,6 +10,8 @@ class TensorBoard:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> from rl_sentinel.report.tensorboard import TensorBoard
         >>> TensorBoard(Path(tempfile.mkdtemp())).step({"step": 1, "reward": 0.5}, {"step": 1})
     """
 

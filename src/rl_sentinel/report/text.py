@@ -54,6 +54,7 @@ def counted(number: int, one: str, many: str = "") -> str:
     """A number and its noun.
 
     Example:
+        >>> from rl_sentinel.report.text import counted
         >>> counted(1, "pair"), counted(0, "pair"), counted(2, "boundary", "boundaries")
         ('1 pair', '0 pairs', '2 boundaries')
     """
@@ -71,6 +72,7 @@ def one_line(reason: str) -> str:
     r"""A reason as one line of at most 200 characters.
 
     Example:
+        >>> from rl_sentinel.report.text import one_line
         >>> one_line("no\n  such thing")
         'no such thing'
     """
@@ -147,6 +149,7 @@ def legend(name: str, values: Any) -> str:  # noqa: ANN401 - JSON
     """What the numbers of a column mean, where they are words in other places.
 
     Example:
+        >>> from rl_sentinel.report.text import legend
         >>> legend("excluded", [0, 5])
         '  (why a row is not trained: 0 in, 5 rejected)'
     """
@@ -160,6 +163,7 @@ def numbers(value: Any) -> str:  # noqa: ANN401 - JSON
     """Nested lists of numbers in few characters.
 
     Example:
+        >>> from rl_sentinel.report.text import numbers
         >>> numbers([[0.5, 1.0], [True, False]])
         '[[0.5, 1], [1, 0]]'
     """

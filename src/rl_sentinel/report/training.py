@@ -22,6 +22,8 @@ class Live:
 
     Example:
         >>> import io
+        >>> from rich.console import Console
+        >>> from rl_sentinel.report.training import Live
         >>> console = Console(file=io.StringIO(), width=200)
         >>> with Live(console, 1, shown=False) as live:
         ...     live.step({"step": 1, "reward": 0.5}, {"tokens_per_second": 7.0})

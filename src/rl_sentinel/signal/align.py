@@ -34,6 +34,8 @@ def response_aligned(
         InputError: if a response lies outside its sequence, a length is negative, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.align import response_aligned
         >>> sequence = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
         >>> one = torch.tensor([2])
         >>> response_aligned(sequence, prompt_length=one, length=one, width=2, predicts_next=True)
@@ -69,6 +71,9 @@ def spread(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
         InputError: if a kind is wrong, or there is not one number for each row.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.align import spread
+        >>> from rl_sentinel.signal.segments import Segments
         >>> spread(torch.tensor([2.0]), mask=torch.tensor([[True, False]]))
         tensor([[2., 0.]])
         >>> spread(torch.tensor([2.0, 3.0]), mask=Segments(torch.tensor([True, False, True]), torch.tensor([2, 1])))
@@ -86,6 +91,8 @@ def at_last(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
         InputError: if a kind is wrong, or there is not one number for each row.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.align import at_last
         >>> at_last(torch.tensor([2.0, 3.0]), mask=torch.tensor([[True, True, False], [False, False, False]]))
         tensor([[0., 2., 0.],
                 [0., 0., 0.]])

@@ -45,7 +45,9 @@ def summed(
         The aggregated number; equal to that of one piece up to rounding, whatever the size of a block.
 
     Example:
-        >>> from rl_sentinel.signal.reduce import selected
+        >>> import torch
+        >>> from rl_sentinel.signal.blocks import summed
+        >>> from rl_sentinel.signal.reduce import Aggregation, selected
         >>> leaf, mask = torch.tensor([[1.0, 2.0]], requires_grad=True), torch.tensor([[True, False]])
         >>> squares = lambda mask, x: (selected(x * x, mask=mask), selected(2 * x, mask=mask))
         >>> found = summed(squares, leaf, mask=mask, aggregation=Aggregation("token-mean", 1.0))
@@ -78,6 +80,8 @@ def by_rows(
         The same numbers, whatever the size of a block.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.blocks import by_rows
         >>> from rl_sentinel.signal.reduce import row_sums
         >>> values, mask = torch.tensor([[1.0, 2.0], [5.0, 5.0]]), torch.tensor([[True, True], [True, False]])
         >>> by_rows(row_sums, values, mask=mask, size=1)

@@ -42,6 +42,8 @@ def checked(axes: str, **tensors: Shaped[Tensor, "..."] | Segments) -> None:
         InputError: naming the first tensor, what it is and what was expected; it is a ``ValueError`` too.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.checks import checked
         >>> checked("B", reward=torch.zeros(2), live=torch.ones(2))
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: live has dtype float32, expected bool: a mask says yes or no; compare numbers to make one, as in mask > 0
@@ -62,6 +64,8 @@ def kinds(**tensors: Shaped[Tensor, "..."]) -> None:
         InputError: naming the first tensor, what it is and what was expected.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.checks import kinds
         >>> kinds(token=torch.zeros(2, dtype=torch.long), mask=torch.ones(2).bool())
     """
     for name, tensor in tensors.items():
@@ -91,6 +95,7 @@ def instance(name: str, value: object, kind: type, what: str) -> None:
         InputError: naming the parameter and what was given.
 
     Example:
+        >>> from rl_sentinel.signal.checks import instance
         >>> instance("size", 3, int, "a number of rows")
     """
     if not isinstance(value, kind):
@@ -105,6 +110,8 @@ def finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -
         InputError: naming the first such place.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.checks import finite
         >>> finite("reward", torch.tensor([torch.nan, 1.0]), where=torch.tensor([False, True]), why="it is used")
     """
     if math.isfinite(values.detach().sum().item()):
@@ -125,6 +132,8 @@ def answered(result: Shaped[Tensor, "..."], *, mask: Mask, **columns: Shaped[Ten
         InputError: naming the first such place.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.checks import answered
         >>> answered(torch.tensor(0.5), mask=torch.tensor([True]), logprob=torch.tensor([0.5]))
         tensor(0.5000)
     """
@@ -151,6 +160,7 @@ def within(  # noqa: PLR0913 - a number, its range, and what the range says of i
         InputError: with the range.
 
     Example:
+        >>> from rl_sentinel.signal.checks import within
         >>> within("decay", 0.5, least=0.0, most=1.0)
     """
     if (
@@ -176,6 +186,7 @@ def ordered(**bounds: float) -> None:
         InputError: naming the upper one where both are numbers.
 
     Example:
+        >>> from rl_sentinel.signal.checks import ordered
         >>> ordered(low=1.0, high=0.5)
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: high is 0.5, expected 1.0 or more: it is the upper bound, and low the lower one

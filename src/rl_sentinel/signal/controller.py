@@ -23,6 +23,7 @@ class Fixed:
     """A coefficient that stays, in reward units per nat.
 
     Example:
+        >>> from rl_sentinel.signal.controller import Fixed
         >>> Fixed(0.1).after(5.0, samples=64)
         Fixed(coefficient=0.1)
     """
@@ -53,6 +54,7 @@ class Adaptive:
         Fine-Tuning Language Models from Human Preferences, arXiv 1909.08593, with the gain as samples by horizon.
 
     Example:
+        >>> from rl_sentinel.signal.controller import Adaptive
         >>> Adaptive(0.1, target=6.0, horizon=1000).after(60.0, samples=500)
         Adaptive(coefficient=0.11000000000000001, target=6.0, horizon=1000)
     """

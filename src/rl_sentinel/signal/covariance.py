@@ -28,6 +28,8 @@ def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *,
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.covariance import covariances
         >>> covariances(torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, 0.0]]), mask=torch.ones(1, 2).bool())
         tensor([[0.5000, 0.5000]])
     """
@@ -57,6 +59,8 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
         InputError: if a shape or kind is wrong, ``share`` is not above 0 and at most 1.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.covariance import largest
         >>> largest(torch.tensor([[0.1, 0.7, 0.3]]), mask=torch.ones(1, 3).bool(), share=0.4)
         tensor([[False,  True, False]])
     """
@@ -98,6 +102,8 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
             ``high``.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.covariance import drawn_between
         >>> drawn_between(torch.tensor([[0.1, 0.7, 0.3]]), mask=torch.ones(1, 3).bool(), low=0.2, high=0.5,
         ...               share=1.0, generator=None)
         tensor([[False, False,  True]])

@@ -16,6 +16,8 @@ def group_sums(
     """For each row, the sum over the live rows of its group.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.groups import group_sums
         >>> group_sums(torch.tensor([1.0, 2.0, 9.0]), group=torch.tensor([7, 7, -1]), live=torch.ones(3).bool())
         tensor([3., 3., 9.])
     """
@@ -28,6 +30,8 @@ def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[T
     """For each row, the number of live rows in its group.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.groups import group_counts
         >>> group_counts(group=torch.tensor([7, 7, -1]), live=torch.tensor([True, False, True]))
         tensor([1, 1, 1])
     """
@@ -42,6 +46,8 @@ def group_maxima(
     """For each row, the largest value among the live rows of its group; minus infinity without any.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.groups import group_maxima
         >>> group_maxima(torch.tensor([1.0, 2.0, 9.0]), group=torch.tensor([0, 0, 0]),
         ...              live=torch.tensor([True, True, False]))
         tensor([2., 2., 2.])
@@ -79,6 +85,8 @@ def centred(
             is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.groups import centred
         >>> reward, live = torch.tensor([1.0, 0.0, 100.0]), torch.tensor([True, True, False])
         >>> centred(reward, group=torch.tensor([3, 3, 3]), live=live)
         tensor([ 0.5000, -0.5000,  0.0000])
@@ -99,6 +107,8 @@ def moments(
     """What :func:`centred` and :func:`deviations` give, in one pass over the groups.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.groups import moments
         >>> reward, group = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])
         >>> moments(reward, group=group, live=torch.ones(3).bool())
         (tensor([-1.,  1.,  0.]), tensor([1.4142, 1.4142, 0.0000]))
@@ -121,6 +131,8 @@ def deviations(
     Squares are divided by n - 1, or by n if ``biased``.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.groups import deviations
         >>> deviations(torch.tensor([1.0, 3.0, 5.0]), group=torch.tensor([0, 0, 1]), live=torch.ones(3).bool())
         tensor([1.4142, 1.4142, 0.0000])
     """

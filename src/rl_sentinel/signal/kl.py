@@ -22,6 +22,8 @@ def k1(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
     """The log-ratio ``d``: unbiased, of either sign.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import k1
         >>> k1(torch.tensor([[-1.0, 0.0]]), torch.tensor([[-1.5, -9.0]]), mask=torch.tensor([[True, False]]))
         tensor([[0.5000, 0.0000]])
     """
@@ -34,6 +36,8 @@ def k2(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
     """Half the squared log-ratio, ``d**2 / 2``: biased, never negative.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import k2
         >>> k2(torch.tensor([[-1.0]]), torch.tensor([[-1.5]]), mask=torch.tensor([[True]]))
         tensor([[0.1250]])
     """
@@ -44,6 +48,8 @@ def k3(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
     """``exp(-d) - 1 + d``: unbiased, never negative; no cut is applied.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import k3
         >>> k3(torch.tensor([[-1.0]]), torch.tensor([[-1.0]]), mask=torch.tensor([[True]]))
         tensor([[0.]])
     """
@@ -55,6 +61,8 @@ def absolute(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, 
     """The size of the log-ratio, ``abs(d)``: biased, never negative, with a kink at 0.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import absolute
         >>> absolute(torch.tensor([[-2.0]]), torch.tensor([[-1.5]]), mask=torch.tensor([[True]]))
         tensor([[0.5000]])
     """
@@ -67,6 +75,8 @@ def k1_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, m
     The gradient of k1 itself is the score, whose expectation over the policy's own samples is 0.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import k1_plus
         >>> new = torch.tensor([[-1.0]], requires_grad=True)
         >>> k1_plus(new, torch.tensor([[-1.5]]), mask=torch.tensor([[True]])).sum().backward()
         >>> new.grad
@@ -79,6 +89,8 @@ def k3_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, m
     """The value of :func:`k3` with the gradient of :func:`k2`, which is that of the KL in expectation.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import k3_plus
         >>> new = torch.tensor([[-1.0]], requires_grad=True)
         >>> k3_plus(new, torch.tensor([[-1.5]]), mask=torch.tensor([[True]])).sum().backward()
         >>> new.grad
@@ -91,6 +103,8 @@ def absolute_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"]
     """The value of :func:`absolute` with the gradient of :func:`k2`, which has no kink and is that of the KL.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import absolute_plus
         >>> absolute_plus(torch.tensor([[-1.5]]), torch.tensor([[-1.0]]), mask=torch.tensor([[True]]))
         tensor([[0.5000]])
     """
@@ -124,6 +138,8 @@ def importance_weighted(
         InputError: if a number on the mask is not finite where it counts, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import importance_weighted
         >>> one, mask = torch.tensor([[2.0]]), torch.tensor([[True]])
         >>> importance_weighted(one, torch.tensor([[0.0]]), torch.tensor([[0.0]]), mask=mask)
         tensor([[2.]])

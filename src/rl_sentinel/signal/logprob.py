@@ -42,6 +42,8 @@ def logprobs(
         The log of the softmax; sums are taken in float32 or wider whatever the dtype of the logits.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.logprob import logprobs
         >>> logits, token = torch.tensor([[0.0, 0.0], [9.0, 9.0]]), torch.tensor([1, 0])
         >>> logprobs(logits, token, mask=torch.tensor([True, False]), temperature=1.0)
         tensor([-0.6931,  0.0000])
@@ -74,6 +76,8 @@ def logprobs_and_entropy(
         minus infinity counts 0.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.logprob import logprobs_and_entropy
         >>> logits, token = torch.zeros(1, 4), torch.tensor([3])
         >>> [x.item() for x in logprobs_and_entropy(logits, token, mask=torch.tensor([True]), temperature=0.5)]
         [-1.3862943649291992, 1.3862943649291992]

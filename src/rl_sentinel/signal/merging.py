@@ -61,6 +61,7 @@ def merge(steps: Sequence[Step]) -> list[Step]:
         joined steps stay at their own tokens, so that none is dropped.
 
     Example:
+        >>> from rl_sentinel.signal.merging import Step, merge
         >>> first = Step("a", (1,), (2, 3), (True, True), (0.0, 0.5), (-1.0, -1.0), last=False)
         >>> second = Step("a", (1, 2, 3, 9), (4,), (True,), (1.0,), (-2.0,), last=True)
         >>> (merged,) = merge([first, second])
@@ -83,6 +84,7 @@ def counts(before: Sequence[Step], after: Sequence[Step]) -> dict[str, int]:
     """Numbers of sequences before and after merging, for the log.
 
     Example:
+        >>> from rl_sentinel.signal.merging import Step, counts, merge
         >>> step = Step("a", (1,), (2,), (True,), (0.0,), (0.0,), last=True)
         >>> counts([step], merge([step]))
         {'num_seq_before_merge': 1, 'num_seq_after_merge': 1}

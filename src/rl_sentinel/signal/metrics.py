@@ -61,6 +61,8 @@ def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
         InputError: if a number that counts is not finite, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.metrics import statistics
         >>> found = statistics(torch.tensor([1.0, 3.0, 99.0]), mask=torch.tensor([True, True, False]))
         >>> found.mean, found.most, found.size
         (tensor(2.), tensor(3.), 2)
@@ -90,6 +92,8 @@ def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
         InputError: if a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.metrics import share
         >>> share(torch.tensor([True, False, True]), mask=torch.tensor([True, True, False]))
         tensor(0.5000)
     """
@@ -126,6 +130,8 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         InputError: if a number on the mask is not finite, a shape or kind is wrong, or a clip is negative.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.metrics import clip_fraction
         >>> new, old = torch.tensor([[0.5, 0.0]]), torch.zeros(1, 2)
         >>> clip_fraction(new, old, torch.ones(1, 2), mask=torch.ones(1, 2).bool(), clip_low=0.2, clip_high=0.2)
         Clipped(tokens=tensor(0.5000), sequences=tensor(1.))
@@ -161,6 +167,8 @@ def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *,
         The estimators are those of ``signal.kl``.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.metrics import mean_kl
         >>> mean_kl(torch.tensor([[-1.0]]), torch.tensor([[-1.5]]), mask=torch.tensor([[True]]))
         MeanKl(k1=tensor(0.5000), k3=tensor(0.1065))
     """
@@ -188,6 +196,8 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
         Kong, A Note on Importance Sampling Using Standardized Weights (1992), divided by the count.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.metrics import effective_sample_size
         >>> effective_sample_size(torch.tensor([1.0, 0.0, 7.0]), mask=torch.tensor([True, True, False]))
         tensor(0.5000)
     """
@@ -218,6 +228,8 @@ def dead_group_fraction(
         InputError: if a reward is not finite on a live row, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.metrics import dead_group_fraction
         >>> reward, group = torch.tensor([1.0, 1.0, 0.0, 1.0]), torch.tensor([5, 5, 6, 6])
         >>> dead_group_fraction(reward, group=group, live=torch.ones(4).bool())
         tensor(0.5000)
@@ -247,6 +259,8 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
         InputError: if a number on the mask is not finite, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.metrics import explained_variance
         >>> value, mask = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[True, True, False]])
         >>> explained_variance(value, value + 1, mask=mask)
         tensor(1.)

@@ -32,6 +32,8 @@ def prompt_minibatches(
         InputError: if ``prompts`` is below 1, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.minibatches import prompt_minibatches
         >>> group = torch.tensor([7, 7, 3, 7, 5])
         >>> [rows.tolist() for rows in prompt_minibatches(group, prompts=2, generator=None)]
         [[0, 1, 2, 3], [4]]
@@ -71,6 +73,8 @@ def aggregation(
             below 1; if ``group`` is missing for ``"prompt-mean"``, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.minibatches import aggregation
         >>> mask = torch.tensor([[True, True], [True, False], [False, False]])
         >>> [aggregation(mode, mask=mask).denominator for mode in ("token-mean", "sequence-mean-token-sum")]
         [3.0, 2.0]
@@ -119,6 +123,8 @@ def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggre
         divided by prompts times tokens of its prompt; a prompt without a trained token counts there, and not here.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.minibatches import prompt_mean
         >>> whole = prompt_mean(torch.tensor([2, 1, 4, 0]), group=torch.tensor([7, 7, 3, 5]))
         >>> whole.denominator, whole.prompt_tokens
         (2.0, tensor([3, 3, 4, 0]))

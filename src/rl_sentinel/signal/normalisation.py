@@ -78,6 +78,8 @@ def normalised(
         REINFORCE++, arXiv 2501.03262; it never leaves a row out.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.normalisation import Normalisation, normalised
         >>> reward, live = torch.tensor([1.0, 0.0, 4.0, 2.0]), torch.tensor([True, True, True, True])
         >>> by = Normalisation(mean="group", deviation="none", leave_one_out=True, biased=False, epsilon=0.0)
         >>> normalised(reward, group=torch.tensor([0, 0, 1, 1]), live=live, by=by)

@@ -98,7 +98,10 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
 
     Example:
         >>> from functools import partial
+        >>> import torch
         >>> from rl_sentinel.signal.advantage import grpo
+        >>> from rl_sentinel.signal.path import Choices, loss_ready
+        >>> from rl_sentinel.signal.rollout import Rollout
         >>> rollout = Rollout(
         ...     reward=torch.tensor([1.0, 0.0, 100.0]), group=torch.tensor([7, 7, 7]),
         ...     mask=torch.tensor([[True, True], [True, False], [False, False]]),
@@ -143,6 +146,7 @@ def is_outcome(estimator: Callable[..., Tensor]) -> bool:
 
     Example:
         >>> from rl_sentinel.signal.advantage import gae, grpo
+        >>> from rl_sentinel.signal.path import is_outcome
         >>> is_outcome(grpo.advantages), is_outcome(gae.advantages)
         (True, False)
     """

@@ -55,6 +55,7 @@ def in_reward(
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.penalty import in_reward
         >>> reward, kl = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, -0.5]])
         >>> shaped, raw = in_reward(reward, kl, mask=torch.tensor([[True, True]]), coefficient=0.1)
         >>> shaped, raw
@@ -92,6 +93,8 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.penalty import as_loss
+        >>> from rl_sentinel.signal.reduce import Aggregation
         >>> kl, mask = torch.tensor([[0.5, 9.0]]), torch.tensor([[True, False]])
         >>> as_loss(kl, mask=mask, coefficient=0.1, aggregation=Aggregation("token-mean", 1.0))
         tensor(0.0500)

@@ -20,6 +20,8 @@ def weighed(ratio: Float[Tensor, "*S"], gain: Float[Tensor, "*S"]) -> Float[Tens
         The product; NaN where either is.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.ratios import weighed
         >>> weighed(torch.tensor([2.0, torch.inf]), torch.tensor([3.0, 0.0]))
         tensor([6., 0.])
     """
@@ -33,6 +35,8 @@ def exponential(log_ratio: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """Ratios from their logs; where no gradient arrives none goes on, also from one that has overflowed.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.ratios import exponential
         >>> log_ratio = torch.tensor([0.0, 100.0], requires_grad=True)
         >>> exponential(log_ratio).clamp(max=2.0).sum().backward()
         >>> log_ratio.grad
@@ -104,6 +108,8 @@ def traced(*columns: Tensor) -> bool:
     """Whether derivatives are taken forwards, or by ``torch.func``: both follow plain operations alone.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.ratios import traced
         >>> traced(torch.ones(2)), torch.func.grad(lambda x: x.sum() * traced(x))(torch.ones(2))
         (False, tensor([1., 1.]))
     """

@@ -62,6 +62,8 @@ def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | No
         InputError: if ``prompts`` is below 1.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.ready import Ready, prompts_apart
         >>> live = torch.ones(3, 1).bool()
         >>> one = Ready(mask=live, live=live[:, 0], kept=live[:, 0], group=torch.tensor([4, 2, 4]),
         ...             reward=torch.zeros(3), advantage=torch.tensor([1.0, 0.0, -1.0]), outcome=True)
@@ -106,6 +108,8 @@ def trusted(
         Off-Policy Sequence Masking, DeepSeek-V3.2, arXiv 2512.02556.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.ready import Ready, trusted
         >>> mask = torch.ones(1, 3).bool()
         >>> one = Ready(mask=mask, live=mask[:, 0], kept=mask[:, 0], group=torch.tensor([0]), reward=torch.zeros(1),
         ...             advantage=torch.tensor([[-0.5, 0.25, -0.25]]), outcome=False)

@@ -23,6 +23,8 @@ def selected(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The values on trained tokens and exactly 0 elsewhere, whatever stood there.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import selected
         >>> selected(torch.tensor([[1.0, torch.nan]]), mask=torch.tensor([[True, False]]))
         tensor([[1., 0.]])
     """
@@ -46,6 +48,9 @@ def row_sums(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:
     """The sum over each row's trained tokens; 0 for a row without any.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import row_sums
+        >>> from rl_sentinel.signal.segments import Segments
         >>> row_sums(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
         tensor([3., 0.])
         >>> row_sums(torch.tensor([1.0, 2.0, 5.0]), mask=Segments(torch.ones(3).bool(), torch.tensor([2, 1])))
@@ -62,6 +67,8 @@ def row_counts(*, mask: Mask) -> Int[Tensor, " B"]:
     """The number of trained tokens of each row.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import row_counts
         >>> row_counts(mask=torch.tensor([[True, True], [False, False]]))
         tensor([2, 0])
     """
@@ -75,6 +82,8 @@ def live_rows(mask: Mask) -> Bool[Tensor, " B"]:
     """Which rows have a trained token.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import live_rows
         >>> live_rows(torch.tensor([[True, True], [False, False]]))
         tensor([ True, False])
     """
@@ -88,6 +97,8 @@ def row_means(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]
     """The mean over each row's trained tokens; 0 for a row without any.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import row_means
         >>> row_means(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
         tensor([1.5000, 0.0000])
     """
@@ -100,6 +111,8 @@ def row_maxima(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"
     """The largest of each row's trained tokens; minus infinity for a row without any.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import row_maxima
         >>> row_maxima(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
         tensor([2., -inf])
     """
@@ -163,6 +176,8 @@ class Aggregation:
         """The same for some rows of the mini-batch, which is one of its parts; only ``"prompt-mean"`` knows rows.
 
         Example:
+            >>> import torch
+            >>> from rl_sentinel.signal.reduce import Aggregation
             >>> whole = Aggregation("prompt-mean", 2.0, torch.tensor([3, 3, 1]))
             >>> whole.of_rows(torch.tensor([2])).prompt_tokens
             tensor([1])
@@ -180,6 +195,8 @@ class Aggregation:
             InputError: if ``prompt_tokens`` are those of other rows: not as many, or fewer tokens than a row has.
 
         Example:
+            >>> import torch
+            >>> from rl_sentinel.signal.reduce import Aggregation
             >>> mask = torch.tensor([[True, True], [True, False]])
             >>> Aggregation("sequence-mean-token-mean", 2.0).shares(mask=mask)
             tensor([2, 1])
@@ -214,6 +231,8 @@ def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregati
         InputError: if a shape or kind is wrong, or ``prompt_tokens`` are those of other rows.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import Aggregation, aggregate
         >>> values = torch.tensor([[1.0, 3.0], [8.0, 0.0]])
         >>> mask = torch.tensor([[True, True], [True, False]])
         >>> aggregate(values, mask=mask, aggregation=Aggregation("token-mean", 3.0))

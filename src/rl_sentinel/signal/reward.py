@@ -43,6 +43,8 @@ def rescaled(
         The order (bias, scale, then :func:`clipped`) is the one in use; no paper is known for it.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reward import rescaled
         >>> rescaled(torch.tensor([1.0, 5.0]), live=torch.tensor([True, False]), bias=-0.5, scale=4.0)
         tensor([2., 0.])
     """
@@ -71,6 +73,8 @@ def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: flo
         InputError: if ``reward`` is not finite on a live row, a shape or kind is wrong, or the bounds are exchanged.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reward import clipped
         >>> clipped(torch.tensor([-9.0, 0.5, 9.0]), live=torch.ones(3).bool(), least=-1.0, most=1.0)
         tensor([-1.0000,  0.5000,  1.0000])
     """
@@ -103,6 +107,8 @@ def suppressed(
         InputError: if ``reward`` is not finite on a live and scored row, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reward import suppressed
         >>> reward, ended = torch.tensor([1.0, 100.0]), torch.tensor([True, False])
         >>> suppressed(reward, live=torch.tensor([True, True]), scored=ended)
         tensor([1., 0.])
@@ -134,6 +140,8 @@ def overlong_penalty(length: Int[Tensor, " B"], *, limit: int, buffer: int, fact
         DAPO, arXiv 2503.14476, the soft overlong punishment. It stays at its whole value beyond the limit.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reward import overlong_penalty
         >>> overlong_penalty(torch.tensor([4, 6, 8, 9]), limit=8, buffer=4, factor=1.0)
         tensor([ 0.0000, -0.5000, -1.0000, -1.0000])
     """

@@ -120,6 +120,8 @@ def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and
             and as ``merging.merge``, whether joined or not.
 
     Example:
+        >>> from rl_sentinel.signal.merging import Step
+        >>> from rl_sentinel.signal.rollout import laid_out
         >>> first = Step("a", (1,), (2, 3), (True, True), (0.0, 0.5), (-1.0, -1.0), last=False)
         >>> second = Step("a", (1, 2, 3, 9), (4,), (True,), (0.0,), (-2.0,), last=True)
         >>> known = {"reward": {"a": 1.0}, "group": {"a": 7}, "scored": {"a": True}}

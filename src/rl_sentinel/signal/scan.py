@@ -30,6 +30,8 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
         InputError: if ``values`` is no padded column of numbers, or ``discount`` is not from 0 to 1.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.scan import discounted_suffix_sums
         >>> discounted_suffix_sums(torch.tensor([[1.0, 1.0, 1.0]]), discount=0.5)
         tensor([[1.7500, 1.5000, 1.0000]])
     """
@@ -82,6 +84,9 @@ def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
     trained tokens of a row, and the place after the last token fills up the others.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.scan import trained_first
+        >>> from rl_sentinel.signal.segments import Segments
         >>> trained_first(mask=torch.tensor([[False, True, True]]))
         tensor([[1, 2, 0]])
         >>> trained_first(mask=torch.tensor([[True, True, False]])) is None
@@ -106,6 +111,9 @@ def lined_up(values: Shaped[Tensor, "*S"], *, mask: Mask, order: Int[Tensor, "B 
     """Columns with trained tokens first, by the order that :func:`trained_first` gave.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.scan import lined_up, trained_first
+        >>> from rl_sentinel.signal.segments import Segments
         >>> mask = Segments(torch.tensor([False, True, True]), torch.tensor([2, 1]))
         >>> lined_up(torch.tensor([5.0, 6.0, 7.0]), mask=mask, order=trained_first(mask=mask))
         tensor([[6.],
@@ -122,6 +130,8 @@ def put_back(values: Float[Tensor, "B K"], *, mask: Mask, order: Int[Tensor, "B 
     """What :func:`lined_up` has moved, at its own tokens again; exactly 0 where nothing is trained.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.scan import put_back, trained_first
         >>> mask = torch.tensor([[False, True]])
         >>> put_back(torch.tensor([[6.0, 5.0]]), mask=mask, order=trained_first(mask=mask))
         tensor([[0., 6.]])

@@ -18,6 +18,8 @@ class Segments:
     what is one number per row stays ``[B]``. ``row`` ``[N]`` is the row of each token.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import Segments
         >>> Segments(torch.tensor([True, True, False]), torch.tensor([1, 0, 2])).row
         tensor([0, 2, 2])
     """
@@ -51,6 +53,8 @@ def packed(values: Shaped[Tensor, "B T"], *, length: Int[Tensor, " B"]) -> Shape
         InputError: if there is not one length for each row, or one is negative or exceeds the width.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import packed
         >>> packed(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), length=torch.tensor([2, 1]))
         tensor([1., 2., 3.])
     """
@@ -71,6 +75,8 @@ def padded(
         InputError: if a length is negative, the lengths do not make up the tokens, or one exceeds the width.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import padded
         >>> padded(torch.tensor([1.0, 2.0, 3.0]), length=torch.tensor([2, 1]), width=2, fill=0.0)
         tensor([[1., 2.],
                 [3., 0.]])
@@ -93,6 +99,8 @@ def trained(mask: Mask) -> Bool[Tensor, "*S"]:
     """The mask itself, in the shape of the columns beside it.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import Segments, trained
         >>> trained(Segments(torch.tensor([True]), torch.tensor([1])))
         tensor([True])
     """
@@ -111,6 +119,8 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
         InputError: if there is not one decision for each row, or for each token.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import Segments, narrowed
         >>> one = Segments(torch.tensor([True, True, True]), torch.tensor([1, 2]))
         >>> narrowed(one, torch.tensor([False, True]), of_rows=True).mask
         tensor([False,  True,  True])
@@ -134,6 +144,8 @@ def rows_taken(mask: Mask, rows: Int[Tensor, " K"]) -> tuple[Mask, Int[Tensor, "
         InputError: if there is no such row.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import Segments, rows_taken
         >>> mask, places = rows_taken(Segments(torch.ones(3).bool(), torch.tensor([2, 1])), torch.tensor([1]))
         >>> mask.length, places
         (tensor([1]), tensor([2]))
@@ -156,6 +168,8 @@ def turns(mask: Mask) -> Int[Tensor, "*S"]:
     """At each trained token, how many trained ones of its row stand before it; anything elsewhere.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import turns
         >>> turns(torch.tensor([[True, False, True]]))
         tensor([[0, 0, 1]])
     """
@@ -204,6 +218,8 @@ def lengths(length: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
         InputError: if they are no whole numbers ``[B]``, or one is negative.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import lengths
         >>> lengths(torch.tensor([2, 0], dtype=torch.uint8)) - 5
         tensor([-3, -5])
     """

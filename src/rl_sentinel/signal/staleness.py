@@ -44,6 +44,8 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
         InputError: if a trained token is of a version after ``current``, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.staleness import staleness
         >>> version, mask = torch.tensor([[3, 4], [4, 9]]), torch.tensor([[True, True], [True, False]])
         >>> staleness(version, mask=mask, current=5)
         Staleness(mean=tensor(1.3333), most=tensor(2.), mixed=tensor(0.5000))
@@ -79,6 +81,8 @@ def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: fl
         InputError: as ``staleness``, or if ``most`` is negative.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.staleness import fresh_rows
         >>> version, mask = torch.tensor([[3, 4], [4, 0]]), torch.tensor([[True, True], [True, False]])
         >>> fresh_rows(version, mask=mask, current=5, most=1)
         tensor([False,  True])

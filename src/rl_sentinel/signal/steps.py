@@ -25,6 +25,8 @@ def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> In
         InputError: if a shape or kind is wrong, or a trajectory has no last step, or more than one.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.steps import last_steps
         >>> last_steps(trajectory=torch.tensor([4, 4, 2]), last=torch.tensor([False, True, True]))
         tensor([2, 1])
     """
@@ -77,7 +79,9 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
 
     Example:
         >>> from functools import partial
+        >>> import torch
         >>> from rl_sentinel.signal.advantage import grpo
+        >>> from rl_sentinel.signal.steps import over_trajectories
         >>> one = torch.tensor([True, True, True])
         >>> over_trajectories(
         ...     partial(grpo.advantages, standardise=False, epsilon=0.0), torch.tensor([0.0, 1.0, 0.0]),

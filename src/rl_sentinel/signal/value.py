@@ -52,6 +52,9 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
         Implementation Matters in Deep Policy Gradients, arXiv 2005.12729, where PPO's code was found to do so.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.reduce import Aggregation
+        >>> from rl_sentinel.signal.value import value_loss
         >>> one = Aggregation("token-mean", 1.0)
         >>> value, old = torch.tensor([[1.0]]), torch.tensor([[0.0]])
         >>> value_loss(value, old, torch.ones(1, 1), mask=torch.tensor([[True]]), value_clip=0.5, aggregation=one)

@@ -19,6 +19,7 @@ class Ahead:
     equal runs are equal; with 0 it is sampled when it is asked for.
 
     Example:
+        >>> from rl_sentinel.train.ahead import Ahead
         >>> ahead = Ahead(lambda step, weights, version: [(step, version)], staleness=1)
         >>> ahead.publish(None, version=0, until=3)
         >>> [ahead.taken(0), ahead.publish(None, version=1, until=3), ahead.taken(1), ahead.taken(2)]

@@ -10,6 +10,7 @@ def number(*words: object) -> int:
     """A whole number below 2**63 from words; equal words, equal numbers.
 
     Example:
+        >>> from rl_sentinel.train.chance import number
         >>> number(0, "tasks", 3) == number(0, "tasks", 3) != number(0, "tasks", 4)
         True
     """
@@ -21,6 +22,7 @@ def plain(*words: object) -> random.Random:
     """A source of Python's random numbers.
 
     Example:
+        >>> from rl_sentinel.train.chance import plain
         >>> plain(0, "tasks").random() == plain(0, "tasks").random()
         True
     """
@@ -31,6 +33,8 @@ def generator(*words: object) -> torch.Generator:
     """A source of torch's random numbers, on the CPU whatever the model's device.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.train.chance import generator
         >>> bool(torch.rand(1, generator=generator(0)) == torch.rand(1, generator=generator(0)))
         True
     """

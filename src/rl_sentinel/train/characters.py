@@ -21,6 +21,7 @@ class Characters:
     """Text to token ids and back; the end of a response is a token of its own.
 
     Example:
+        >>> from rl_sentinel.train.characters import END, Characters
         >>> characters = Characters()
         >>> characters.ids("31>"), characters.text([5, 3, END])
         ((5, 3, 17), '31')

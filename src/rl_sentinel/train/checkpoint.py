@@ -71,6 +71,8 @@ def newest(folder: Path) -> Loaded:
     """The newest checkpoint that is whole.
 
     Example:
+        >>> from pathlib import Path
+        >>> from rl_sentinel.train.checkpoint import newest
         >>> newest(Path("nowhere"))
         Loaded(state=None, damaged=())
     """

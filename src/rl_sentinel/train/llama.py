@@ -125,6 +125,8 @@ class Llama(nn.Module):
     """Logits of the next token from tokens.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.train.llama import Llama, Shape
         >>> model = Llama(Shape(vocabulary=32, hidden=8, layers=1, heads=2, inner=16, positions=16))
         >>> model(torch.zeros(2, 3, dtype=torch.long)).shape
         torch.Size([2, 3, 32])

@@ -53,6 +53,7 @@ def read_by(function: Callable[..., Any]) -> frozenset[str]:
 
     Example:
         >>> from rl_sentinel.signal.advantage import remax
+        >>> from rl_sentinel.train.naming import read_by
         >>> sorted(read_by(remax.advantages))
         ['live', 'reward', 'reward_baseline']
     """
@@ -67,6 +68,7 @@ def imported(key: str, place: str) -> Any:  # noqa: ANN401 - whatever stands the
         SentinelError: if it cannot be imported; what its code raises when imported is told in its words.
 
     Example:
+        >>> from rl_sentinel.train.naming import imported
         >>> imported("path", "rl_sentinel.signal.path:loss_ready").__name__
         'loss_ready'
     """
@@ -95,6 +97,7 @@ def filled(
         SentinelError: if a number is unknown, missing, or of another kind than the function says.
 
     Example:
+        >>> from rl_sentinel.train.naming import filled
         >>> def scaled(reward: float, *, factor: float) -> float:
         ...     return reward * factor
         >>> filled("estimator", scaled, {"factor": 2.0}, frozenset({"reward"}))(3.0)

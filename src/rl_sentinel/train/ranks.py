@@ -14,6 +14,7 @@ class Ranks:
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.train.ranks import Ranks
         >>> ranks = Ranks(rank=0, size=1)
         >>> ranks.gathered([1, 2]), ranks.mine(torch.tensor([5, 6]), size=1)
         ([1, 2], [tensor([5]), tensor([6])])

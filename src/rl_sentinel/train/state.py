@@ -85,6 +85,8 @@ def priced(kl: Divergence | None, *, coefficient: float | None = None) -> Adapti
     """What sets the price of the KL: fixed, or steered where the recipe has a target.
 
     Example:
+        >>> from rl_sentinel.train.recipe import Divergence
+        >>> from rl_sentinel.train.state import priced
         >>> priced(Divergence(reward=0.1)), priced(None)
         (Fixed(coefficient=0.1), Fixed(coefficient=0.0))
     """

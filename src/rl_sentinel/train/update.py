@@ -232,8 +232,9 @@ def rate(recipe: Recipe, step: int) -> float:
     """The learning rate of a step, counted from 0: a ramp up, then constant, or down to 0 at the last step.
 
     Example:
-        >>> from rl_sentinel.train.recipe import Update
         >>> from types import SimpleNamespace
+        >>> from rl_sentinel.train.recipe import Update
+        >>> from rl_sentinel.train.update import rate
         >>> recipe = SimpleNamespace(steps=10, update=Update(prompts=1, rate=1.0, ramp=2, schedule="linear"))
         >>> [rate(recipe, step) for step in (0, 1, 5)]
         [0.5, 0.9, 0.5]

@@ -45,6 +45,8 @@ def correspondence(runs: Sequence[Answers], c: Compared) -> tuple[str, str]:
     """Expressions of what was expected and of what was got; empty where a script cannot make them.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.audit.worker.correspondence import Answers, Compared, correspondence
         >>> one, two = torch.tensor([0.5]), torch.tensor([1.0])
         >>> runs = [Answers("was", [("", (one, two))]), Answers("is", [("", (two, two))])]
         >>> correspondence(runs, Compared("advantage", one, two))

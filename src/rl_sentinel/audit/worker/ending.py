@@ -23,6 +23,7 @@ class Ending:
 
         Example:
             >>> from torch import tensor
+            >>> from rl_sentinel.audit.worker.ending import Ending
             >>> one, two = tensor([0.5]), tensor([1.0])
             >>> print(*Ending("REF001", "advantage", one, two, None, 1e-6).lines("", "answer[0]")[2:], sep="\n")
             expected, got = torch.tensor([0.5]), answer[0]

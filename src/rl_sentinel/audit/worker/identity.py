@@ -14,9 +14,11 @@ def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
     level follow from them. Keys that a record lacks say nothing.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.audit.worker.identity import contradiction
         >>> from rl_sentinel.audit.worker.main import laws
         >>> from rl_sentinel.core.batch import batch_of
-        >>> import torch
+        >>> from rl_sentinel.core.case import Case
         >>> case = Case(batch_of(torch.ones(1, 1)), setting="no-std")
         >>> record = {"boundary": "m.f", "setting": "default", "target": {"framework": "f"}}
         >>> contradiction(record, laws()["GRP001"], case)

@@ -10,6 +10,7 @@ class Pulse:
     """A count in memory that survives a fork on both sides.
 
     Example:
+        >>> from rl_sentinel.audit.worker.pulse import Pulse
         >>> pulse = Pulse()
         >>> pulse.beat()
         >>> pulse.count

@@ -60,6 +60,7 @@ def advantages(
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.advantage.gae import advantages
         >>> reward, value = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 99.0, 0.5]])
         >>> advantages(reward, value, mask=torch.tensor([[True, False, True]]), discount=1.0, decay=0.5)
         tensor([[0.2500, 0.0000, 0.5000]])

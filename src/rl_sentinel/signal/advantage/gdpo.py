@@ -55,6 +55,8 @@ def advantages(
         counted; deviations are those of n - 1.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.gdpo import advantages
         >>> parts = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 8.0], [0.0, 0.0]])
         >>> group, live = torch.tensor([0, 0, 1, 1]), torch.ones(4).bool()
         >>> advantages(parts, group=group, live=live, weight=torch.ones(2), epsilon=0.0)

@@ -46,6 +46,7 @@ def advantages(
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.advantage.gpg import advantages
         >>> reward, group = torch.tensor([1.0, 0.0, 2.0, 2.0]), torch.tensor([0, 0, 1, 1])
         >>> advantages(reward, group=group, live=torch.ones(4).bool())
         tensor([ 1., -1.,  0.,  0.])

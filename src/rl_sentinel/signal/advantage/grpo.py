@@ -54,6 +54,8 @@ def advantages(
         exactly 0.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.grpo import advantages
         >>> reward, group = torch.tensor([1.0, 0.0, 9.0]), torch.tensor([0, 0, 0])
         >>> live = torch.tensor([True, True, False])
         >>> advantages(reward, group=group, live=live, standardise=False, epsilon=0.0)

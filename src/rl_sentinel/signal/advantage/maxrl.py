@@ -44,6 +44,7 @@ def advantages(
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.advantage.maxrl import advantages
         >>> reward, group = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 0, 0])
         >>> advantages(reward, group=group, live=torch.ones(4).bool())
         tensor([ 3., -1., -1., -1.])

@@ -50,6 +50,8 @@ def advantages(
         On-Policy RL with Optimal Reward Baseline, arXiv 2505.23585. Only live rows are counted.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.opo import advantages
         >>> reward, group, live = torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), torch.tensor([True, True])
         >>> advantages(reward, group=group, live=live, length=torch.tensor([3, 1]))
         tensor([ 0.2500, -0.7500])

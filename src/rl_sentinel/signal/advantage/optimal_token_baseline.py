@@ -56,6 +56,8 @@ def advantages(
         of the longest response is told from the tokens, not by a choice.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.optimal_token_baseline import advantages
         >>> reward = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
         >>> even, mask = torch.full((2, 2), 0.5), torch.ones(2, 2).bool()
         >>> advantages(reward, even.log(), even, mask=mask, group=torch.tensor([0, 0]))

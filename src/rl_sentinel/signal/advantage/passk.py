@@ -46,6 +46,7 @@ def advantages(
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.advantage.passk import advantages
         >>> reward, group = torch.tensor([5.0, 2.0, 1.0]), torch.tensor([0, 0, 0])
         >>> advantages(reward, group=group, live=torch.tensor([True, True, True]))
         tensor([3., 0., 0.])

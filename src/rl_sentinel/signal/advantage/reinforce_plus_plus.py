@@ -52,6 +52,8 @@ def advantages(
         REINFORCE++, arXiv 2501.03262. Tokens that do not train are no step and no sample.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.reinforce_plus_plus import advantages
         >>> reward, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[True, True], [True, False]])
         >>> advantages(reward, mask=mask, discount=1.0, epsilon=0.0)
         tensor([[ 0.5774,  0.5774],

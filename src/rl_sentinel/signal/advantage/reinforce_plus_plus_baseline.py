@@ -47,6 +47,8 @@ def advantages(
         REINFORCE++, arXiv 2501.03262. Every live row counts once, whatever its length.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.reinforce_plus_plus_baseline import advantages
         >>> reward, group = torch.tensor([1.0, 0.0, 4.0, 2.0]), torch.tensor([0, 0, 1, 1])
         >>> advantages(reward, group=group, live=torch.ones(4).bool(), epsilon=0.0)
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])

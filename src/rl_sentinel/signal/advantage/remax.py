@@ -39,6 +39,8 @@ def advantages(
         ReMax, arXiv 2310.10505.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.remax import advantages
         >>> reward, live = torch.tensor([1.0, 0.0]), torch.tensor([True, True])
         >>> advantages(reward, torch.tensor([0.5, 0.5]), live=live)
         tensor([ 0.5000, -0.5000])

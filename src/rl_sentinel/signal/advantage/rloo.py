@@ -44,6 +44,7 @@ def advantages(
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.advantage.rloo import advantages
         >>> reward, group = torch.tensor([3.0, 0.0, 0.0]), torch.tensor([4, 4, 4])
         >>> advantages(reward, group=group, live=torch.tensor([True, True, True]))
         tensor([ 3.0000, -1.5000, -1.5000])

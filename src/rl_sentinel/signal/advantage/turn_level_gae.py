@@ -65,6 +65,8 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
         token. AReaL also bootstraps from the last value where a response never ended; here the end has value 0.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.turn_level_gae import advantages
         >>> reward, value = torch.tensor([[0.0, 0.0, 0.0, 1.0]]), torch.tensor([[0.25, 9.0, 9.0, 0.5]])
         >>> mask, turn = torch.tensor([[True, True, False, True]]), torch.tensor([[0, 0, 0, 1]])
         >>> advantages(reward, value, mask=mask, turn=turn, discount=1.0, decay=0.5)
@@ -101,6 +103,8 @@ def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S
         InputError: if a value that is read is not finite, a shape or kind is wrong, or turns fall along a row.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.turn_level_gae import turn_values
         >>> mask, turn = torch.tensor([[True, True, False, True]]), torch.tensor([[0, 0, 0, 1]])
         >>> turn_values(torch.tensor([[0.25, 9.0, 9.0, 0.5]]), mask=mask, turn=turn)
         tensor([[0.2500, 0.2500, 0.0000, 0.5000]])

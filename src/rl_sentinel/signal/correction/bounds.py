@@ -40,6 +40,8 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
         Truncated Importance Sampling, Ionides, Journal of Computational and Graphical Statistics 17 (2008).
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.bounds import truncated
         >>> truncated(torch.tensor([0.1, 9.0]), mask=torch.tensor([True, True]), high=2.0)
         tensor([0.1000, 2.0000])
     """
@@ -65,6 +67,8 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         InputError: if a weight on the mask is NaN, a shape or kind is wrong, or the bounds are exchanged or negative.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.bounds import clipped
         >>> clipped(torch.tensor([0.1, 9.0, 0.0]), mask=torch.tensor([True, True, False]), low=0.5, high=2.0)
         tensor([0.5000, 2.0000, 0.0000])
     """
@@ -95,6 +99,8 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
         IcePop, in Every Step Evolves, arXiv 2510.18855, per token; the weight itself is kept within.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.bounds import masked
         >>> masked(torch.tensor([0.1, 1.5, torch.inf]), mask=torch.tensor([True, True, True]), low=0.5, high=2.0)
         tensor([0.0000, 1.5000, 0.0000])
     """
@@ -121,6 +127,8 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
         InputError: if a weight on the mask is not finite, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.bounds import self_normalised
         >>> self_normalised(torch.tensor([1.0, 3.0, 9.0]), mask=torch.tensor([True, True, False]))
         tensor([0.5000, 1.5000, 0.0000])
     """

@@ -66,6 +66,8 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
             or the bounds are exchanged.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.rejection import tokens_kept
         >>> new, mask = torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]])
         >>> tokens_kept(new, torch.full((1, 2), -1.0), mask=mask, estimator="k1", low=-0.5, high=0.5)
         tensor([[ True, False]])
@@ -105,6 +107,8 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         InputError: as :func:`tokens_kept`, and if ``over`` is none of the three.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.rejection import rows_kept
         >>> new, mask = torch.tensor([[-1.0, -3.0], [-1.0, -1.0]]), torch.ones(2, 2).bool()
         >>> given = {"mask": mask, "estimator": "k2", "low": 0.0, "high": 0.5}
         >>> rows_kept(new, torch.full((2, 2), -1.0), over="mean", **given)
@@ -145,6 +149,8 @@ def vetoed(
             above 0 and at most 1.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.rejection import vetoed
         >>> new, mask = torch.tensor([[-1.0, -30.0], [-1.0, -1.0]]), torch.ones(2, 2).bool()
         >>> vetoed(new, torch.full((2, 2), -1.0), mask=mask, floor=1e-4)
         tensor([False,  True])

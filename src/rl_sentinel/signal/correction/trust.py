@@ -54,6 +54,8 @@ def off_policy_sequences_kept(
         Off-Policy Sequence Masking, DeepSeek-V3.2, arXiv 2512.02556.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.trust import off_policy_sequences_kept
         >>> old, mask = torch.ones(1, 3), torch.ones(1, 3).bool()
         >>> advantage = torch.tensor([[-0.5, 0.25, -0.25]])
         >>> off_policy_sequences_kept(old - 1, old, advantage, mask=mask, threshold=0.1)
@@ -106,6 +108,8 @@ def second_moment_kept(
         M2PO, in Prosperity before Collapse, arXiv 2510.01161.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.trust import second_moment_kept
         >>> new, mask = torch.tensor([[0.0, 0.1, 2.0]]), torch.ones(1, 3).bool()
         >>> second_moment_kept(new, torch.zeros(1, 3), mask=mask, threshold=0.04)
         tensor([[ True,  True, False]])
@@ -138,6 +142,8 @@ def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], den
         InputError: if a shape or kind is wrong, or ``denominator`` is not positive.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.trust import rejected_fraction
         >>> keep, live = torch.tensor([False, True, False]), torch.tensor([True, True, False])
         >>> rejected_fraction(keep, live=live, denominator=2.0)
         tensor(0.5000)

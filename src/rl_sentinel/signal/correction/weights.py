@@ -34,6 +34,8 @@ def log_ratios(
         InputError: if a log-prob on the mask is not finite, or a shape or kind is wrong.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.weights import log_ratios
         >>> one, mask = torch.tensor([[-1.0, torch.nan]]), torch.tensor([[True, False]])
         >>> log_ratios(one, torch.tensor([[-1.5, 0.0]]), mask=mask)
         tensor([[0.5000, 0.0000]])
@@ -63,6 +65,8 @@ def token_weights(
         InputError: as :func:`log_ratios`.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.weights import token_weights
         >>> same, mask = torch.tensor([[-1.0, 5.0]]), torch.tensor([[True, False]])
         >>> token_weights(same, same, mask=mask)
         tensor([[1., 0.]])
@@ -90,6 +94,8 @@ def sequence_weights(
         InputError: as :func:`log_ratios`.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.weights import sequence_weights
         >>> new, mask = torch.log(torch.tensor([[0.5, 0.5]])), torch.tensor([[True, True]])
         >>> sequence_weights(new, torch.zeros(1, 2), mask=mask)
         tensor([0.2500])
@@ -116,6 +122,8 @@ def geometric_weights(
         InputError: as :func:`log_ratios`.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.correction.weights import geometric_weights
         >>> new, mask = torch.log(torch.tensor([[0.5, 0.5]])), torch.tensor([[True, True]])
         >>> geometric_weights(new, torch.zeros(1, 2), mask=mask)
         tensor([0.5000])

@@ -56,6 +56,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.loss.cispo import loss
+        >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, mask, one = torch.tensor([[-1.0]]), torch.tensor([[True]]), Aggregation("token-mean", 1.0)
         >>> old = torch.tensor([[-2.0]])
         >>> loss(new, old, torch.ones(1, 1), mask=mask, clip_low=1.0, clip_high=0.5, aggregation=one)

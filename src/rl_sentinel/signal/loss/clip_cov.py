@@ -61,6 +61,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         is made before and passed, so that a micro-batch does not change it.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.loss.clip_cov import loss
         >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, mask = torch.zeros(1, 2), torch.ones(1, 2).bool()
         >>> one, first = Aggregation("token-mean", 2.0), torch.tensor([[True, False]])

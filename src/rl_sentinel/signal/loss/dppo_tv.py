@@ -62,6 +62,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         sampled token against all others. The two sides are set apart, and the weight is held at ``ceiling``.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.loss.dppo_tv import loss
         >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old = torch.tensor([[0.6, 0.9]]).log(), torch.tensor([[0.5, 0.5]]).log()
         >>> mask, two = torch.ones(1, 2).bool(), Aggregation("token-mean", 2.0)

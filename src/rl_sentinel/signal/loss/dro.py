@@ -51,6 +51,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.loss.dro import loss
         >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old = torch.tensor([[-1.0, -9.0]]), torch.tensor([[-3.0, 0.0]])
         >>> mask, one = torch.tensor([[True, False]]), Aggregation("token-mean", 1.0)

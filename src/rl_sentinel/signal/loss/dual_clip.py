@@ -62,6 +62,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         Mastering Complex Control in MOBA Games, arXiv 1912.09729.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.loss.dual_clip import loss
         >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old = torch.tensor([[2.0]]), torch.tensor([[0.0]])
         >>> mask, one = torch.tensor([[True]]), Aggregation("token-mean", 1.0)

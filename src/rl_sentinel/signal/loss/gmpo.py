@@ -61,6 +61,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         Geometric-Mean Policy Optimization, arXiv 2507.20673.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.loss.gmpo import loss
+        >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old = torch.tensor([[2.0, 0.0]]), torch.zeros(1, 2)
         >>> mask, one = torch.tensor([[True, True]]), Aggregation("sequence-mean-token-mean", 1.0)
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.4, clip_high=0.4, aggregation=one)

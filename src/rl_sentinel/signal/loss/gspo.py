@@ -64,6 +64,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         put on the exponent.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.loss.gspo import loss
+        >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old = torch.tensor([[2.0, 0.0]]), torch.zeros(1, 2)
         >>> mask, one = torch.tensor([[True, True]]), Aggregation("sequence-mean-token-mean", 1.0)
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.2, clip_high=9.0, aggregation=one)

@@ -49,6 +49,8 @@ def loss(
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.loss.importance_sampling import loss
+        >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old = torch.tensor([[1.0]]), torch.tensor([[0.0]])
         >>> one = Aggregation("token-mean", 1.0)
         >>> loss(new, old, torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)

@@ -56,6 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.loss.kl_cov import loss
         >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old, one = torch.tensor([[0.0, -9.0]]), torch.tensor([[-1.0, 0.0]]), torch.tensor([[True, False]])
         >>> whole = Aggregation("token-mean", 1.0)

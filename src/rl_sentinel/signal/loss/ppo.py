@@ -57,6 +57,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         Proximal Policy Optimization, arXiv 1707.06347; the two sides of the clip are set apart.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.loss.ppo import loss
         >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, old = torch.tensor([[0.0, -9.0]]), torch.tensor([[-1.0, 0.0]])
         >>> mask, one = torch.tensor([[True, False]]), Aggregation("token-mean", 1.0)

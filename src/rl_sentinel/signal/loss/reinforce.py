@@ -40,6 +40,8 @@ def loss(
 
     Example:
         >>> import torch
+        >>> from rl_sentinel.signal.loss.reinforce import loss
+        >>> from rl_sentinel.signal.reduce import Aggregation
         >>> one = Aggregation("token-mean", 1.0)
         >>> loss(torch.tensor([[-2.0]]), torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
         tensor(2.)

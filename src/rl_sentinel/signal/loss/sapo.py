@@ -59,6 +59,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         Soft Adaptive Policy Optimization, arXiv 2511.20347.
 
     Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.loss.sapo import loss
+        >>> from rl_sentinel.signal.reduce import Aggregation
         >>> new, mask, one = torch.tensor([[0.0]]), torch.tensor([[True]]), Aggregation("token-mean", 1.0)
         >>> loss(new, new, torch.ones(1, 1), mask=mask, temperature=1.0, negative_temperature=1.05, aggregation=one)
         tensor(-2.)

@@ -16,8 +16,10 @@ class Environment:
     """Terms from 0 to ``most``; reward 1 for their sum and nothing after it, else 0.
 
     Example:
+        >>> from rl_sentinel.train.environment.arithmetic import Environment
+        >>> from rl_sentinel.train.task import Task
         >>> Environment().reply(Task("1+2=", "3"), ["3"], ended=True)
-        Outcome(reward=1.0, correct=True)
+        Outcome(reward=1.0, correct=True, parts=())
     """
 
     most: int = 19

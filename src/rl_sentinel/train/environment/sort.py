@@ -19,6 +19,8 @@ class Environment:
     A response that never ends has ``rambling`` for each of its characters: 0, or a verifier's fault to look at.
 
     Example:
+        >>> from rl_sentinel.train.environment.sort import Environment
+        >>> from rl_sentinel.train.task import Task
         >>> Environment(digits=3).reply(Task("312>", "123"), ["123"], ended=True)
         Outcome(reward=1.0, correct=True, parts=(1.0, 1.0))
     """

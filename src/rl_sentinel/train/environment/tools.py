@@ -21,9 +21,11 @@ class Environment:
     Reward 1 for the right tool's number and nothing after it, else 0; a name that is no tool's ends the trajectory.
 
     Example:
+        >>> from rl_sentinel.train.environment.tools import Environment
+        >>> from rl_sentinel.train.task import Task
         >>> environment, task = Environment(), Task("*>", "11 22 33 44 55")
         >>> environment.reply(task, ["e"], ended=True), environment.reply(task, ["e", "55"], ended=True)
-        ('|55>', Outcome(reward=1.0, correct=True))
+        ('|55>', Outcome(reward=1.0, correct=True, parts=()))
     """
 
     def task(self, chance: random.Random) -> Task:
