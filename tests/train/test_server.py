@@ -112,7 +112,7 @@ def test_unreachable_server_is_one_line(tmp_path: Path) -> None:
 def test_other_answers_are_refused(server: Server, answer: dict[str, Any], words: str) -> None:
     """Rather than trained on."""
     server.completions = lambda _told: answer  # type: ignore[assignment]  # that is the point
-    engine = http.Engine(server.url, 1.0, 2, end=1)
+    engine = http.Engine(http.Address(server.url), 1.0, 2, end=1)
     with pytest.raises(SentinelError, match=words):
         engine.sample([(2,)], torch.zeros(1, 2))
 

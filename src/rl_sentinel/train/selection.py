@@ -157,9 +157,9 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
         raise SentinelError(
             f"rollout.staleness is {rollout.staleness}, expected a correction with it: name correction.weight or reject"
         )
-    if bool(rollout.url) != (rollout.engine == "http"):
+    if bool(rollout.url) != (rollout.engine != "process"):
         raise SentinelError(
-            f"rollout.url is {rollout.url!r} with engine {rollout.engine}: the address is of engine http"
+            f"rollout.url is {rollout.url!r} with engine {rollout.engine}: the address is of engine http or vllm"
         )
     if update.prompts > rollout.prompts:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")

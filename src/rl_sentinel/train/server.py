@@ -7,7 +7,7 @@ the first step. It listens on the loopback interface alone, and knows no other h
 import json
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,11 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.policy, self.version, self.lock = policy, 0, threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def answers(self) -> dict[str, Callable[[Any], Any]]:
+        """What answers at each address."""
+        return {"/v1/weights": self.weights, "/v1/completions": self.completions}
 
     def weights(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """Take the weights of a file."""
@@ -54,17 +59,17 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Two addresses; whatever goes wrong is told in a line."""
+    """The server's addresses; whatever goes wrong is told in a line."""
 
     server: Server
 
     def do_POST(self) -> None:
         """Answer in JSON."""
-        answers = {"/v1/weights": self.server.weights, "/v1/completions": self.server.completions}
         try:
             told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with self.server.lock:
-                status, body = 200, json.dumps(answers[self.path](told))
+                answer = self.server.answers[self.path](told)
+            status, body = 200, "" if answer is None else json.dumps(answer)
         except Exception as error:  # noqa: BLE001 - a server answers, whatever it was asked
             status, body = 400, f"{type(error).__name__}: {error}".partition("\n")[0]
         self.send_response(status)

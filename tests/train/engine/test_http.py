@@ -34,7 +34,7 @@ def test_request_holds_ids_numbers_and_temperature(monkeypatch: pytest.MonkeyPat
         return Answer()
 
     monkeypatch.setattr("urllib.request.urlopen", opened)
-    engine = http.Engine("http://there", 0.5, 9, end=1, version=3)
+    engine = http.Engine(http.Address("http://there"), 0.5, 9, end=1, version=3)
     (found,) = engine.sample([(7, 8)], torch.tensor([[0.25, 0.75]]))
     assert (found.token, found.logprob, found.ended, found.version) == ((4, 1), (-0.5, -0.25), True, 3)
     ((address, told),) = sent

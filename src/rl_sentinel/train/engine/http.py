@@ -20,19 +20,58 @@ from rl_sentinel.train.recipe import Sampling
 from rl_sentinel.train.sampling import Sampled
 
 
-@dataclass(slots=True)
-class Engine:
-    """Asks ``rollout.url`` by ``/v1/completions``, and has it reload weights from a file by ``/v1/weights``.
-
-    A server that does not answer is asked again ``tries`` times, after pauses that double from ``pause`` seconds.
-    """
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server; one that does not answer is asked ``tries`` times, after pauses that double from ``pause`` seconds."""
 
     url: str
+    tries: int = 5
+    pause: float = 0.5
+
+    def asked(self, path: str, told: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what JSON holds
+        """What it answers to a request in JSON; None where it says nothing.
+
+        Raises:
+            SentinelError: if it does not answer, with its words.
+        """
+        body, words = json.dumps(told).encode(), ""
+        for attempt in range(self.tries):
+            if attempt:
+                time.sleep(self.pause * 2 ** (attempt - 1))
+            request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"})  # noqa: S310 - checked to be http
+            try:
+                with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310 - as above
+                    text = answer.read()
+                    return json.loads(text) if text else None
+            except urllib.error.HTTPError as error:
+                words = f"status {error.code}: {error.read().decode(errors='replace').partition(chr(10))[0]}"
+            except (OSError, ValueError) as error:
+                words = str(getattr(error, "reason", error))
+        raise SentinelError(
+            f"rollout.url {self.url} does not answer {path} ({words}) in {self.tries} tries: start the server, and run "
+            "the same command to go on from the newest checkpoint"
+        )
+
+
+def addressed(url: str) -> Address:
+    """The server at an address.
+
+    Raises:
+        SentinelError: if the address is none.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise SentinelError(f"rollout.url is {url!r}, expected an address, as http://127.0.0.1:8000")
+    return Address(url.rstrip("/"))
+
+
+@dataclass(slots=True)
+class Engine:
+    """Asks ``rollout.url`` by ``/v1/completions``, and has it reload weights from a file by ``/v1/weights``."""
+
+    address: Address
     temperature: float
     tokens: int
     end: int
-    tries: int = 5
-    pause: float = 0.5
     version: int = 0
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
@@ -40,7 +79,7 @@ class Engine:
         with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
             place = Path(folder) / "weights.pt"
             torch.save(dict(weights), place)
-            self._asked("/v1/weights", {"path": str(place), "version": version})
+            self.address.asked("/v1/weights", {"path": str(place), "version": version})
         self.version = version
 
     def sample(
@@ -59,39 +98,21 @@ class Engine:
             "return_token_ids": True,
             "chance": chance.tolist(),
         }
-        answer = self._asked("/v1/completions", wanted)
+        answer, url = self.address.asked("/v1/completions", wanted), self.address.url
         try:
             choices = sorted(answer["choices"], key=lambda c: int(c["index"]))
             found = [_sampled(c, int(answer["weight_version"])) for c in choices]
         except (KeyError, TypeError, ValueError) as error:
             raise SentinelError(
-                f"rollout.url {self.url} answered without {error}, expected token ids and log-probs"
+                f"rollout.url {url} answered without {error}, expected token ids and log-probs"
             ) from error
         if len(found) != len(prompts):
-            raise SentinelError(f"rollout.url {self.url} answered {len(found)} responses, expected {len(prompts)}")
+            raise SentinelError(f"rollout.url {url} answered {len(found)} responses, expected {len(prompts)}")
         if found and found[0].version != self.version:
             raise SentinelError(
-                f"rollout.url {self.url} sampled with weights of version {found[0].version}, expected {self.version}"
+                f"rollout.url {url} sampled with weights of version {found[0].version}, expected {self.version}"
             )
         return found
-
-    def _asked(self, path: str, told: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what JSON holds
-        body, words = json.dumps(told).encode(), ""
-        for attempt in range(self.tries):
-            if attempt:
-                time.sleep(self.pause * 2 ** (attempt - 1))
-            request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"})  # noqa: S310 - checked to be http
-            try:
-                with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310 - as above
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                words = f"status {error.code}: {error.read().decode(errors='replace').partition(chr(10))[0]}"
-            except (OSError, ValueError) as error:
-                words = str(getattr(error, "reason", error))
-        raise SentinelError(
-            f"rollout.url {self.url} does not answer {path} ({words}) in {self.tries} tries: start the server, and run "
-            "the same command to go on from the newest checkpoint"
-        )
 
 
 def engine(sampling: Sampling, policy: Policy, *, shared: bool) -> Engine:  # noqa: ARG001 - a server shares no weights
@@ -100,9 +121,7 @@ def engine(sampling: Sampling, policy: Policy, *, shared: bool) -> Engine:  # no
     Raises:
         SentinelError: if the address is none.
     """
-    if not sampling.url.startswith(("http://", "https://")):
-        raise SentinelError(f"rollout.url is {sampling.url!r}, expected an address, as http://127.0.0.1:8000")
-    return Engine(sampling.url.rstrip("/"), sampling.temperature, sampling.tokens, policy.end)
+    return Engine(addressed(sampling.url), sampling.temperature, sampling.tokens, policy.end)
 
 
 def _sampled(choice: Mapping[str, Any], version: int) -> Sampled:
