@@ -84,6 +84,24 @@ def test_unreachable_server_is_one_line(tmp_path: Path) -> None:
         train(recipe(tmp_path, rollout=_remote("http://127.0.0.1:9")), kept=kept_in(tmp_path))
 
 
+def test_silent_server_is_not_asked_again(server: Server) -> None:
+    """It hangs: a process that ends may hold its connections, and each try would wait as long."""
+    asked, hold = [], threading.Event()
+
+    def hanging(told: Any) -> Any:
+        asked.append(told)
+        hold.wait(10)
+
+    server.completions = hanging  # type: ignore[method-assign]  # that is the point
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # its answer finds nobody
+    with pytest.raises(
+        SentinelError, match=r"rollout.url http://\S+ is silent for 0.2 s to /v1/completions: start the"
+    ):
+        http.Address(server.url, wait=0.2).asked("/v1/completions", {})
+    hold.set()
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

@@ -36,7 +36,7 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
 class Vllm(Server):
     """As vLLM: a label for the weights apart from the weights, prompts that are known until they are forgotten."""
 
-    label, stale = "default", False
+    label, stale, raw = "default", False, False
 
     @property
     def answers(self) -> dict[str, Callable[[Any], Any]]:
@@ -76,6 +76,9 @@ class Vllm(Server):
         chance = torch.rand(1, how["max_tokens"], generator=source)
         (said,) = engine.sample([tuple(told["token_ids"])], chance, greedy=heat == 0)
         known = [{"token_id": t, "logprob": x} for t, x in zip(said.token, said.logprob, strict=True)]
+        if self.raw:
+            plain = self.policy(torch.tensor([told["token_ids"]]))[0, -1].log_softmax(0)
+            known[0]["logprob"] = float(plain[said.token[0]])
         choice = {
             "index": 0,
             "finish_reason": "stop" if said.ended else "length",
@@ -128,6 +131,17 @@ def test_responses_are_drawn_apart_and_greedy_ones_alike(server: Vllm) -> None:
     assert len({s.token for s in drawn}) > 4
     assert {s.version for s in drawn} == {5}
     assert len({s.token for s in engine.sample([(4, 5)] * 8, chance, greedy=True)}) == 1
+
+
+def test_logprobs_before_the_temperature_are_refused(server: Vllm) -> None:
+    """They are those of another policy, and nobody would see; at temperature 1 both are the same."""
+    weights = server.policy.model.state_dict()
+    server.raw = True
+    vllm.Engine(Address(server.url), 1.0, 2, end=1).load(weights, 0)
+    with pytest.raises(SentinelError, match=r"tells log-probs before the temperature, 0.7, expected those after it"):
+        vllm.Engine(Address(server.url), 0.7, 2, end=1).load(weights, 0)
+    server.raw = False
+    vllm.Engine(Address(server.url), 0.7, 2, end=1).load(weights, 0)
 
 
 SOUND = {

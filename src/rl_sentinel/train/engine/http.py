@@ -19,14 +19,21 @@ from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.recipe import Sampling
 from rl_sentinel.train.sampling import Sampled
 
+#: What is left to do where a server is gone.
+WAY = "start the server, and run the same command to go on from the newest checkpoint"
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server; one that does not answer is asked ``tries`` times, after pauses that double from ``pause`` seconds."""
+    """A server; one that refuses is asked ``tries`` times, after pauses that double from ``pause`` seconds.
+
+    One that is silent for ``wait`` seconds is not asked again: it hangs.
+    """
 
     url: str
     tries: int = 5
     pause: float = 0.5
+    wait: float = 600.0
 
     def asked(self, path: str, told: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what JSON holds
         """What it answers to a request in JSON; None where it says nothing.
@@ -40,17 +47,19 @@ class Address:
                 time.sleep(self.pause * 2 ** (attempt - 1))
             request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"})  # noqa: S310 - checked to be http
             try:
-                with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310 - as above
+                with urllib.request.urlopen(request, timeout=self.wait) as answer:  # noqa: S310 - as above
                     text = answer.read()
                     return json.loads(text) if text else None
             except urllib.error.HTTPError as error:
                 words = f"status {error.code}: {error.read().decode(errors='replace').partition(chr(10))[0]}"
             except (OSError, ValueError) as error:
-                words = str(getattr(error, "reason", error))
-        raise SentinelError(
-            f"rollout.url {self.url} does not answer {path} ({words}) in {self.tries} tries: start the server, and run "
-            "the same command to go on from the newest checkpoint"
-        )
+                reason = getattr(error, "reason", error)
+                if isinstance(reason, TimeoutError):
+                    raise SentinelError(
+                        f"rollout.url {self.url} is silent for {self.wait:g} s to {path}: {WAY}"
+                    ) from error
+                words = str(reason)
+        raise SentinelError(f"rollout.url {self.url} does not answer {path} ({words}) in {self.tries} tries: {WAY}")
 
 
 def addressed(url: str) -> Address:

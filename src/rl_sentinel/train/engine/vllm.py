@@ -25,6 +25,12 @@ from rl_sentinel.train.sampling import Sampled
 #: Requests that are under way at once.
 TOGETHER = 64
 
+#: Log-probs that are no further apart are the same, and a token whose own is nearer to 0 is certain, in nats.
+_SAME, _SURE = 1e-6, 1e-2
+
+#: How many seeds are tried for a token that tells of the temperature.
+_SEEDS = 32
+
 #: What the names of a policy of transformers begin with, and the server's do not.
 _WRAPPED = "inner."
 
@@ -40,6 +46,7 @@ class Engine:
     tokens: int
     end: int
     version: int = 0
+    tried: bool = False
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Have the server take new weights, by a file that both can read; what it knows of prompts is forgotten."""
@@ -50,6 +57,8 @@ class Engine:
         self.address.asked("/reset_prefix_cache", {})
         self.address.asked("/update_weight_version", {"new_version": str(version)})
         self.version = version
+        if self.temperature != 1 and not self.tried:
+            self._require_own_logprobs()
 
     def sample(
         self, prompts: Sequence[tuple[int, ...]], chance: Float[Tensor, "B T"], *, greedy: bool = False
@@ -73,6 +82,29 @@ class Engine:
         with ThreadPoolExecutor(TOGETHER) as threads:
             answers = list(threads.map(lambda told: self.address.asked("/inference/v1/generate", told), wanted))
         return [self._sampled(answer) for answer in answers]
+
+    def _require_own_logprobs(self) -> None:
+        """Refuse a server that tells log-probs as they were before the temperature: those of another policy.
+
+        Of one token at two temperatures, drawn by one seed; where it is certain, or another, the next seed may tell.
+        """
+        for seed in range(_SEEDS):
+            (one, cool), (other, warm) = (self._drawn(heat, seed) for heat in (0.8, 1.25))
+            if one == other and cool < -_SURE:
+                self.tried = True
+                if abs(cool - warm) < _SAME:
+                    raise SentinelError(
+                        f"rollout.url {self.address.url} tells log-probs before the temperature, {self.temperature}, "
+                        "expected those after it: start it with --logprobs-mode processed_logprobs"
+                    )
+                return
+
+    def _drawn(self, heat: float, seed: int) -> tuple[int, float]:
+        """What is first said behind the end, and its log-prob."""
+        how = {"temperature": heat, "max_tokens": 1, "logprobs": 0, "detokenize": False, "seed": seed}
+        told = {"token_ids": [self.end], "sampling_params": how}
+        (found,) = self.address.asked("/inference/v1/generate", told)["choices"][0]["logprobs"]["content"]
+        return int(found["token_id"]), float(found["logprob"])
 
     def _sampled(self, answer: Any) -> Sampled:  # noqa: ANN401 - what JSON holds
         url = self.address.url
