@@ -60,6 +60,9 @@ _DROPPED = frozenset(
 #: Keywords that hold a mask: dropped, a statistic is taken over everything.
 _MASKS = frozenset({"mask", "live"})
 
+#: Checks of kinds and shapes alone, which ones in the place of a mask keep: they read no number of it.
+_OF_SHAPES = frozenset({"checked", "kinds"})
+
 _AXES = frozenset({"dim", "axis"})
 
 #: Functions of two that give the same with the two exchanged, by definition: no fault can be made so.
@@ -163,7 +166,7 @@ def bound(node: ast.AST) -> Iterator[ast.AST]:
 
 def population(node: ast.AST) -> Iterator[ast.AST]:
     """A statistic of live rows or trained tokens taken of all; a weight left out."""
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or _last_name(node.func) in _OF_SHAPES:
         return
     for at, one in enumerate(node.keywords):
         if one.arg in _MASKS:

@@ -82,7 +82,7 @@ def _outer(parent: ast.AST, child: ast.AST, function: str) -> str:
 def _left_alone(parent: ast.AST, name: str, child: ast.AST, at: int | None) -> bool:
     if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
         return True
-    if _is_wording(child):
+    if _is_wording(child) or (isinstance(child, ast.Return) and child.value is not None and _is_wording(child.value)):
         return True
     if isinstance(child, ast.Raise | ast.arguments | ast.Import | ast.ImportFrom):
         return not isinstance(child, ast.arguments)

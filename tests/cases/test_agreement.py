@@ -1,10 +1,11 @@
 """The one accepted value that an output is held to over all cases."""
 
+import pytest
 import torch
 from torch import Tensor
 
 from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.cases.agreement import distance, fitting
+from rl_sentinel.cases.agreement import as_claimed, distance, fitting
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
@@ -57,3 +58,22 @@ def test_distance() -> None:
     one, other = torch.tensor([1.0, torch.nan]), torch.tensor([3.0, 0.0])
     assert distance(one, other, torch.tensor([True, False])) == 2.0
     assert distance(one, other, torch.tensor([True, True])) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("", ["half", "half of rows", "whole, of rows"]),
+        ("half", ["half"]),
+        ("of rows", ["half of rows", "whole, of rows"]),
+        ("whole; rows", ["whole, of rows"]),
+        ("a third", []),
+    ],
+)
+def test_claimed(said: str, left: list[str]) -> None:
+    """The name that is claimed, or all that have its words; without a claim all."""
+    values = {name: torch.zeros(()) for name in ("half", "half of rows", "whole, of rows")}
+    claims = {"definition:advantage": said} if said else {}
+    boundary = specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS, claims=claims)
+    assert list(as_claimed(boundary, "advantage", values)) == left
+    assert list(as_claimed(boundary, "another", values)) == list(values)

@@ -37,6 +37,17 @@ def test_sound(compute: Callable[[Batch], Tensor]) -> None:
     assert judgement.tried > 0
 
 
+def test_claimed_definition() -> None:
+    """Of two accepted means the one that is claimed: the other, which passes without the claim, is told."""
+    claims = {"definition:kl": "mean of k1 of logprob against ref_logprob over trained tokens"}
+    token, row = (
+        judged(LAW, specimen(compute, reads=READS, stage="metric", outputs=KL, claims=claims))
+        for compute in (_token_mean, _row_mean)
+    )
+    assert token.found is None
+    assert row.found is not None
+
+
 def test_clip_fraction() -> None:
     """The fraction of tokens that are clipped is recomputed with the boundary's own range."""
 

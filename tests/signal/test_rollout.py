@@ -18,7 +18,7 @@ WRONG = {
     "log-probs of another width": ({"old_logprob": torch.zeros(2, 4)}, "old_logprob has shape [2, 4], expected [2, 3]"),
     "groups of numbers": ({"group": torch.zeros(2)}, "group has dtype float32, expected whole"),
     "parts without an axis": ({"reward_parts": torch.zeros(2)}, "reward_parts has shape [2], expected"),
-    "parts of other rows": ({"reward_parts": torch.zeros(3, 2)}, "reward_part has shape [3], expected [2]"),
+    "parts of other rows": ({"reward_parts": torch.zeros(3, 2)}, "reward_parts has shape [3], expected [2]"),
     "half a trajectory": ({"last": torch.ones(2).bool()}, "last is given alone, expected trajectory and last together"),
 }
 

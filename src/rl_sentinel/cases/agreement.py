@@ -1,6 +1,6 @@
 """Several accepted values of one output: the one that fits over all cases is what it is held to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import NamedTuple
 
@@ -34,6 +34,26 @@ class Fit(NamedTuple):
 
 
 _last: list[tuple[Boundary, str, str, Fit]] = []
+
+
+def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of several accepted values those that the boundary claims: all, where it leaves open which one it is.
+
+    The claim ``definition:OUTPUT`` is the name of the value, or has words, with ``; `` between them, that it must have.
+
+    Example:
+        >>> from rl_sentinel.core.boundary import Claim
+        >>> values = {"over rows, beside": torch.ones(()), "over tokens, beside": torch.ones(())}
+        >>> said = {"definition:share": Claim("over rows; beside", "its docstring")}
+        >>> made = {"path": "mine.share", "stage": "metric", "call": dict, "reads": frozenset(), "outputs": {}}
+        >>> list(as_claimed(Boundary(**made, claims=said), "share", values))
+        ['over rows, beside']
+    """
+    said = boundary.claim(f"definition:{output}")
+    words = said.split("; ")
+    if said in values:
+        return {said: values[said]}
+    return {name: value for name, value in values.items() if all(word in name for word in words)}
 
 
 def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:

@@ -101,6 +101,7 @@ CLAIMS: Mapping[str, About] = {
     ),
     "corrected-by": About(("token", "row"), (), "that weight is each token's own, or the geometric mean of its row's"),
     "algorithm:": About((), (), "what one output is, where it is not the boundary's algorithm"),
+    "definition:": About((), (), "words of the one definition, or reading of a paper, that an output is; `;` between"),
     "pair:": About((), (), "whose log-probs a metric compares with whose"),
     "knob:": About((), (), "a setting that is documented to matter, with two values as JSON, `a|b`"),
     "nonsense:": About((), (), "a setting that must be refused, with the reason"),

@@ -124,6 +124,11 @@ def _with_token_rewards() -> Iterator[Batch]:
     yield filled([[1, 1], [1, 0], [0, 1]], reward=[1, 0, 2], group=[0, 0, 0], length=[2, 1, 2], token_reward=paid)
 
 
+def _without_neighbours() -> Iterator[Batch]:
+    """No two trained tokens stand beside each other."""
+    yield filled([[1, 0, 1], [0, 1, 0]], reward=[1, 0], group=[0, 0])
+
+
 @cache
 def _batches() -> tuple[Batch, ...]:
     kinds = (
@@ -136,6 +141,7 @@ def _batches() -> tuple[Batch, ...]:
         _degenerate,
         _with_token_rewards,
         _step_wise_without_its_end,
+        _without_neighbours,
     )
     return tuple(batch for kind in kinds for batch in kind())
 

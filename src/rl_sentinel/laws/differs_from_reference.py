@@ -39,7 +39,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.agreement import fitting
+from rl_sentinel.cases.agreement import as_claimed, fitting
 from rl_sentinel.cases.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
 from rl_sentinel.cases.formulas import advantages_of, has_returns, known_advantages, returns_of, spans_gaps
 from rl_sentinel.cases.on_policy_step import row_constant
@@ -120,7 +120,7 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
     readings = {n: x[own] for n, x in of(boundary, finals, _settings(boundary, case)).items()}
     wide = boundary.outputs[name].axes == "B T"
     spread = {n: x.unsqueeze(1).expand(batch.mask.shape) if wide and x.dim() == 1 else x for n, x in readings.items()}
-    return spread, where
+    return as_claimed(boundary, name, spread), where
 
 
 def _even(boundary: Boundary, batch: Batch) -> Batch:
@@ -162,7 +162,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         if not known_output(boundary, name):
             continue
         given = with_columns(batch, **leaves) if name in sloping else batch
-        named = references(boundary, name, given, settings)
+        named = as_claimed(boundary, name, references(boundary, name, given, settings))
         alone = next(iter(named)) if len(named) == 1 else ""
         reading = alone or fitting(ask, case, name, partial(_named, boundary, name)).name
         if reading not in named:
@@ -184,7 +184,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
 def _named(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
     batch = case.batch
     found = references(boundary, name, batch, _settings(boundary, case)) if bool(batch.live.any()) else {}
-    return {n: x.detach() for n, x in found.items()}, counted(boundary, name, batch)
+    return {n: x.detach() for n, x in as_claimed(boundary, name, found).items()}, counted(boundary, name, batch)
 
 
 def _read(boundary: Boundary, readings: Mapping[str, str], batch: Batch, settings: Settings) -> Tensor:

@@ -3,7 +3,8 @@
 What it says:
     A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token,
     or as a mean over tokens, over rows or over groups, whichever way, and the same one on all cases. Where
-    the boundary claims which policy stands against which, or the estimator of a KL, it is one of these.
+    the boundary claims which policy stands against which, the estimator of a KL, or which definition it
+    is, it is one of these.
 
 Why it matters:
     A number that fits no definition is no measurement. Thresholds, comparisons between runs and
@@ -30,7 +31,7 @@ from functools import partial
 
 from torch import Tensor
 
-from rl_sentinel.cases.agreement import fitting
+from rl_sentinel.cases.agreement import as_claimed, fitting
 from rl_sentinel.cases.allowed import kind
 from rl_sentinel.cases.comparison import magnitude, places
 from rl_sentinel.cases.definitions import KL, definitions, is_defined
@@ -60,7 +61,8 @@ def _accepted(boundary: Boundary, output: Output, case: Case, only: str = "") ->
     if not bool(batch.live.any()):
         return {}, where
     found = definitions(output, batch, boundary.reads, _settings(boundary, case), only)
-    return {n: x for n, x in found.items() if _as_claimed(boundary, output, n)}, where
+    name = next(n for n, o in boundary.outputs.items() if o is output)
+    return as_claimed(boundary, name, {n: x for n, x in found.items() if _as_claimed(boundary, output, n)}), where
 
 
 def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:

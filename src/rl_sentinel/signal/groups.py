@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import checked, finite, instance
+from rl_sentinel.signal.ratios import traced
 
 
 def group_sums(
@@ -173,7 +174,7 @@ def _sums(kept: Tensor, place: Tensor) -> Tensor:
 
 def _roots(squares: Tensor) -> Tensor:
     """Square roots, from which no gradient goes on where they are 0: it would be infinite."""
-    if not squares.requires_grad:
+    if not squares.requires_grad and not traced(squares):
         return squares.sqrt()
     positive = squares > 0
     return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)

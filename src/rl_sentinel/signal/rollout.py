@@ -70,7 +70,7 @@ class Rollout:
         checked("B T", **{n: known[n] for n in OF_TOKENS if n in known})
         if self.reward_parts is not None:
             checked("B K", reward_parts=self.reward_parts)
-            checked("B", reward=self.reward, reward_part=self.reward_parts[:, :1].squeeze(1))
+            checked("B", reward=self.reward, reward_parts=self.reward_parts[:, :1].squeeze(1))
         rows = len(live_rows(self.mask))
         if len(self.reward) != rows:
             raise InputError(f"mask has {rows} rows, expected {len(self.reward)}, one for each reward")

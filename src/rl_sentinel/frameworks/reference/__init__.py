@@ -15,6 +15,7 @@ from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.reference import (
     corrections,
+    decisions,
     held,
     kls,
     layouts,
@@ -75,6 +76,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from alignments(target)
     yield from of_parts(target)
     yield from nonsense.boundaries(target)
+    yield from decisions.boundaries(target)
     yield from held.boundaries(target)
 
 

@@ -7,8 +7,7 @@ its annotation; packed tokens must give what padded ones give, and places off th
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import UnionType
@@ -19,7 +18,15 @@ from torch import Tensor
 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.frameworks.reference.arguments import SIGNAL
-from rl_sentinel.frameworks.reference.refusals import of_words
+from rl_sentinel.frameworks.reference.derivatives import (
+    LEARNED,
+    same_far_apart,
+    same_forwards,
+    same_twice,
+    same_where_certain,
+    same_with_gradient,
+)
+from rl_sentinel.frameworks.reference.refusals import names, of_words
 from rl_sentinel.frameworks.reference.rewards import functions
 from rl_sentinel.frameworks.reference.signatures import (
     LENGTH,
@@ -49,11 +56,22 @@ _OF_ROWS_TOO = frozenset(
     {f"metrics.{n}" for n in ("statistics", "share", "effective_sample_size")} | {"staleness.staleness"}
 )
 
-#: Parameters that are of what is trained: gradients are taken to these.
-_LEARNED = frozenset({"logprob", "value", "logits"})
+#: Parameters of a function that weighs an advantage by a ratio of policies.
+_WEIGHS = frozenset({"logprob", "old_logprob", "advantage"})
 
 #: Parameters that say which row is whose, and so count wherever they stand.
 _LAID_OUT = frozenset({"mask", "live", "group", "length", "prompt_length", "trajectory"})
+
+
+#: Function and parameter that its refusals call otherwise: what it is made of, or what it is to all who call it.
+_TOLD_AS = {
+    ("groups.centred", "values"): "reward",
+    ("groups.require_finite", "values"): "reward",
+    ("minibatches.aggregation", "mask"): "tokens",
+}
+
+#: What an argument may not be, made of one that is taken; nothing where an argument is of another kind.
+Wrong = Callable[[Any], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +132,27 @@ def _of(target: Target, path: str) -> Boundary:
 
 def _sound(function: Callable[..., Any], path: str) -> dict[str, Callable[[Held], None]]:
     found: dict[str, Callable[[Held], None]] = {"sound": _plain}
+    found["sound with a gradient"] = partial(_judged, by=same_with_gradient)
     if {"mask", "live"} & set(annotations(function)):
         found |= {"sound off the mask": _elsewhere, "sound with nothing trained": _untrained, "sound and empty": _empty}
+    if LEARNED & set(annotations(function)):
+        found |= {"sound forwards": partial(_judged, by=same_forwards), "sound twice": partial(_judged, by=same_twice)}
+    if set(annotations(function)) >= _WEIGHS:
+        found["sound far apart"] = partial(_judged, by=same_far_apart)
+        found["sound where certain"] = partial(_judged, by=same_where_certain)
     found |= {"sound, of rows": _of_rows} if path.removeprefix(f"{SIGNAL}.") in _OF_ROWS_TOO else {}
     found |= {"sound for the log": _without_gradient} if path.split(".")[-2] in _LOGGED else {}
     return found | ({"sound packed": _packed} if takes_segments(function) else {})
 
 
-def _nonsense(function: Callable[..., Any]) -> dict[str, Callable[[Tensor], list[Tensor]]]:
+def _nonsense(function: Callable[..., Any]) -> dict[str, Wrong]:
     """Ways of being wrong; numbers count where the docstring says so, infinite ones unless they may be cut."""
     docs = inspect.getdoc(function) or ""
     others = re.findall(r"as :func:`(\w+)`", docs)  # of which it refuses what they do
     told = " ".join(" ".join([docs, *(getattr(inspect.getmodule(function), n).__doc__ for n in others)]).split())
-    found: dict[str, Callable[[Tensor], list[Tensor]]] = {"other kinds": _other_kinds, "an axis more": _axis_more}
+    found: dict[str, Wrong] = {"other kinds": _other_kinds, "an axis more": _axis_more}
+    if {int, float} & {kind for kind in annotations(function).values() if isinstance(kind, type)}:
+        found["no number"] = _no_number
     if sum("Tensor" in str(kind) for kind in annotations(function).values()) > 1:
         found["other rows"] = _other_rows
     if "finite" in told:
@@ -171,6 +197,10 @@ def _empty(one: Held) -> None:
     _of_nothing(one, trained_tokens()[:, :0])
 
 
+def _judged(one: Held, *, by: Callable[..., None]) -> None:
+    by(one.answer, one.given())
+
+
 def _of_rows(one: Held) -> None:
     """Numbers of rows give what rows of one token do."""
     first = {n: v[:, :1] if isinstance(v, Tensor) else v for n, v in one.given().items()}
@@ -193,9 +223,9 @@ def _packed(one: Held) -> None:
         wide = isinstance(value, Tensor) and value.shape == trained_tokens().shape
         return one.target.call(f"{SIGNAL}.segments.packed", value, length=length) if wide else value
 
-    leaves = {n: _leaf(v) if n in _LEARNED else v for n, v in plain.items()}
+    leaves = {n: _leaf(v) if n in LEARNED else v for n, v in plain.items()}
     padded, slopes = _with_gradients(one, leaves)
-    other = {n: _leaf(stored(v)) if n in _LEARNED else stored(v) for n, v in plain.items()}
+    other = {n: _leaf(stored(v)) if n in LEARNED else stored(v) for n, v in plain.items()}
     other["mask"] = one.target.call(f"{SIGNAL}.segments.Segments", other["mask"], length)
     for name, kind in annotations(one.target.find(one.path)).items():
         if isinstance(kind, UnionType) and name in one.by and isinstance(other[name], Tensor):  # of rows
@@ -222,37 +252,51 @@ def _with_gradients(one: Held, given: Mapping[str, Any]) -> tuple[list[Any], lis
     return [v.detach() if isinstance(v, Tensor) else v for v in found], slopes
 
 
-def _refused(every: list[Held], wrong: Callable[[Tensor], list[Tensor]]) -> None:
-    """Return if any tensor is taken that is wrong in this way.
+def _refused(every: list[Held], wrong: Wrong) -> None:
+    """Return if anything is taken that is wrong in this way, or refused without a word of which argument it is.
 
     Raises:
-        ValueError: if each is refused.
+        ValueError: if each is refused by its name.
     """
     for one in every:
         plain = one.given()
+        short = one.path.removeprefix(f"{SIGNAL}.")
         for name, value in plain.items():
-            for strange in wrong(value) if isinstance(value, Tensor) else ():
-                with suppress(ValueError):
+            for strange in wrong(value):
+                try:
                     one.target.call(one.path, **plain | {name: strange})
+                except ValueError as told:
+                    if not names(told, name, _TOLD_AS.get((short, name), name)):
+                        return
+                else:
                     return
     raise ValueError(f"{every[0].path} refuses them all")
 
 
-def _other_kinds(value: Tensor) -> list[Tensor]:
+def _other_kinds(value: Any) -> list[Tensor]:  # noqa: ANN401 - whatever an argument is
     """The same numbers as those of two other kinds."""
-    return [value.to(kind) for kind in (torch.bool, torch.int64, torch.float32) if kind != value.dtype]
+    kinds = (torch.bool, torch.int64, torch.float32) if isinstance(value, Tensor) else ()
+    return [value.to(kind) for kind in kinds if kind != value.dtype]
 
 
-def _axis_more(value: Tensor) -> list[Tensor]:
-    return [value.unsqueeze(-1)]
+def _axis_more(value: Any) -> list[Tensor]:  # noqa: ANN401 - as above
+    return [value.unsqueeze(-1)] if isinstance(value, Tensor) else []
 
 
-def _other_rows(value: Tensor) -> list[Tensor]:
+def _other_rows(value: Any) -> list[Tensor]:  # noqa: ANN401 - as above
     """Beside other tensors: with a row more, and with one for all."""
-    return [torch.cat([value, value[:1]]), value[:1]]
+    return [torch.cat([value, value[:1]]), value[:1]] if isinstance(value, Tensor) else []
 
 
-def _no_numbers(value: Tensor, *, bad: tuple[float, ...]) -> list[Tensor]:
+def _no_number(value: Any) -> list[Any]:  # noqa: ANN401 - as above
+    """Of a number what is none, and of a count what lies between two."""
+    counts = isinstance(value, int) and not isinstance(value, bool)
+    return [torch.nan, "one", None, *([value + 0.5] if counts else [])] if counts or isinstance(value, float) else []
+
+
+def _no_numbers(value: Any, *, bad: tuple[float, ...]) -> list[Tensor]:  # noqa: ANN401 - as above
     """No number in the first place, which is trained; nothing for labels and masks."""
+    if not isinstance(value, Tensor):
+        return []
     first = torch.arange(value.numel()).reshape(value.shape) == 0
     return [value.masked_fill(first, x) for x in bad] if value.is_floating_point() else []

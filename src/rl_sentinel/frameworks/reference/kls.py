@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims, columns, given, unknown
 from rl_sentinel.frameworks.reference.parts import MODE, in_parts, loss_output, settings_of
-from rl_sentinel.frameworks.reference.refusals import of_numbers, of_words
+from rl_sentinel.frameworks.reference.refusals import by_name, of_numbers, of_words
 from rl_sentinel.frameworks.reference.rewards import functions
 from rl_sentinel.frameworks.target import Target
 
@@ -44,6 +45,11 @@ _SEEN: Mapping[str, tuple[str, Settings, float, int]] = {
     "coefficient negative": (ADAPTIVE, {"coefficient": -0.1}, 0.1, 8),
     "target 0": (ADAPTIVE, {"target": 0.0}, 0.1, 8),
     "horizon 0": (ADAPTIVE, {"horizon": 0.0}, 0.1, 8),
+    "coefficient nan": (ADAPTIVE, {"coefficient": torch.nan}, 0.1, 8),
+    "target nan": (ADAPTIVE, {"target": torch.nan}, 0.1, 8),
+    "horizon nan": (ADAPTIVE, {"horizon": torch.nan}, 0.1, 8),
+    "fixed, coefficient nan": (FIXED, {"coefficient": torch.nan}, 0.1, 8),
+    "sound, nothing seen": (ADAPTIVE, {}, 0.1, 0),
     "observed infinite": (ADAPTIVE, {}, torch.inf, 8),
     "samples negative": (ADAPTIVE, {}, 0.1, -1),
     "samples beyond the horizon": (ADAPTIVE, {}, 0.1, 250),
@@ -95,7 +101,7 @@ def _estimator(target: Target, path: str) -> Boundary:
         call=call,
         reads=columns(function),
         outputs={"kl": Output("B T", "nats", f"kl.{value}")},
-        claims=claims(function, algorithm=value, gradient=slope),
+        claims=claims(function, algorithm=value, gradient=slope, **{"definition:kl": value} if value == "k3" else {}),
     )
 
 
@@ -188,5 +194,8 @@ def _steered(target: Target) -> Boundary:
 
 def _seen(target: Target, setting: str) -> object:
     path, changed, observed, samples = _SEEN[setting]
-    settings = _STEERED if path == ADAPTIVE else _FIXED
-    return target.call(path, **{**settings, **changed}).after(observed, samples=samples)
+    settings = {**(_STEERED if path == ADAPTIVE else _FIXED), **changed}
+    if changed:  # refused where it is made
+        return by_name(partial(target.call, path, **settings), *changed)
+    after = partial(target.call(path, **settings).after, observed, samples=samples)
+    return after() if setting.startswith("sound") else by_name(after, "observed", "samples")

@@ -23,8 +23,21 @@ _OF: Mapping[str, tuple[str, bool, str]] = {
     "advantage": ("advantage", False, "reward"),
 }
 
-#: Last word of a quantity -> the statistic.
-_WORDS = {"mean": "mean", "std": "deviation", "min": "least", "max": "most"}
+#: Last word of a quantity -> the statistic, and the words of its definition.
+_WORDS = {
+    "mean": ("mean", "mean"),
+    "std": ("deviation", "deviation (n - 1)"),
+    "min": ("least", "minimum"),
+    "max": ("most", "maximum"),
+}
+
+#: Quantity -> whose statistics they are, by their definition.
+_WHOSE = {
+    "reward": "outcome reward over live rows",
+    "entropy": "entropy over trained tokens",
+    "advantage": "advantage over trained tokens",
+    "ratio": "ratio of logprob to old_logprob over trained tokens",
+}
 
 #: Setting -> the range that ratios are held to; with no room at all, a ratio of 1 stands at both bounds.
 _CLIPS: Mapping[str, Settings] = {
@@ -45,29 +58,37 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     for quantity in (*_OF, "ratio"):
         yield _statistics(target, quantity)
     yield _clipped(target)
-    yield _metric(target, "mean_kl", ("logprob", "ref_logprob"), {"k1": "kl.k1", "k3": "kl.k3"}, unit="nats")
+    means = {k: (f"kl.{k}", f"mean of {k} of logprob against ref_logprob over trained tokens") for k in ("k1", "k3")}
+    yield _metric(target, "mean_kl", ("logprob", "ref_logprob"), means, unit="nats")
     yield _sample_size(target)
-    yield _metric(target, "explained_variance", ("value", "returns"), {"share": "explained_variance"})
+    explained = {"share": ("explained_variance", "of a variance, 0 where there is none")}
+    yield _metric(target, "explained_variance", ("value", "returns"), explained)
     yield _rows(
         target,
         "dead_group_fraction",
         {"reward", "group", "mask"},
         lambda b: target.call(f"{METRICS}.dead_group_fraction", b.reward, group=b.group, live=b.live),
+        "prompts of live rows",
     )
     yield from _staleness(target)
     without = _rows(
-        target, "share", {"scored", "mask"}, lambda b: target.call(f"{METRICS}.share", ~b.scored, mask=b.live)
+        target,
+        "share",
+        {"scored", "mask"},
+        lambda b: target.call(f"{METRICS}.share", ~b.scored, mask=b.live),
+        "mean of no score over live rows",
     )
     yield replace(without, outputs={"share": Output("", "", "unscored", over="live")})
 
 
 def _statistics(target: Target, quantity: str) -> Boundary:
     column, of_rows, unit = _OF.get(quantity, ("", False, "ratio"))
+    whose = _WHOSE[quantity]
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         values = getattr(batch, column) if column else (batch.logprob - batch.old_logprob).exp()
         found = target.call(STATISTICS, values, mask=batch.live if of_rows else batch.mask)
-        return {word: getattr(found, name) for word, name in _WORDS.items()}
+        return {word: getattr(found, name) for word, (name, _) in _WORDS.items()}
 
     reads = {column} if column else {"logprob", "old_logprob"}
     return Boundary(
@@ -77,7 +98,7 @@ def _statistics(target: Target, quantity: str) -> Boundary:
         reads=frozenset(reads | {"mask"}),
         outputs={word: Output("", unit, f"{quantity}.{word}", over="live") for word in _WORDS},
         settings={quantity: {"of": quantity}},
-        claims=claims(target.find(STATISTICS)),
+        claims=claims(target.find(STATISTICS), **_pinned({n: f"{w} of {whose}" for n, (_, w) in _WORDS.items()})),
     )
 
 
@@ -99,14 +120,28 @@ def _clipped(target: Target) -> Boundary:
             "sequences": Output("", "", "sequences_clipped", over="live"),
         },
         settings=_CLIPS,
-        claims=claims(target.find(path), **{"knob:clip_low": "0.05|0.6", "knob:clip_high": "0.05|0.9"}),
+        claims=claims(
+            target.find(path),
+            **{"knob:clip_low": "0.05|0.6", "knob:clip_high": "0.05|0.9"},
+            **_pinned(
+                {
+                    "tokens": "mean of where clipping binds over trained tokens",
+                    "sequences": "mean of rows where clipping binds over live rows",
+                }
+            ),
+        ),
     )
 
 
+def _pinned(definitions: Mapping[str, str]) -> dict[str, str]:
+    """By output: which of the accepted definitions it is, as its docstring says."""
+    return {f"definition:{name}": words for name, words in definitions.items()}
+
+
 def _metric(
-    target: Target, name: str, columns: tuple[str, ...], quantities: Mapping[str, str], *, unit: str = ""
+    target: Target, name: str, columns: tuple[str, ...], quantities: Mapping[str, tuple[str, str]], *, unit: str = ""
 ) -> Boundary:
-    """A function of token columns and their mask."""
+    """A function of token columns and their mask; of each output its quantity and definition."""
     path = f"{METRICS}.{name}"
 
     def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
@@ -119,8 +154,8 @@ def _metric(
         stage="metric",
         call=call,
         reads=frozenset({*columns, "mask"}),
-        outputs={n: Output("", unit, q, over="live") for n, q in quantities.items()},
-        claims=claims(target.find(path)),
+        outputs={n: Output("", unit, q, over="live") for n, (q, _) in quantities.items()},
+        claims=claims(target.find(path), **_pinned({n: words for n, (_, words) in quantities.items()})),
     )
 
 
@@ -140,7 +175,7 @@ def _sample_size(target: Target) -> Boundary:
         reads=frozenset({"logprob", "old_logprob", "mask"}),
         outputs={"share": Output("", "", "effective_sample_size", over="live")},
         settings=_WEIGHED,
-        claims=claims(target.find(path)),
+        claims=claims(target.find(path), **_pinned({"share": "ratios of logprob to old_logprob over trained tokens"})),
     )
 
 
@@ -178,7 +213,7 @@ def _staleness(target: Target) -> Iterator[Boundary]:
     )
 
 
-def _rows(target: Target, name: str, reads: set[str], call: Callable[[Batch], Tensor]) -> Boundary:
+def _rows(target: Target, name: str, reads: set[str], call: Callable[[Batch], Tensor], definition: str) -> Boundary:
     path = f"{METRICS}.{name}"
     return Boundary(
         path=path,
@@ -186,5 +221,5 @@ def _rows(target: Target, name: str, reads: set[str], call: Callable[[Batch], Te
         call=lambda batch, _settings: {"share": call(batch)},
         reads=frozenset(reads),
         outputs={"share": Output("", "", name, over="live")},
-        claims=claims(target.find(path)),
+        claims=claims(target.find(path), **_pinned({"share": definition})),
     )

@@ -8,7 +8,7 @@ import torch
 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.frameworks.reference.arguments import SIGNAL
-from rl_sentinel.frameworks.reference.refusals import of_words
+from rl_sentinel.frameworks.reference.refusals import by_name, of_words
 from rl_sentinel.frameworks.target import Target
 
 #: Way of calling -> what of a sound call is given instead.
@@ -55,11 +55,11 @@ _STEPS: Calls = {
 _LENGTHS: Calls = {
     "sound": _SOUND,
     "sound, of one token": {"mode": "token-sum", "length": 1},
-    "no length": {"mode": "token-sum"},
+    "no length": {"mode": "token-sum", "length": None},
     "a length of none": {"length": 4},
     "a length below 1": {"mode": "token-sum", "length": 0},
     "sound, of prompts": {"mode": "prompt-mean", "group": torch.tensor([4])},
-    "no prompts": {"mode": "prompt-mean"},
+    "no prompts": {"mode": "prompt-mean", "group": None},
     "a prompt too many": {"mode": "prompt-mean", "group": torch.tensor([4, 4])},
 }
 
@@ -99,6 +99,7 @@ _LOGITS: Calls = {
     "a token before it": {"token": torch.tensor([[0, -1]])},
     "a token too few": {"token": torch.tensor([[0]])},
     "a mask too short": {"mask": torch.tensor([[True]])},
+    "no vocabulary": {"logits": torch.zeros(1, 2, 0)},
     "a row of logits too few": {"logits": torch.zeros(1, 1, 3)},
 }
 
@@ -145,6 +146,35 @@ _ENDS: Calls = {
     "steps without an end": {"trajectory": _ONE},
 }
 
+_EIGHT = ("prompt-mean", 2.0, torch.tensor([4, 4]))
+
+#: Two ways of dividing beside each other -> what each is made of.
+_BESIDE: Mapping[str, tuple[object, object]] = {
+    "sound": (("token-mean", 4.0), ("token-mean", 4.0)),
+    "sound, of prompts": (_EIGHT, ("prompt-mean", 2.0, torch.tensor([4, 4]))),
+    "another mode": (("token-mean", 4.0), ("token-sum", 4.0)),
+    "another denominator": (("token-mean", 4.0), ("token-mean", 5.0)),
+    "other tokens of prompts": (_EIGHT, ("prompt-mean", 2.0, torch.tensor([4, 5]))),
+    "tokens of more rows": (_EIGHT, ("prompt-mean", 2.0, torch.tensor([4, 4, 4]))),
+    "rows of another mode": (_EIGHT, ("token-mean", 2.0)),
+    "something else": (("token-mean", 4.0), "token-mean"),
+}
+
+#: Way of choosing -> functions, and the column or number that one of them lacks.
+_WANTED: Calls = {
+    "sound": _SOUND,
+    "a number that nobody gives": {
+        "estimator": "advantage.reinforce_plus_plus_baseline.advantages",
+        "lacking": "epsilon",
+    },
+    "no greedy response": {"estimator": "advantage.remax.advantages", "lacking": "reward_baseline"},
+    "no parts": {"estimator": "advantage.gdpo.advantages", "lacking": "reward_parts"},
+    "no critic": {"estimator": "advantage.gae.advantages", "lacking": "value"},
+    "no KL without a reference": {"kl": "kl.k1", "lacking": "old_logprob"},
+    "no weight without a sampler": {"weight": "correction.weights.token_weights", "lacking": "old_logprob"},
+    "no veto without a sampler": {"rejections": "correction.rejection.vetoed", "lacking": "old_logprob"},
+}
+
 #: Columns of two rows of three tokens.
 _ROWS, _TOKENS = torch.ones(2), torch.ones(2, 3)
 
@@ -173,9 +203,25 @@ _CHOSEN: Calls = {
     "sound, a KL and its price": {"kl": abs, "kl_coefficient": 0.1},
     "sound, a KL for the log": {"kl": abs},
     "sound, a weight and its bound": {"weight": abs, "bounds": (abs,)},
+    "a rejection alone": {"rejections": abs},
+    "a bound alone": {"weight": abs, "bounds": abs},
+    "a list of rejections": {"rejections": [abs]},
     "the price of no KL": {"kl_coefficient": 0.1},
     "a price below 0": {"kl": abs, "kl_coefficient": -0.1},
     "bounds of no weight": {"bounds": (abs,)},
+}
+
+#: Versions of one row, and how they may be compared.
+_VERSIONS: Mapping[str, Any] = {"version": torch.tensor([[0, 0]]), "mask": torch.ones(1, 2).bool(), "current": 0}
+
+_BEHIND: Calls = {
+    "sound": _SOUND,
+    "sound, of another version where nothing trains": {
+        "version": torch.tensor([[0, 9]]),
+        "mask": torch.tensor([[True, False]]),
+    },
+    "a version after the current one": {"version": torch.tensor([[0, 1]])},
+    "a current version before the first": {"current": -1},
 }
 
 #: Function -> what it is called with, and how it may be called otherwise.
@@ -215,6 +261,20 @@ _CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
         _PADDED,
     ),
     "segments.Segments": ({"mask": torch.ones(3).bool(), "length": torch.tensor([2, 1])}, _SEGMENTS),
+    "staleness.staleness": (_VERSIONS, _BEHIND),
+    "staleness.fresh_rows": ({**_VERSIONS, "most": 0.0}, {**_BEHIND, "fewer than no updates behind": {"most": -1.0}}),
+    "reward.suppressed": (
+        {"reward": torch.ones(2), "live": torch.ones(2).bool(), "scored": torch.tensor([True, False])},
+        {
+            "sound": _SOUND,
+            "sound, no number where nothing is scored": {"reward": torch.tensor([1.0, torch.nan])},
+            "sound, no number where nothing trains": {
+                "reward": torch.tensor([torch.nan, 1.0]),
+                "live": torch.tensor([False, True]),
+            },
+            "no number where it counts": {"reward": torch.tensor([torch.nan, 1.0])},
+        },
+    ),
     "reward.overlong_penalty": (
         {"length": torch.tensor([0, 9]), "limit": 5, "buffer": 3, "factor": 0.5},
         {"sound": _SOUND, "a length below 0": {"length": torch.tensor([9, -1])}},
@@ -258,6 +318,10 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     yield from _of(merge, lambda setting: target.call(merge, _told(target, setting)), _ORDERS)
     path = f"{SIGNAL}.path.loss_ready of tokens"
     yield from _of(path, partial(_steps_of_tokens, target), _ENDS)
+    path = f"{SIGNAL}.reduce.Aggregation beside another"
+    yield from _of(path, partial(_alike, target), _BESIDE)
+    path = f"{SIGNAL}.path.loss_ready of what is known"
+    yield from _of(path, partial(_wanted, target), _WANTED)
     over = f"{SIGNAL}.steps.over_trajectories"
     columns = {
         "reward": torch.tensor([0.0, 1.0, 0.0]),
@@ -285,12 +349,41 @@ def _steps_of_tokens(target: Target, setting: str) -> object:
     return target.call(f"{SIGNAL}.path.loss_ready", rollout, by=by)
 
 
+def _alike(target: Target, setting: str) -> None:
+    """Two ways of dividing, which must be equal, or not.
+
+    Raises:
+        ValueError: if they are not, or equal ones hash apart.
+    """
+    first, other = (
+        target.call(f"{SIGNAL}.reduce.Aggregation", *about) if isinstance(about, tuple) else about
+        for about in _BESIDE[setting]
+    )
+    if first != other or hash(first) != hash(other):
+        raise ValueError(f"{first} is not {other}")
+
+
+def _wanted(target: Target, setting: str) -> object:
+    """Rows without log-probs, critic or parts, and an estimator or weight that wants what is not there."""
+    columns = {"reward": torch.ones(2), "group": torch.zeros(2).long(), "mask": torch.ones(2, 3).bool()}
+    names = {"estimator": "advantage.rloo.advantages"} | dict(_WANTED[setting])
+    lacking = str(names.pop("lacking", ""))
+    choices = {n: target.find(f"{SIGNAL}.{name}") for n, name in names.items()}
+    choices |= {n: (f,) for n, f in choices.items() if n == "rejections"}
+    by = target.call(f"{SIGNAL}.path.Choices", **choices)
+    asked = partial(
+        target.call, f"{SIGNAL}.path.loss_ready", target.call(f"{SIGNAL}.rollout.Rollout", **columns), by=by
+    )
+    return by_name(asked, lacking) if lacking else asked()
+
+
 def _of(path: str, call: Callable[[str], object], calls: Mapping[str, object]) -> Iterator[Boundary]:
     return of_words(path, call, calls, sound=[name for name in calls if name.startswith("sound")])
 
 
 def _called(target: Target, path: str, plain: Mapping[str, Any], calls: Calls, setting: str) -> object:
-    return target.call(path, **{**plain, **calls[setting]})
+    asked = partial(target.call, path, **{**plain, **calls[setting]})
+    return asked() if setting.startswith("sound") else by_name(asked, *calls[setting])
 
 
 def _told(target: Target, setting: str) -> list[object]:

@@ -1,5 +1,6 @@
 """Boundaries of the composed path: what it hands on by sets of choices, its mini-batches, its last decision."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -70,9 +71,12 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         yield _weighed(target, level)
     yield _parts(target)
     yield _temporal(target)
+    for name in ("gae", "turn_level_gae"):
+        yield from (_judged(target, name, stored) for stored in ("padded", "packed"))
     yield _baselined(target)
     yield _apart(target, grpo)
     yield _trusted(target)
+    yield from (_trusted_by_outcome(target, stored) for stored in ("padded", "packed"))
     yield _laid(target)
 
 
@@ -205,6 +209,32 @@ def _temporal(target: Target) -> Boundary:
     )
 
 
+def _judged(target: Target, name: str, stored: str) -> Boundary:
+    """Advantages by a critic, and what it is trained towards: its own value and the advantage of the same step."""
+    function = target.find(f"{SIGNAL}.advantage.{name}.advantages")
+    columns = tuple(n for n in ("value", "token_reward", "turn") if n in inspect.signature(function).parameters)
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        estimator = partial(function, **{n: settings[n] for n in ("discount", "decay")})
+        found = ready(target, batch, columns, {"estimator": estimator}, packed=stored == "packed")
+        answers = {"advantage": found.advantage, "returns": found.returns}
+        if stored == "padded":
+            return answers
+        place = {"length": batch.length, "width": batch.width, "fill": 0.0}
+        return {n: target.call(f"{SIGNAL}.segments.padded", x, **place) for n, x in answers.items()}
+
+    said = target.find(f"{SIGNAL}.advantage.{name}.CLAIMS")
+    return Boundary(
+        path=READY,
+        stage="advantage",
+        call=call,
+        reads=frozenset({"reward", "group", "mask", *columns, *(["length"] if stored == "packed" else [])}),
+        outputs={n: Output("B T", "reward", n) for n in ("advantage", "returns")},
+        settings={f"{name.replace('_', ' ')}, {stored}": {n: NUMBERS[n] for n in ("discount", "decay")}},
+        claims=claims(target.find(READY), **said),
+    )
+
+
 def _apart(target: Target, estimator: object) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         whole = ready(target, batch, (), {"estimator": estimator})
@@ -244,6 +274,37 @@ def _trusted(target: Target) -> Boundary:
         },
         settings={"default": {"threshold": NUMBERS["threshold"]}},
         claims=claims(target.find(TRUSTED), masked="yes", masked_slots="any", **{"knob:threshold": "0.01|0.5"}),
+    )
+
+
+def _trusted_by_outcome(target: Target, stored: str) -> Boundary:
+    """The same with one advantage for each response, which stands on all of its tokens."""
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        packed = stored == "packed"
+        whole = ready(target, batch, (), {"estimator": lambda reward: reward}, packed=packed)
+        columns = [batch.logprob, batch.old_logprob]
+        if packed:
+            columns = [target.call(f"{SIGNAL}.segments.packed", c, length=batch.length) for c in columns]
+        count, threshold = float(batch.live.sum().clamp(min=1)), settings["threshold"]
+        found = target.call(TRUSTED, whole, *columns, threshold=threshold, denominator=count)
+        return {
+            "keep": target.call(f"{SIGNAL}.reduce.live_rows", found.mask).float(),
+            "rejected": found.dropped_fraction,
+        }
+
+    said = {"algorithm:keep": "off policy sequences kept", "algorithm:rejected": "rejected fraction"}
+    return Boundary(
+        path=f"{READY} -> {TRUSTED}",
+        stage="correct",
+        call=call,
+        reads=frozenset({"logprob", "old_logprob", "reward", "group", "mask", "length"}),
+        outputs={
+            "keep": Output("B", "", "keep", "sequence"),
+            "rejected": Output("", "", "rejected_fraction", over="live"),
+        },
+        settings={f"outcomes, {stored}": {"threshold": NUMBERS["threshold"], "per_response": True}},
+        claims=claims(target.find(TRUSTED), masked="yes", masked_slots="any", **said, **{"knob:threshold": "0.01|0.5"}),
     )
 
 

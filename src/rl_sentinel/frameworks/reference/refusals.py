@@ -1,6 +1,7 @@
 """What the library says that it refuses: one boundary for each function, and a setting for each refusal."""
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -40,6 +41,8 @@ _OUTSIDE: Mapping[str, tuple[float, ...]] = {
     "clip_low": (-0.5, torch.nan),
     "clip_high": (-0.5, torch.nan),
     "penalty": (-0.5, torch.nan),
+    "limit": (0,),
+    "share": (0.0, 1.5),
 }
 
 #: Parameter -> values at the edge of its range, which are sound.
@@ -63,17 +66,26 @@ _INSIDE: Mapping[str, tuple[float, ...]] = {
     "clip_low": (0.0,),
     "clip_high": (0.0,),
     "penalty": (0.0,),
+    "limit": (3,),
+    "share": (0.01, 1.0),
 }
 
 #: Setting -> denominator that no count can be.
 _DENOMINATORS: Mapping[str, float] = {_SOUND: 0.5, "denominator 0": 0.0, "denominator negative": -1.0}
 
-#: Setting -> where a response of two tokens stands in four positions, and how wide the result is.
-_PLACES: Mapping[str, tuple[int, int, bool]] = {
-    _SOUND: (2, 2, False),
-    "past its sequence": (3, 2, False),
-    "before its sequence": (0, 2, True),
-    "wider than the result": (1, 1, False),
+#: Setting -> where a response stands in four positions, how many tokens it has, and how wide the result is.
+_PLACES: Mapping[str, tuple[int, int, int, bool]] = {
+    _SOUND: (2, 2, 2, False),
+    "sound, to the end": (3, 1, 2, False),
+    "sound, of no token": (1, 0, 2, False),
+    "sound, of no token at the end": (4, 0, 2, False),
+    "sound, from the start": (0, 2, 2, False),
+    "sound, predicted from the start": (1, 2, 2, True),
+    "past its sequence": (3, 2, 2, False),
+    "past its sequence by one token": (4, 1, 2, False),
+    "before its sequence": (0, 2, 2, True),
+    "wider than the result": (1, 2, 1, False),
+    "of fewer than no tokens": (1, -1, 2, False),
 }
 
 
@@ -111,7 +123,8 @@ def of_numbers(target: Target, path: str, function: Callable[..., Any], **more: 
         changed = dict([tried[setting]]) if setting in tried else {}
         made = {n: target.call(f"{SIGNAL}.reduce.Aggregation", *about) for n, about in extra.items()}
         every: dict[str, Any] = {**given(function, batch_of(torch.ones(2, 2).bool())), **wanted, **more, **changed}
-        return target.call(path, **every | made)
+        asked = partial(target.call, path, **every | made)
+        return by_name(asked, *changed) if setting in outside else asked()
 
     yield _boundary(path, call, [_SOUND, *inside, *outside], "the number lies outside its range", sound=inside)
 
@@ -122,13 +135,34 @@ def of_parts(target: Target) -> Iterator[Boundary]:
     why = "no count is 0 or below"
     yield _boundary(aggregation, lambda s: target.call(aggregation, "token-mean", _DENOMINATORS[s]), _DENOMINATORS, why)
     aligned = f"{SIGNAL}.align.response_aligned"
-    yield _boundary(aligned, partial(_placed, target, aligned), _PLACES, "the response lies outside its sequence")
+    sound = [name for name in _PLACES if name.startswith(_SOUND)]
+    placed = partial(_placed, target, aligned)
+    yield _boundary(aligned, placed, _PLACES, "the response lies outside its sequence", sound=sound)
 
 
 def _placed(target: Target, path: str, setting: str) -> object:
-    prompt, width, next_token = _PLACES[setting]
-    lengths = {"prompt_length": torch.tensor([1, prompt]), "length": torch.tensor([1, 2])}
+    prompt, length, width, next_token = _PLACES[setting]
+    lengths = {"prompt_length": torch.tensor([1, prompt]), "length": torch.tensor([1, length])}
     return target.call(path, torch.zeros(2, 4), **lengths, width=width, predicts_next=next_token)
+
+
+def names(told: ValueError, *parameters: str) -> bool:
+    """Whether a refusal has one of these as a word: it must say which argument it is about."""
+    return any(re.search(rf"\b{name}\b", str(told)) for name in parameters)
+
+
+def by_name(call: Callable[[], object], *parameters: str) -> object:
+    """What a call gives; None where it is refused without a word of any of these, as if it had been taken.
+
+    Raises:
+        ValueError: the refusal, where it names one of them.
+    """
+    try:
+        return call()
+    except ValueError as told:
+        if names(told, *parameters):
+            raise
+        return None
 
 
 def of_words(

@@ -83,11 +83,12 @@ def arguments(target: Target, path: str, by: Mapping[str, Any], mask: Tensor) ->
     """Arguments that are taken, for a mask of padded rows; those in ``by`` are as they are there."""
     rows, width = mask.shape
     wide = -(torch.arange(float(rows * width)) % 11 + 1).reshape(rows, width) / 16
+    impossible = torch.full_like(wide, -torch.inf)  # a word that no token is
     labels = torch.arange(rows * width).reshape(rows, width) % 3
     made: dict[str, Any] = {**{n: torch.tensor(v) for n, v in _OF_ROWS.items()}, **NUMBERS, **_GIVEN}
     made |= {"mask": mask, "live": mask.any(dim=1), "chosen": mask, "fact": wide < -0.25}
     made["turn"] = (torch.arange(width) // 2).expand(rows, width)
-    made |= {"token": labels, "version": labels, "logits": torch.stack([wide, wide * 2, -wide], dim=2)}
+    made |= {"token": labels, "version": labels, "logits": torch.stack([wide, wide * 2, -wide, impossible], dim=2)}
     made |= {"weight": wide.exp(), "pi_squared": wide.exp()}
     made["aggregation"] = target.call(f"{SIGNAL}.reduce.Aggregation", "token-mean", 5.0)
     made["by"] = target.call(f"{SIGNAL}.normalisation.Normalisation", **_BY)

@@ -15,6 +15,7 @@ BLOCK = 131_072
 #: What the estimator says of itself.
 CLAIMS = {
     "algorithm": "gae",
+    "definition:advantage": "as they are",
     "scope": "sequence",
     "credit": "temporal",
     "untrained": "skipped",

@@ -11,6 +11,7 @@ from rl_sentinel.signal.groups import centred, deviations
 #: What the estimator says of itself; the last step is over the batch.
 CLAIMS = {
     "algorithm": "gdpo",
+    "definition:advantage": "by rank; (n - 1) over rows; beside",
     "scope": "batch",
     "grouping": "id",
     "credit": "outcome",
@@ -71,7 +72,9 @@ def advantages(
             f"weight has shape {list(weight.shape)}, expected [{reward_parts.shape[1]}], one number for each part"
         )
     finite("weight", weight, where=torch.ones_like(weight, dtype=torch.bool), why="its part counts by it")
-    checked("B", reward_part=reward_parts[:, 0], group=group, live=live)
+    checked("B", reward_parts=reward_parts[:, 0], group=group, live=live)
+    why = "a row with a trained token needs every part (mask the row to leave it out)"
+    finite("reward_parts", reward_parts, where=live.unsqueeze(1).expand_as(reward_parts), why=why)
     within("epsilon", epsilon, least=0.0)
     everyone = torch.zeros_like(group)
     parts = [

@@ -10,6 +10,7 @@ from rl_sentinel.signal.groups import centred, group_counts, group_sums
 #: What the estimator says of itself.
 CLAIMS = {
     "algorithm": "maxrl",
+    "definition:advantage": "by mean and 0",
     "scope": "group",
     "grouping": "id",
     "credit": "outcome",

@@ -11,6 +11,7 @@ from rl_sentinel.signal.groups import centred
 #: What the estimator says of itself.
 CLAIMS = {
     "algorithm": "opo",
+    "definition:advantage": "by tokens of the response",
     "scope": "group",
     "grouping": "id",
     "credit": "outcome",

@@ -13,6 +13,7 @@ from rl_sentinel.signal.segments import Mask, trained
 #: What the estimator says of itself; the deviation is that of the batch's trained tokens.
 CLAIMS = {
     "algorithm": "reinforce++",
+    "definition:advantage": "whitened (n - 1), beside",
     "scope": "batch",
     "credit": "temporal",
     "untrained": "skipped",

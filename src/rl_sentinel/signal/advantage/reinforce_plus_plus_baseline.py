@@ -10,6 +10,7 @@ from rl_sentinel.signal.groups import centred, deviations
 #: What the estimator says of itself; the deviation is that of the batch.
 CLAIMS = {
     "algorithm": "reinforce++ baseline",
+    "definition:advantage": "over rows; beside",
     "scope": "batch",
     "grouping": "id",
     "credit": "outcome",

@@ -14,6 +14,7 @@ from rl_sentinel.signal.segments import Mask, Segments, trained
 #: What the estimator says of itself.
 CLAIMS = {
     "algorithm": "turn-level gae",
+    "definition:advantage": "as they are",
     "scope": "sequence",
     "credit": "temporal",
     "untrained": "skipped",

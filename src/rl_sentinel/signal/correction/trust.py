@@ -6,8 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.signal.blocks import by_rows
 from rl_sentinel.signal.checks import answered, checked, finite, kinds, within
-from rl_sentinel.signal.correction.weights import log_ratios
-from rl_sentinel.signal.reduce import live_rows, row_means
+from rl_sentinel.signal.reduce import live_rows, row_means, selected
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: What the functions say of themselves.
@@ -115,7 +114,9 @@ def second_moment_kept(
         tensor([[ True,  True, False]])
     """
     within("threshold", threshold, least=0.0)
-    moved = log_ratios(logprob, old_logprob, mask=mask).abs()
+    checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
+    moved = selected((logprob - old_logprob).detach(), mask=mask).abs()
+    answered(moved, mask=mask, logprob=logprob, old_logprob=old_logprob)
     ordered = moved[trained(mask)].sort().values
     count = torch.arange(1, len(ordered) + 1, device=ordered.device)
     fits = ordered.double().square().cumsum(0) <= threshold * count
