@@ -195,7 +195,7 @@ def _centred(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tupl
     distance = torch.where(live, far - _maxima(far, live, place).index_select(0, place), nothing)
     whole = _sums(counted, place)
     mean = _sums(counted * distance, place).div_(whole).index_select(0, place)
-    middle = torch.where(live, distance.sub_(mean), nothing).to(wide.dtype)
+    middle = torch.where(live, distance - mean, nothing).to(wide.dtype)
     _held(middle, values)
     return middle, whole
 

@@ -141,7 +141,8 @@ def claims(function: Callable[..., Any], **more: str) -> dict[str, Claim]:
     own = getattr(module, "CLAIMS_OF", {}).get(function.__name__, {})
     said = {**getattr(module, "CLAIMS", {}), **own}
     cite = f"{function.__module__}: CLAIMS and docstring"
-    added = {name.replace("_", "-"): value for name, value in more.items()}
+    parts = {name: name.partition(":") for name in more}  # behind a colon stands the name of a setting or an output
+    added = {kind.replace("_", "-") + colon + of: more[n] for n, (kind, colon, of) in parts.items()}
     added |= {"rows": "live"} if "aggregation" in added else {}  # whose mean a loss is, everywhere in the library
     void = {"knob:epsilon"} if added.get("standardised") == "no" else set()  # nothing is divided by
     return {key: Claim(value, cite) for key, value in {**said, **added}.items() if key not in void}

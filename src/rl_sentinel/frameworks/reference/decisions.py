@@ -28,7 +28,7 @@ def _of_something(_old: Tensor, _rollout: Tensor, *, mask: Any) -> Tensor:  # no
     return cast("Tensor", mask.mask)
 
 
-def _of_groups(_old: Tensor, _rollout: Tensor, *, mask: Any) -> Bool[Tensor, " G"]:  # noqa: ANN401, F722 - as above
+def _of_groups(_old: Tensor, _rollout: Tensor, *, mask: Any) -> Bool[Tensor, " G"]:  # noqa: ANN401 - as above
     return cast("Tensor", mask.mask)
 
 

@@ -135,7 +135,7 @@ def _of(answer: Answer, given: Mapping[str, Any]) -> tuple[Callable[..., Tensor]
         parts = [(v * _waves(v)).sum() for v in found if isinstance(v, Tensor) and v.is_floating_point()]
         return torch.stack(parts).sum() if parts else torch.zeros(())
 
-    return whole, leaves, tuple(_waves(x).flip(0) for x in leaves)
+    return whole, leaves, tuple(_waves(x, 2.0 + number) for number, x in enumerate(leaves))
 
 
 def _forwards(whole: Callable[..., Any], leaves: list[Tensor], along: tuple[Tensor, ...]) -> tuple[Any, Any]:
@@ -148,9 +148,9 @@ def _forwards(whole: Callable[..., Any], leaves: list[Tensor], along: tuple[Tens
     return value, slope
 
 
-def _waves(like: Tensor) -> Tensor:
+def _waves(like: Tensor, first: float = 1.0) -> Tensor:
     """Numbers between -1 and 1, of which no two are alike."""
-    return torch.sin(1 + 7.3 * torch.arange(like.numel(), dtype=torch.float64)).reshape(like.shape)
+    return torch.sin(first + 7.3 * torch.arange(like.numel(), dtype=torch.float64)).reshape(like.shape)
 
 
 def _slopes(value: Tensor, leaves: list[Tensor], *, again: bool = False) -> list[Tensor]:

@@ -33,7 +33,8 @@ _HALF = 0.5
 def boundaries(target: Target) -> Iterator[Boundary]:
     """Each column cut into mini-batches and put together; advantages of rows on tokens, with a weight and without."""
     for stored in ("padded", "packed"):
-        yield _apart(target, stored)
+        for outcome in (False, True):
+            yield _apart(target, stored, outcome=outcome)
         for weighed in (False, True):
             yield _taken(target, stored, weighed=weighed)
 
@@ -60,10 +61,14 @@ def _wide(target: Target, batch: Batch, column: Tensor, rows: Tensor, stored: st
     return found
 
 
-def _apart(target: Target, stored: str) -> Boundary:
+def _apart(target: Target, stored: str, *, outcome: bool) -> Boundary:
+    """With an advantage for each token, or for each response, in the place of its reward."""
+    fields = {n: about for n, about in _OF_TOKENS.items() if not (outcome and n == "advantage")}
+
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        columns = {field: getattr(batch, column) for field, (column, _) in _OF_TOKENS.items()}
-        whole = _record(target, batch, stored, outcome=False, **columns)
+        columns = {field: getattr(batch, column) for field, (column, _) in fields.items()}
+        own = {"advantage": batch.reward} if outcome else {}
+        whole = _record(target, batch, stored, outcome=outcome, **columns, **own)
         found = {n: torch.zeros_like(column) for n, column in columns.items()}
         found |= {"trained": torch.zeros_like(batch.mask), "reward": torch.zeros_like(batch.reward)}
         for part in target.call(APART, whole, prompts=settings["prompts"], generator=None):
@@ -72,17 +77,18 @@ def _apart(target: Target, stored: str) -> Boundary:
                 found[field][rows] = _wide(target, batch, getattr(part, field), rows, stored)
             inner = part.mask if isinstance(part.mask, Tensor) else part.mask.mask
             found["trained"][rows] = _wide(target, batch, inner, rows, stored)
-            found["reward"][rows] += part.reward  # a row that comes twice counts twice
+            found["reward"][rows] += part.advantage if outcome else part.reward  # a row that comes twice counts twice
         return found
 
-    outputs = {n: Output("B T", unit, column) for n, (column, unit) in _OF_TOKENS.items()}
+    outputs = {n: Output("B T", unit, column) for n, (column, unit) in fields.items()}
+    told = f"{stored}, {'outcomes, ' if outcome else ''}one prompt each"
     return Boundary(
         path=f"{READY} -> {APART}",
         stage="batch",
         call=call,
-        reads=frozenset({"reward", "group", "mask", "length", *(column for column, _ in _OF_TOKENS.values())}),
+        reads=frozenset({"reward", "group", "mask", "length", *(column for column, _ in fields.values())}),
         outputs=outputs | {"trained": Output("B T", "", "mask"), "reward": Output("B", "reward", "reward")},
-        settings={f"{stored}, one prompt each": {"prompts": 1, "stored": stored}},
+        settings={told: {"prompts": 1, "stored": stored}},
         claims=claims(target.find(APART), conserves="yes"),
     )
 
