@@ -104,16 +104,19 @@ class Trial:
             return {"outcome": "loud", "law": "", "detail": f"{type(error).__name__}: {error}"}
         others = {b.path: b for b in every.values()}
         asked = {pair: Asker(every[pair], others) for pair in sorted(reach & set(every), key=baseline.narrow)}
-        why = dict[Pair, str]()
+        why, told = dict[Pair, str](), set[tuple[str, int]]()
         loud = ""
         for laws in self._kinds():
             for (path, setting), ask in asked.items():
                 wanted = [law for law in laws if ask.boundary.stage in law.stages and not law.applies(ask.boundary)]
+                once = id(ask.boundary)  # of which all settings are asked at once by some laws
+                wanted = [law for law in wanted if (law.code, once) not in told]
                 if wanted and (path, setting) not in why:
                     why[path, setting] = _fails(ask, setting, baseline.refused[path, setting])
                     loud = loud or why[path, setting]
                 for law in wanted if not why.get((path, setting)) else ():
                     send({"event": "start", "law": CANARY})
+                    told |= {(law.code, once)} if law.at_once else set()
                     try:
                         with while_running():
                             judgement = search(law, ask, setting, seed=SEED, budget=BUDGET)

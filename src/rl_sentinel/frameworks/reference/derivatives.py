@@ -80,7 +80,7 @@ def same_far_apart(answer: Answer, given: Mapping[str, Any]) -> None:
         ValueError: with both.
     """
     first = torch.arange(len(given["mask"])) == 0
-    for away, gain, wanted in product((FAR, -FAR), (0.0, 1.0, -1.0), (True, False)):
+    for away, gain, wanted in product((FAR, -FAR), (0.0, 1.0, -1.0), ("logprob", "advantage", "")):
         own = dict(given)
         own["advantage"] = _filled(given["advantage"], first, gain)
         own["logprob"] = given["old_logprob"] + _filled(torch.zeros_like(given["old_logprob"]), first, away)
@@ -101,7 +101,7 @@ def same_where_certain(answer: Answer, given: Mapping[str, Any]) -> None:
     wide = {n: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for n, v in given.items()}
     found, near = (
         _answered(
-            answer, wide | {"old_logprob": _filled(wide["old_logprob"], first, -away)}, torch.float64, wanted=True
+            answer, wide | {"old_logprob": _filled(wide["old_logprob"], first, -away)}, torch.float64, wanted="logprob"
         )
         for away in (0.0, HAIR)
     )
@@ -114,10 +114,11 @@ def _filled(column: Tensor, rows: Tensor, number: float) -> Tensor:
     return column.masked_fill(rows.reshape(-1, *[1] * (column.dim() - 1)), number)
 
 
-def _answered(answer: Answer, given: Mapping[str, Any], kind: torch.dtype, *, wanted: bool) -> list[Tensor]:
-    """All numbers that it gives, and their slopes to the log-probs where these are wanted."""
+def _answered(answer: Answer, given: Mapping[str, Any], kind: torch.dtype, *, wanted: str) -> list[Tensor]:
+    """All numbers that it gives, and their slopes to a column where one is wanted."""
     own = {n: v.to(kind) if isinstance(v, Tensor) and v.is_floating_point() else v for n, v in given.items()}
-    leaf = own["logprob"] = own["logprob"].detach().clone().requires_grad_(wanted)
+    leaf = own["logprob"] if not wanted else own[wanted].detach().clone().requires_grad_()
+    own |= {wanted: leaf} if wanted else {}
     found = [v for v in answer(own) if isinstance(v, Tensor)]
     rising = [v for v in found if v.requires_grad]
     slopes = [torch.autograd.grad(v.sum(), leaf, retain_graph=True)[0] for v in rising]
