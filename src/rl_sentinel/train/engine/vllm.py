@@ -140,9 +140,12 @@ def written(weights: Mapping[str, Tensor], path: Path) -> None:
     """Weights as a file of safetensors: the length of a header, the header in JSON, and the numbers one after another.
 
     Example:
-        >>> place = Path(tempfile.mkdtemp()) / "model.safetensors"
-        >>> written({"w": torch.zeros(2, 3)}, place)
-        >>> place.read_bytes()[8:].rstrip(bytes(24))
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import torch
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written({"w": torch.zeros(2, 3)}, Path(folder) / "model.safetensors")
+        ...     (Path(folder) / "model.safetensors").read_bytes()[8:].rstrip(bytes(24))
         b'{"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}'
     """
     header, parts, end = {}, [], 0
