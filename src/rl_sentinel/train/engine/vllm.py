@@ -143,6 +143,7 @@ def written(weights: Mapping[str, Tensor], path: Path) -> None:
         >>> import tempfile
         >>> from pathlib import Path
         >>> import torch
+        >>> from rl_sentinel.train.engine.vllm import written
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     written({"w": torch.zeros(2, 3)}, Path(folder) / "model.safetensors")
         ...     (Path(folder) / "model.safetensors").read_bytes()[8:].rstrip(bytes(24))
