@@ -28,6 +28,7 @@ from rl_sentinel.signal.advantage import (
     grpo,
     opo,
     passk,
+    reinforce,
     reinforce_plus_plus,
     reinforce_plus_plus_baseline,
     remax,
@@ -93,6 +94,10 @@ APART: dict[str, Pair] = {
     "advantage.rloo.advantages": (
         lambda x: rloo.advantages(x.reward, group=x.group, live=x.live),
         lambda x: rows.rloo(*_facts(x)),
+    ),
+    "advantage.reinforce.advantages": (
+        lambda x: reinforce.advantages(x.reward, live=x.live),
+        lambda x: rows.reinforce(x.reward.tolist(), x.live.tolist()),
     ),
     "advantage.opo.advantages": (
         lambda x: opo.advantages(x.reward, group=x.group, live=x.live, length=x.length),

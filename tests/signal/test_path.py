@@ -20,6 +20,7 @@ from rl_sentinel.signal.advantage import (
     opo,
     optimal_token_baseline,
     passk,
+    reinforce,
     remax,
     rloo,
     turn_level_gae,
@@ -52,6 +53,7 @@ OUTCOMES: dict[str, Callable[..., Tensor]] = {
     "gpg": gpg_module.advantages,
     "maxrl": maxrl.advantages,
     "remax": remax.advantages,
+    "reinforce": reinforce.advantages,
     "reinforce++ baseline": partial(baseline.advantages, epsilon=1e-6),
 }
 

@@ -30,7 +30,7 @@ WIDE = ("logprob", "old", "ref", "rollout", "advantage", "value", "token_reward"
 
 #: Functions that read no token, or take sequences or logits, whose rows are positions already.
 _OTHERWISE = ("groups.", "reward.", "normalisation.", "controller.", "scan.", "correction.trust.rejected_fraction")
-_OUTCOME = [f"advantage.{n}." for n in ("grpo", "rloo", "opo", "passk", "remax", "maxrl", "gpg", "gdpo")]
+_OUTCOME = [f"advantage.{n}." for n in ("grpo", "rloo", "opo", "passk", "remax", "maxrl", "gpg", "gdpo", "reinforce")]
 _OUTCOME += ["advantage.reinforce_plus_plus_baseline."]
 
 Call = Callable[[Draw], Tensor]

@@ -128,6 +128,11 @@ def remax(reward: Row, greedy: Row, live: list[bool]) -> Row:
     return [r - g if alive else 0.0 for r, g, alive in zip(reward, greedy, live, strict=True)]
 
 
+def reinforce(reward: Row, live: list[bool]) -> Row:
+    """The reward of what is live."""
+    return [r if alive else 0.0 for r, alive in zip(reward, live, strict=True)]
+
+
 def reinforce_plus_plus_baseline(reward: Row, group: list[int], live: list[bool], epsilon: float) -> Row:
     """Centred by group, then standardised over all live responses."""
     found = centred(reward, group, live)

@@ -1,0 +1,52 @@
+"""REINFORCE: each response by its own reward, with nothing subtracted."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rl_sentinel.signal.checks import checked, finite
+
+#: What the estimator says of itself.
+CLAIMS = {
+    "algorithm": "outcome",
+    "scope": "sequence",
+    "credit": "outcome",
+    "standardised": "no",
+    "masked": "yes",
+    "masked-slots": "any",
+}
+
+
+def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Float[Tensor, " B"]:
+    r"""Take the reward of each response as it is.
+
+    .. math:: A_b = r_b
+
+    It is what remains to be done where the baseline came before: of rewards that were normalised over their
+    group or batch (``rl_sentinel.signal.normalisation``). A response whose reward is then 0, such as one that
+    was suppressed, pushes nothing, where a second baseline would move it with its siblings.
+
+    Args:
+        reward: task reward per response, in reward units.
+        live: True where the response has at least one trained token.
+
+    Returns:
+        Advantage per response, in reward units; exactly 0 where ``live`` is False.
+
+    Raises:
+        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+
+    Source:
+        Williams, Simple statistical gradient-following algorithms for connectionist reinforcement learning
+        (Machine Learning 8, 1992), with a baseline of 0.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.advantage.reinforce import advantages
+        >>> advantages(torch.tensor([3.0, -1.0, 9.0]), live=torch.tensor([True, True, False]))
+        tensor([ 3., -1.,  0.])
+    """
+    checked("B", reward=reward, live=live)
+    why = "a row with a trained token needs a reward (mask the row to leave it out)"
+    finite("reward", reward, where=live, why=why)
+    return torch.where(live, reward, torch.zeros_like(reward))

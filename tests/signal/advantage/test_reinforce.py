@@ -1,0 +1,26 @@
+"""REINFORCE by hand, and after a normalisation."""
+
+import torch
+
+from rl_sentinel.signal.advantage.reinforce import advantages
+from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.path import Choices, Rollout, loss_ready
+
+
+def test_by_hand() -> None:
+    """The reward itself; a dead row has none, whatever stands there."""
+    reward, live = torch.tensor([2.0, -0.5, float("nan")]), torch.tensor([True, True, False])
+    assert advantages(reward, live=live).tolist() == [2.0, -0.5, 0.0]
+
+
+def test_what_was_suppressed_stays_without_a_push() -> None:
+    """Of three siblings the two that ended are compared; the third is left alone, as no second baseline would."""
+    rollout = Rollout(
+        reward=torch.tensor([3.0, 1.0, 50.0]),
+        group=torch.tensor([7, 7, 7]),
+        mask=torch.ones(3, 2, dtype=torch.bool),
+        scored=torch.tensor([True, True, False]),
+    )
+    by = Normalisation(mean="group", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
+    ready = loss_ready(rollout, by=Choices(estimator=advantages, normalisation=by))
+    assert ready.token_advantage()[:, 0].tolist() == [1.0, -1.0, 0.0]
