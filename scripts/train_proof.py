@@ -14,8 +14,15 @@ ROOT = Path(__file__).parents[1]
 RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train"]
 
 #: A fault in the place of the path; no-EOS responses void or rejected, and half a point for each of their characters.
+#: Void ones with rewards normalised over their group, then advantages over all tokens; or over the batch, with a second
+#: baseline, against which a void one is no longer 0.
 FAULT = "path=examples/faults.py:"
 VOID = (
+    "rollout.unended=suppress",
+    "reward.normalisation={mean='group', deviation='group'}",
+    "estimator={name='reinforce_plus_plus', discount=1.0, epsilon=1e-8}",
+)
+TWICE = (
     "rollout.unended=suppress",
     "reward.normalisation={mean='batch', deviation='batch'}",
     "estimator={name='grpo', standardise=false, epsilon=0.0}",
@@ -39,11 +46,23 @@ EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "sort",
         (*VOID, GROWS, f"{FAULT}void_in_normalisation"),
     ),
-    ("no-EOS void, reward grows with length, KL in the loss", "sort", (*VOID, GROWS, HELD)),
+    ("no-EOS void, a second baseline, lenient reward", "sort", TWICE),
     (
-        "no-EOS void, reward grows with length, KL in the loss, fault void_in_normalisation",
+        "no-EOS void, a second baseline, lenient reward, fault void_in_normalisation",
         "sort",
-        (*VOID, GROWS, HELD, f"{FAULT}void_in_normalisation"),
+        (*TWICE, f"{FAULT}void_in_normalisation"),
+    ),
+    ("no-EOS void, a second baseline, reward grows with length", "sort", (*TWICE, GROWS)),
+    (
+        "no-EOS void, a second baseline, reward grows with length, fault void_in_normalisation",
+        "sort",
+        (*TWICE, GROWS, f"{FAULT}void_in_normalisation"),
+    ),
+    ("no-EOS void, a second baseline, reward grows with length, KL in the loss", "sort", (*TWICE, GROWS, HELD)),
+    (
+        "no-EOS void, a second baseline, reward grows with length, KL in the loss, fault void_in_normalisation",
+        "sort",
+        (*TWICE, GROWS, HELD, f"{FAULT}void_in_normalisation"),
     ),
     ("no-EOS rejected", "sort", REJECTED),
     ("no-EOS rejected, fault rejected_in_baseline", "sort", (*REJECTED, f"{FAULT}rejected_in_baseline")),

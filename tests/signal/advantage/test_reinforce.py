@@ -4,7 +4,8 @@ import torch
 
 from rl_sentinel.signal.advantage.reinforce import advantages
 from rl_sentinel.signal.normalisation import Normalisation
-from rl_sentinel.signal.path import Choices, Rollout, loss_ready
+from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.rollout import Rollout
 
 
 def test_by_hand() -> None:
