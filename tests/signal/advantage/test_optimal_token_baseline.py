@@ -1,6 +1,8 @@
 """The optimal token baseline, by hand."""
 
+import pytest
 import torch
+from oracle import tokens
 
 from rl_sentinel.signal.advantage.optimal_token_baseline import advantages
 
@@ -53,3 +55,18 @@ def test_equal_returns_and_certain_tokens() -> None:
     sure, ones = torch.zeros(2, 1), torch.ones(2, 1)
     found = advantages(torch.tensor([[1.0], [0.0]]), sure, ones, mask=mask, group=GROUP)
     assert found.tolist() == [[0.5], [-0.5]]
+
+
+@pytest.mark.parametrize(("dtype", "step"), [(torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)])
+def test_narrow_numbers_are_added_wide(dtype: torch.dtype, step: float) -> None:
+    """As the oracle has it of the same numbers, up to one rounding of the result, over 20 tokens of 40 responses."""
+    chance = torch.Generator().manual_seed(0)
+    reward, own, squared = (torch.rand(40, 20, generator=chance).to(dtype) for _ in range(3))
+    mask, group = torch.rand(40, 20, generator=chance) < 0.9, torch.zeros(40).long()
+    found = advantages(reward, own.log(), squared, mask=mask, group=group)
+    plain = tokens.optimal_token_baseline(
+        reward.tolist(), own.log().tolist(), squared.tolist(), mask.tolist(), group.tolist()
+    )
+    assert found.dtype == dtype
+    expected = torch.tensor(plain, dtype=torch.float64)
+    torch.testing.assert_close(found.double(), expected, rtol=step, atol=1e-4)

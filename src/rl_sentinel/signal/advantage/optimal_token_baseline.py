@@ -46,7 +46,7 @@ def advantages(
         group: prompt id per response; any integers, in any order.
 
     Returns:
-        Advantage per token, in reward units; exactly 0 off the mask.
+        Advantage per token, in reward units, added up in float32 or wider; exactly 0 off the mask.
 
     Raises:
         InputError: if a number on the mask is not finite, or a shape or kind is wrong.
@@ -70,11 +70,13 @@ def advantages(
         finite(name, column, where=mask, why="a trained token needs one (mask the token to leave it out)")
     order = trained_first(mask=mask)
     reward, chance, squared = (
-        lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (token_reward, logprob, pi_squared)
+        lined_up(selected(x, mask=mask), mask=mask, order=order).to(torch.promote_types(x.dtype, torch.float32))
+        for x in (token_reward, logprob, pi_squared)
     )
     where = lined_up(trained(mask), mask=mask, order=order)
     found = _against_the_mean(reward, 1 - 2 * chance.exp() + squared, mask=where, group=group)
-    return put_back(found, mask=mask, order=order)
+    own = torch.promote_types(torch.promote_types(token_reward.dtype, logprob.dtype), pi_squared.dtype)
+    return put_back(found.to(own), mask=mask, order=order)
 
 
 def _against_the_mean(reward: Tensor, step: Tensor, *, mask: Tensor, group: Tensor) -> Tensor:
