@@ -5,10 +5,12 @@ from functools import partial
 
 import pytest
 import torch
+from sound_arguments import PUBLIC, arguments
 from torch import Tensor
 from torch.autograd.functional import hessian, hvp, jvp
 from torch.func import grad, jacfwd, jacrev
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import kl
 from rl_sentinel.signal.loss import importance_sampling, ppo, sapo
 from rl_sentinel.signal.ratios import exponential
@@ -61,3 +63,15 @@ def test_of_a_weighted_kl_where_policies_are_equal() -> None:
     price = lambda y: kl.importance_weighted(kl.k1(y, x, mask=mask), y, x, mask=mask).sum()  # noqa: E731 - one line
     found = hessian(price, x)  # type: ignore[no-untyped-call]  # torch has no types here
     assert found.item() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if n.startswith("loss.")])
+def test_a_loss_of_many_batches_at_once_is_refused(name: str) -> None:
+    """Mapped by ``torch.vmap``, itself or its gradient, in one line; the gradient of one is not."""
+    given = arguments(name)
+    first = given.pop("logprob")
+    one = partial(PUBLIC[name], **given)
+    assert grad(one)(first).shape == first.shape
+    for many in (torch.vmap(one), torch.vmap(grad(one))):
+        with pytest.raises(InputError, match=r"^a column is mapped by torch\.vmap, expected plain tensors: .*$"):
+            many(torch.stack([first, first]))

@@ -76,3 +76,24 @@ def function(name: str, value: object) -> None:
         inspect.signature(value)  # type: ignore[arg-type]  # whether it can be called is the question
     except (TypeError, ValueError):
         raise InputError(f"{name} is {value!r}, expected a function whose parameters can be read") from None
+
+
+def unmapped(*columns: Tensor) -> None:
+    """Refuse columns that ``torch.vmap`` maps: which numbers are refused cannot be asked of many at once.
+
+    Raises:
+        InputError: if one is, under derivatives of ``torch.func`` or not.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.core.refusal import unmapped
+        >>> unmapped(torch.ones(2))
+    """
+    layers = torch._C._functorch  # noqa: SLF001 - torch says it nowhere else
+    for column in columns:
+        inner = column
+        while layers.is_functorch_wrapped_tensor(inner):
+            if layers.is_batchedtensor(inner):
+                way = "its numbers cannot be asked for there (call the function once for each)"
+                raise InputError(f"a column is mapped by torch.vmap, expected plain tensors: {way}")
+            inner = layers.get_unwrapped(inner)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rl_sentinel.core.refusal import unmapped
 from rl_sentinel.signal.checks import instance
 from rl_sentinel.signal.ratios import traced
 from rl_sentinel.signal.reduce import Aggregation
@@ -44,6 +45,9 @@ def summed(
     Returns:
         The aggregated number; equal to that of one piece up to rounding, whatever the size of a block.
 
+    Raises:
+        InputError: if a column is mapped by ``torch.vmap``, or the aggregation is none.
+
     Example:
         >>> import torch
         >>> from rl_sentinel.signal.blocks import summed
@@ -56,6 +60,7 @@ def summed(
         (1.0, tensor([[2., 0.]]))
     """
     instance("aggregation", aggregation, Aggregation, "a mode, and what is divided by")
+    unmapped(trained(mask), leaf, *columns)
     share = _share(mask, aggregation)
     if any(c.requires_grad for c in columns) or traced(leaf, *columns):
         whole = _added(token_value(trained(mask), leaf, *columns)[0], share)

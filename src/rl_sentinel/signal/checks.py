@@ -8,7 +8,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import is_number, number
+from rl_sentinel.core.refusal import is_number, number, unmapped
 from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: What a tensor may be -> whether a dtype is that, and what to do where it is not.
@@ -114,6 +114,7 @@ def finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -
         >>> from rl_sentinel.signal.checks import finite
         >>> finite("reward", torch.tensor([torch.nan, 1.0]), where=torch.tensor([False, True]), why="it is used")
     """
+    unmapped(values)
     if math.isfinite(values.detach().sum().item()):
         return  # whatever is not finite makes a sum that is not
     wrong = trained(where) & ~values.isfinite()
@@ -137,6 +138,7 @@ def answered(result: Shaped[Tensor, "..."], *, mask: Mask, **columns: Shaped[Ten
         >>> answered(torch.tensor(0.5), mask=torch.tensor([True]), logprob=torch.tensor([0.5]))
         tensor(0.5000)
     """
+    unmapped(result)
     if not math.isfinite(result.detach().sum().item()):
         for name, values in columns.items():
             finite(name, values, where=mask, why="a trained token needs one (mask the token to leave it out)")

@@ -8,6 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
+from rl_sentinel.core.refusal import unmapped
+
 
 def weighed(ratio: Float[Tensor, "*S"], gain: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """The product, and 0 where a ratio that has overflowed weighs nothing; no bound is put on the ratio.
@@ -50,6 +52,7 @@ def exponential(log_ratio: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
 
 def _product(ratio: Tensor, gain: Tensor) -> Tensor:
     """On a CPU a sum, which is finite where all numbers are, tells that there is nothing to mend."""
+    unmapped(ratio)
     if ratio.device.type == "cpu" and math.isfinite(ratio.sum().item()):
         return ratio * gain
     return torch.where((gain == 0) & ratio.isinf(), 0.0, ratio * gain)
