@@ -100,6 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=320, help="how many to draw")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fresh", type=int, default=1, help="seed of a second draw, for which nothing has been mended")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="only those whose name has this in it; the page is left alone")
     parser.add_argument("--store", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")
@@ -113,13 +114,18 @@ def main() -> int:
     for mutant, result in found:
         if given.only or (result["outcome"] == "survived" and mutant.name not in same):
             lines.append(f"{result['outcome']}: {mutant.name} (line {mutant.line}) {result['law']} {result['detail']}")
-    wrong = page.mistaken(found)
+    store = Store(given.store, digest(PACKAGE))
+    fresh = [] if given.only else tried(drawn(every, given.count, given.fresh), store, given.jobs)
+    wrong = page.mistaken([*found, *fresh])
     lines += [f"called equivalent, and is not: {name}" for name in wrong]
-    lines += [page.summary(found, len(every), given.seed), f"{time.monotonic() - began:.0f} s"]
+    lines.append(page.summary(found, len(every), given.seed))
+    lines += [] if given.only else [page.summary(fresh, len(every), given.fresh)]
+    lines.append(f"{time.monotonic() - began:.0f} s")
     sys.stdout.write("\n".join(lines) + "\n")
     if not given.only:
         others = beside(found, given.store, given.jobs)
-        (ROOT / "docs" / "mutants.md").write_text(page.page(found, len(every), given.seed, others), encoding="utf-8")
+        text = page.page(found, len(every), given.seed, others, page.Fresh(fresh, given.fresh))
+        (ROOT / "docs" / "mutants.md").write_text(text, encoding="utf-8")
     return int(bool(wrong) or page.rate(found) < ENOUGH)
 
 

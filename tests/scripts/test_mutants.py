@@ -122,7 +122,9 @@ def test_figures() -> None:
     beside = {
         "a test": {"kl.py k1: 0 -> 1": {"outcome": "killed"}, "kl.py k1: 0 -> 2": {"outcome": "no such function"}}
     }
-    whole = page.page(tried, 3, 0, beside)
+    whole = page.page(tried, 3, 0, beside, page.Fresh([(alive, tried[1][1])], 5))
+    assert "1 of 3 possible mutants were tried (drawn with seed 5): 0 are loud, 1 run." in whole
+    assert whole.count("- kl.py k1: `0` -> `2` in `r") == 2
     assert "| a test | 1 | 1 | 1 | 1 | 0 |" in whole
     assert "1 are loud, 2 run." in whole
     assert "- kl.py k1: `0` -> `2` in `r" in whole
