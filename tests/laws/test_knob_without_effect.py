@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from rl_sentinel.cases.companions import drawn
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.laws.knob_without_effect import LAW
@@ -37,8 +38,8 @@ def test_broken() -> None:
     assert found is not None
     assert found.relation.key == "batches on which clip_high matters (1: one or more)"
     assert found.relation.story == (
-        "clip_high was set to 0.1, then to 0.4, and all else kept: on each of 66 batches, of which one is below, "
-        "every output and gradient came out the same"
+        f"clip_high was set to 0.1, then to 0.4, and all else kept: on each of {1 + len(drawn())} batches, of which "
+        "one is below, every output and gradient came out the same"
     )
     assert found.case.batch.mask.numel() > 1, "a batch on which a range could matter"
 
