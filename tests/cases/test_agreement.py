@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.cases.agreement import as_claimed, distance, fitting
+from rl_sentinel.cases.agreement import ENOUGH, as_claimed, distance, fitting
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
@@ -35,6 +35,19 @@ def test_the_case_at_hand_has_no_say() -> None:
     ask = Asker(specimen(turning, reads="reward", outputs=ROWS), {})
     single = next(c for c in small_cases() if c.batch.rows == 1)
     assert fitting(ask, single, "advantage", _accepted).name == "whole"
+
+
+def test_no_more_cases_than_it_takes() -> None:
+    """Where one alone has fitted all so far, the others cannot any more: no further case is asked."""
+    asked = []
+
+    def counted(batch: Batch) -> Tensor:
+        asked.append(batch)
+        return batch.reward.clone()
+
+    ask = Asker(specimen(counted, reads="reward", outputs=ROWS), {})
+    assert fitting(ask, small_cases()[0], "advantage", _accepted).name == "whole"
+    assert len(asked) < ENOUGH
 
 
 def test_nothing_accepted() -> None:

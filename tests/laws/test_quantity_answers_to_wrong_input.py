@@ -42,6 +42,31 @@ def test_broken_by_reward() -> None:
     assert found.distance == 1.0
 
 
+def test_broken_by_a_difference_of_two() -> None:
+    """Two wrong columns that are moved at once are not moved by the same, so that their difference moves too."""
+
+    def paid(batch: Batch, kl_coef: float = 0.1) -> Tensor:
+        return _kl(batch, kl_coef) + batch.reward.unsqueeze(1) - batch.value
+
+    found = judged(LAW, specimen(paid, reads=f"{READS} value", stage="kl", outputs=KL)).found
+    assert found is not None
+    assert found.relation.story == "kl may not answer to reward, which was moved by +1 in row 0"
+
+
+def test_broken_where_all_at_once_are_refused() -> None:
+    """What refuses the columns moved together is asked of each alone."""
+
+    def wary(batch: Batch, kl_coef: float = 0.1) -> Tensor:
+        if bool(((batch.reward.unsqueeze(1) - batch.value).abs() > 2).any()):
+            message = "the value is too far from the reward"
+            raise ValueError(message)
+        return _kl(batch, kl_coef) + batch.reward.unsqueeze(1)
+
+    found = judged(LAW, specimen(wary, reads=f"{READS} value", stage="kl", outputs=KL)).found
+    assert found is not None
+    assert "may not answer to reward" in found.relation.story
+
+
 def test_broken_by_coefficient() -> None:
     """A KL that is weighed before it is exposed is found, though it reads nothing else."""
     settings = {"default": {"kl_coef": 0.1}}

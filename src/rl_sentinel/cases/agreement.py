@@ -22,6 +22,9 @@ ROUNDING = 1e-4
 #: for; where two are as good as each other by then, all are.
 ENOUGH = 32
 
+#: Cases after which one that fits them all, where no other does, is settled on: none of the others can fit them all.
+SETTLED = 8
+
 #: Answers that are remembered: more than any boundary has outputs.
 KEPT = 128
 
@@ -83,7 +86,7 @@ def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
         if seen is None:
             continue
         weighed += 1
-        if weighed > ENOUGH and not _tied(wrong):
+        if (weighed > ENOUGH and not _tied(wrong)) or (weighed > SETTLED and _settled(wrong)):
             break
         for name, value in values.items():
             wrong.setdefault(name, []).append(_misses(seen.values[output], value, where))
@@ -94,6 +97,11 @@ def _tied(wrong: dict[str, list[float]]) -> bool:
     """Whether the two best of several are as good as each other."""
     best = sorted(fmean(misses) for misses in wrong.values())[:2]
     return len(best) > 1 and best[1] - best[0] < 1e-9
+
+
+def _settled(wrong: Mapping[str, list[float]]) -> bool:
+    """Whether one alone has fitted every case so far."""
+    return sum(max(misses) < 1 for misses in wrong.values()) == 1
 
 
 def _misses(seen: Tensor, value: Tensor, where: Tensor) -> float:

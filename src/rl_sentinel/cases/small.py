@@ -129,21 +129,24 @@ def _without_neighbours() -> Iterator[Batch]:
     yield filled([[1, 0, 1], [0, 1, 0]], reward=[1, 0], group=[0, 0])
 
 
+_KINDS = (
+    _plain,
+    _with_dead_rows,
+    _with_masked_tokens,
+    _with_suppressed_rewards,
+    _step_wise,
+    _signs_mixed,
+    _degenerate,
+    _with_token_rewards,
+    _step_wise_without_its_end,
+    _without_neighbours,
+)
+
+
 @cache
-def _batches() -> tuple[Batch, ...]:
-    kinds = (
-        _plain,
-        _with_dead_rows,
-        _with_masked_tokens,
-        _with_suppressed_rewards,
-        _step_wise,
-        _signs_mixed,
-        _degenerate,
-        _with_token_rewards,
-        _step_wise_without_its_end,
-        _without_neighbours,
-    )
-    return tuple(batch for kind in kinds for batch in kind())
+def _batches() -> tuple[tuple[str, Batch], ...]:
+    """All batches, each with the name of its kind."""
+    return tuple((kind.__name__, batch) for kind in _KINDS for batch in kind())
 
 
 def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
@@ -151,4 +154,9 @@ def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
 
     The batches are the same objects at each call, and nobody's to change.
     """
-    return [Case(batch=batch, setting=setting, seed=seed) for batch in _batches()]
+    return [Case(batch=batch, setting=setting, seed=seed) for _, batch in _batches()]
+
+
+def small_kinds() -> list[str]:
+    """The kind of each small case, in their order."""
+    return [kind for kind, _ in _batches()]

@@ -37,6 +37,9 @@ from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
+#: Of the live rows the first is moved, or the last.
+ENDS = 2
+
 #: How far the reward is moved, in reward units.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 
@@ -57,23 +60,23 @@ def _vary(case: Case, variant: int) -> Case | None:
     live = torch.nonzero(case.batch.live).flatten().tolist()
     if len(distinct(case.batch.group[live])) < 2:
         return None
-    return with_draw(case, variant=variant, row=live[-variant])
+    row, amount = variant % ENDS, AMOUNTS[variant // ENDS]
+    return with_draw(case, variant=variant, row=live[-row], amount=amount)
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    row, batch = int(case.draw["row"] or 0), case.batch
+    row, amount, batch = int(case.draw["row"] or 0), float(case.draw["amount"] or 0), case.batch
     if not groups_stand_as_read(ask.boundary, batch):
         return
     others = batch.live & (batch.group != batch.group[row])
     wide = [n for n, output in ask.boundary.outputs.items() if output.scope == "batch" or output.axes == ""]
     before = ask(case)
     for column in _rewards(ask.boundary):
-        for amount in AMOUNTS:
-            other = moved(batch, column, torch.arange(batch.rows) == row, amount)
-            after = ask(with_batch(case, other))
-            story = f"{column} of row {row} moved by {amount:+g}; rows of other groups are compared"
-            size = magnitude(other, ask.boundary.reads)
-            yield from same_rows(ask.boundary, batch, before, after, rows=others, story=story, scale=size, skip=wide)
+        other = moved(batch, column, torch.arange(batch.rows) == row, amount)
+        after = ask(with_batch(case, other))
+        story = f"{column} of row {row} moved by {amount:+g}; rows of other groups are compared"
+        size = magnitude(other, ask.boundary.reads)
+        yield from same_rows(ask.boundary, batch, before, after, rows=others, story=story, scale=size, skip=wide)
 
 
 LAW = Law(
@@ -83,5 +86,5 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     relate=_relate,
-    variants=2,
+    variants=ENDS * len(AMOUNTS),
 )

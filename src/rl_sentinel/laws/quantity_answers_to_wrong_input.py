@@ -39,17 +39,12 @@ from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
-#: How far a column is moved in every row, in its own unit.
-AMOUNTS = (1.0, -1.0, 100.0, -100.0)
-
-#: How far in one row alone: these in turn.
-ALONE = (1.0, -100.0)
-
-#: Up to so many rows are moved alone on one case.
-FEW = 3
+#: How far a column is moved, in its own unit, one per variant: in every row, and in one row alone.
+AMOUNTS = (1.0, -100.0, -1.0, 100.0)
 
 #: Coefficients that a KL is asked under; the first is what the others are held against.
 COEFFICIENTS = (1.0, 0.1, 0.0)
@@ -69,29 +64,53 @@ def _where(output: Output, batch: Batch) -> Tensor | None:
     return batch.valid if output.axes == "B T" else None
 
 
-def _alone(case: Case) -> list[int]:
-    """Rows that are moved alone: each of a few; of many the one whose turn it is."""
-    rows = case.batch.rows
-    return list(range(rows)) if rows <= FEW else [case.seed % rows]
-
-
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    boundary, batch, before = ask.boundary, case.batch, ask(case)
-    wrong = {n: wrong_inputs(o.quantity, boundary.reads) for n, o in boundary.outputs.items()}
-    for column in dict.fromkeys(c for columns in wrong.values() for c in columns):
-        for row in (*_alone(case), None):
-            there = torch.arange(batch.rows) == row if row is not None else torch.ones_like(batch.live)
-            for amount in AMOUNTS if row is None else (ALONE[row % len(ALONE)],):
-                other = moved(batch, column, there, amount)
-                after, scale = ask(with_batch(case, other)), magnitude(other, boundary.reads)
-                who = "every row" if row is None else f"row {row}"
-                for name in (n for n, columns in wrong.items() if column in columns):
-                    old, new, where = before.values[name], after.values[name], _where(boundary.outputs[name], batch)
-                    story = f"{name} may not answer to {column}, which was moved by {amount:+g} in {who}"
-                    yield Relation(name, old, new, where, scale, story=story)
+    boundary, batch, variant = ask.boundary, case.batch, int(case.draw["variant"] or 0)
+    amount, row = AMOUNTS[variant], (variant + case.seed) % batch.rows
+    places = {f"row {row}": torch.arange(batch.rows) == row, "every row": torch.ones_like(batch.live)}
+    for columns, names in _by_wrong(boundary).items():
+        for who, there in places.items():
+            together = _still(ask, case, names, columns, there, amount, who)
+            yield from together
+            for column in () if together else columns:  # which of them it was
+                yield from _answers(ask, case, names, (column,), there, amount, who)
     for name, output in boundary.outputs.items():
         for key in _weighed(boundary, output):
             yield from _weights(ask, case, name, key)
+
+
+def _by_wrong(boundary: Boundary) -> dict[tuple[str, ...], list[str]]:
+    """The columns that outputs may not answer to, and the outputs."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, output in boundary.outputs.items():
+        if columns := wrong_inputs(output.quantity, boundary.reads):
+            found.setdefault(columns, []).append(name)
+    return found
+
+
+def _still(  # noqa: PLR0913 - a comparison has these parts
+    ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], there: Tensor, amount: float, who: str
+) -> list[Relation]:
+    """What was seen where all the columns were moved at once and nothing answered; nothing where something did."""
+    try:
+        seen = list(_answers(ask, case, names, columns, there, amount, who))
+    except Refused:
+        return []
+    return seen if all(torch.equal(r.expected, r.observed) for r in seen) else []
+
+
+def _answers(  # noqa: PLR0913 - a comparison has these parts
+    ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], there: Tensor, amount: float, who: str
+) -> Iterator[Relation]:
+    """What the outputs came to before and after these columns were moved."""
+    boundary, batch, before, other = ask.boundary, case.batch, ask(case), case.batch
+    for number, column in enumerate(columns):
+        other = moved(other, column, there, amount * 2**number)  # no two by the same: a difference of them moves too
+    after, scale = ask(with_batch(case, other)), magnitude(other, boundary.reads)
+    for name in names:
+        old, new, where = before.values[name], after.values[name], _where(boundary.outputs[name], batch)
+        story = f"{name} may not answer to {' or '.join(columns)}, which was moved by {amount:+g} in {who}"
+        yield Relation(name, old, new, where, scale, story=story)
 
 
 def _weights(ask: Ask, case: Case, name: str, key: str) -> Iterator[Relation]:
@@ -112,4 +131,5 @@ LAW = Law(
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
     relate=_relate,
+    variants=len(AMOUNTS),
 )

@@ -36,6 +36,9 @@ from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
+#: Outcomes of so many trajectories are moved, one at a time.
+TRAJECTORIES = 2
+
 #: How far the outcome is moved, in reward units.
 AMOUNTS = (1.0, -1.0)
 
@@ -51,12 +54,14 @@ def _applies(boundary: Boundary) -> str:
 
 def _vary(case: Case, variant: int) -> Case | None:
     batch = on_policy(case.batch)  # a KL term in the reward would move tokens apart by right
-    ids = distinct(batch.trajectory)
-    if variant >= len(ids) or bool(batch.token_reward.any()) or not bool(batch.scored.all()):
+    ids, number = distinct(batch.trajectory), variant % TRAJECTORIES
+    if number >= len(ids) or bool(batch.token_reward.any()) or not bool(batch.scored.all()):
         return None
-    own = batch.trajectory == ids[variant]
-    whole = bool(batch.live[own].all()) and int(batch.last_step[own].sum()) == 1
-    return with_draw(with_batch(case, batch), variant=variant, trajectory=ids[variant]) if whole else None
+    own = batch.trajectory == ids[number]
+    if not bool(batch.live[own].all()) or int(batch.last_step[own].sum()) != 1:
+        return None
+    chosen = {"trajectory": ids[number], "amount": AMOUNTS[variant // TRAJECTORIES]}
+    return with_draw(with_batch(case, batch), variant=variant, **chosen)
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
@@ -64,21 +69,20 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     if repeats_trajectory(batch) and boundary.claim("trajectories") != "step-wise":
         return
     own = batch.trajectory == int(case.draw["trajectory"] or 0)
-    before = ask(case)
-    for amount in AMOUNTS:
-        other = outcome_moved(batch, boundary.reads, own & batch.last_step, amount)
-        after = ask(with_batch(case, other))
-        for name in advantages(boundary):
-            shift = after.values[name].double() - before.values[name].double()
-            where = (own.unsqueeze(1) & batch.mask) if shift.dim() == 2 else own
-            still = ROUNDING * (1 + magnitude(other, boundary.reads))
-            largest = shift[where][shift[where].abs().argmax()]
-            if not largest.abs() > 10 * still:  # nan is DEG001's
-                continue
-            way = torch.where(shift.abs() > still, shift.sign(), torch.zeros_like(shift))
-            expected = torch.where(where, largest.sign(), way)
-            story = f"outcome of trajectory {case.draw['trajectory']} moved by {amount:+g}; which way each token moved"
-            yield Relation(name, expected, way, where, tolerance=0.5, story=story)
+    amount = float(case.draw["amount"] or 0)
+    other = outcome_moved(batch, boundary.reads, own & batch.last_step, amount)
+    before, after = ask(case), ask(with_batch(case, other))
+    for name in advantages(boundary):
+        shift = after.values[name].double() - before.values[name].double()
+        where = (own.unsqueeze(1) & batch.mask) if shift.dim() == 2 else own
+        still = ROUNDING * (1 + magnitude(other, boundary.reads))
+        largest = shift[where][shift[where].abs().argmax()]
+        if not largest.abs() > 10 * still:  # nan is DEG001's
+            continue
+        way = torch.where(shift.abs() > still, shift.sign(), torch.zeros_like(shift))
+        expected = torch.where(where, largest.sign(), way)
+        story = f"outcome of trajectory {case.draw['trajectory']} moved by {amount:+g}; which way each token moved"
+        yield Relation(name, expected, way, where, tolerance=0.5, story=story)
 
 
 LAW = Law(
@@ -88,5 +92,5 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     relate=_relate,
-    variants=2,
+    variants=TRAJECTORIES * len(AMOUNTS),
 )

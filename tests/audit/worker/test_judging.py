@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.judging import canary, compared, search
+from rl_sentinel.audit.worker.judging import LEADING, canary, compared, search
+from rl_sentinel.cases.small import small_kinds
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Case
+from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 from specimens import specimen
@@ -87,3 +88,32 @@ def _same(ask: Ask, case: Case) -> Iterator[Relation]:
 def _twice(ask: Ask, case: Case) -> Iterator[Relation]:
     before, after = (ask(case, fresh=True).values["advantage"] for _ in range(2))
     yield Relation("advantage", before, after)
+
+
+def test_variants_in_turn() -> None:
+    """The first of each kind under every variant that fits, each other case under one, and none is left out."""
+    seen: dict[int, list[object]] = {}
+
+    def relate(_ask: Ask, case: Case) -> Iterator[Relation]:
+        seen.setdefault(id(case.batch), []).append(case.draw["variant"])
+        yield Relation("x", torch.zeros(1), torch.zeros(1))
+
+    def vary(case: Case, variant: int) -> Case | None:
+        return with_draw(case, variant=variant) if variant != 1 else None
+
+    law = Law(
+        code="XXX001",
+        name="in-turn",
+        stages=frozenset({"advantage"}),
+        applies=lambda _boundary: "",
+        vary=vary,
+        relate=relate,
+        variants=3,
+    )
+    boundary = specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask")
+    search(law, Asker(boundary, {}), "default", seed=0, budget=6)
+    turns, kinds = list(seen.values()), small_kinds()
+    assert len(turns) == len(kinds) + 6
+    for number, kind in enumerate(kinds):
+        assert turns[number] == [0, 2] if kinds[:number].count(kind) < LEADING else len(turns[number]) == 1
+    assert {one for turn in turns if len(turn) == 1 for one in turn} == {0, 2}

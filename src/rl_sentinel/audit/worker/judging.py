@@ -1,5 +1,6 @@
 """Judging one pair: search, the canary, shrinking, and the verdict."""
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from rl_sentinel.audit.worker.witness import vanishes
 from rl_sentinel.cases.companions import drawn
 from rl_sentinel.cases.random import random_cases
 from rl_sentinel.cases.shrinking import shrunk
-from rl_sentinel.cases.small import small_cases
+from rl_sentinel.cases.small import small_cases, small_kinds
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.case import Case
@@ -25,6 +26,9 @@ ROUNDINGS = 64
 
 #: Seed of the random cases that every audit tries before those of its own seed.
 FIXED_SEED = 17
+
+#: So many small cases of each kind, of those that fit a law, are tried under every variant of it.
+LEADING = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,14 +110,18 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
 
 @cache
 def _varied(law: Law, seed: int, budget: int) -> tuple[Case, ...]:
-    """Small cases under every variant of the law, random ones under one each, in turn; under no setting yet."""
-    small = len(small_cases())
-    turns = (
-        (case, variant)
-        for number, case in enumerate(_all_cases(seed, budget))
-        for variant in (range(law.variants) if number < small else (number % law.variants,))
-    )
-    return tuple(varied for case, variant in turns if (varied := law.vary(case, variant)) is not None)
+    """The first small cases of each kind under every variant of the law, all others under one that fits, in turn.
+
+    Under no setting yet.
+    """
+    kinds, seen, varied = small_kinds(), Counter[str](), list[Case]()
+    for number, case in enumerate(_all_cases(seed, budget)):
+        fitting = [fit for v in range(law.variants) if (fit := law.vary(case, v)) is not None]
+        kind = kinds[number] if fitting and number < len(kinds) else ""
+        seen[kind] += 1
+        leads = bool(kind) and seen[kind] <= LEADING
+        varied += fitting if leads else fitting[number % max(1, len(fitting)) :][:1]
+    return tuple(varied)
 
 
 @cache
