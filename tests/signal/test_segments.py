@@ -215,7 +215,7 @@ def test_as_many_tokens_as_rows() -> None:
         ),
         (
             lambda: packed(torch.zeros(2, 3), length=torch.tensor([3, 9])),
-            "width is 3, expected 9 or more: the longest row",
+            "length[1] is 9, expected at most 3: values have no more room",
         ),
         (
             lambda: packed(torch.zeros(2, 3), length=torch.tensor([3, 1, 1])),

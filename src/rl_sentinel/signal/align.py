@@ -104,7 +104,7 @@ def at_last(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
     place = torch.arange(len(mask.row), device=mask.row.device)
     last = torch.full_like(mask.length, -1)
     last = last.scatter_reduce(0, mask.row, place.masked_fill(~mask.mask, -1).to(last.dtype), "amax")
-    return spread(row, mask=Segments(mask.mask & (place == last[mask.row]), mask.length))
+    return spread(row, mask=Segments(place == last[mask.row], mask.length))
 
 
 def _each_row(row: Tensor, mask: Mask) -> None:

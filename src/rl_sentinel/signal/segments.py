@@ -62,8 +62,11 @@ def packed(values: Shaped[Tensor, "B T"], *, length: Int[Tensor, " B"]) -> Shape
     if values.dim() < 2 or len(values) != len(length := lengths(length)):
         wanted = f"[{len(length)}, T]" if len(length) else "[B, T]"
         raise InputError(f"values have shape {list(values.shape)}, expected {wanted}: a row of tokens for each length")
-    _require_room(length, values.shape[1])
-    return values[_within(length, values.shape[1])]
+    width = values.shape[1]
+    if bool((length > width).any()):
+        row = int(torch.nonzero(length > width)[0])
+        raise InputError(f"length[{row}] is {int(length[row])}, expected at most {width}: values have no more room")
+    return values[_within(length, width)]
 
 
 def padded(

@@ -37,6 +37,8 @@ def _answer(given: Mapping[str, Any], *, wrong: str = "") -> list[Tensor]:
         found = found * 2
     if wrong == "with a gradient" and gain.requires_grad:
         found = -found
+    if wrong == "twice, of what is trained alone" and not gain.requires_grad:
+        found = _Once.apply(log_ratio).sum(dim=1)  # type: ignore[no-untyped-call]  # torch has no types here
     if wrong == "twice":
         found = _Once.apply(log_ratio).sum(dim=1)  # type: ignore[no-untyped-call]  # torch has no types here
     return [found]
@@ -71,6 +73,7 @@ class _Once(torch.autograd.Function):
 JUDGES = {
     "forwards": same_forwards,
     "twice": same_twice,
+    "twice, of what is trained alone": same_twice,
     "with a gradient": same_with_gradient,
     "overflow": same_far_apart,
     "cut": same_far_apart,

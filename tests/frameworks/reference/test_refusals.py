@@ -1,9 +1,11 @@
 """What counts as a refusal: one that says which argument it is about."""
 
 import pytest
+import torch
 
+from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.frameworks.reference.refusals import by_name, names
+from rl_sentinel.frameworks.reference.refusals import by_name, names, of_words
 
 
 def _refused() -> None:
@@ -23,3 +25,17 @@ def test_names() -> None:
     told = InputError("mask has shape [2], expected [3]: that of reward")
     assert names(told, "reward")
     assert not names(told, "rewards", "row")
+
+
+def test_a_raw_error_is_no_refusal() -> None:
+    """What goes on with nonsense until something gives way has taken it; where it is sound the error is told."""
+
+    def call(setting: str) -> float:
+        return 1 / int(setting != "nothing")
+
+    (found,) = of_words("mine.share", call, {"sound": 0, "nothing": 0})
+    batch = batch_of(torch.ones(1, 1).bool())
+    assert [found.call(batch, {"nonsense": n})["accepted"].item() for n in ("sound", "nothing")] == [1, 1]
+    (sound,) = of_words("mine.share", call, {"sound": 0, "nothing": 0}, sound=["nothing"])
+    with pytest.raises(ZeroDivisionError):
+        sound.call(batch, {"nonsense": "nothing"})

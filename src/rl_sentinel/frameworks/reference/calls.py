@@ -94,6 +94,11 @@ _LOGITS: Calls = {
     "a token too few": {"token": torch.tensor([[0]])},
     "a mask too short": {"mask": torch.tensor([[True]])},
     "no vocabulary": {"logits": torch.zeros(1, 2, 0)},
+    "sound, a vocabulary of one": {
+        "logits": torch.zeros(1, 2, 1),
+        "token": torch.tensor([[0, 3]]),
+        "mask": torch.tensor([[True, False]]),
+    },
     "a row of logits too few": {"logits": torch.zeros(1, 1, 3)},
 }
 
@@ -114,7 +119,11 @@ _PADDED: Calls = {
     "sound": _SOUND,
     "sound, wider than the longest row": {"width": 5},
     "sound, nothing": {"values": torch.ones(0), "length": torch.ones(0).long(), "width": 0},
+    "sound, far wider": {"width": 300},
     "a row longer than the width": {"width": 1},
+    "a width that no number says": {"width": 2**63},
+    "a width of numbers": {"width": 2.5},
+    "values in two axes": {"values": torch.ones(1, 3)},
     "a token too many": {"length": torch.tensor([1, 1])},
 }
 
@@ -128,6 +137,35 @@ _SEGMENTS: Calls = {
     "lengths in two axes": {"length": torch.tensor([[2], [1]])},
     "a length below 0": {"length": torch.tensor([4, -1])},
     "a token too many": {"length": torch.tensor([1, 1])},
+}
+
+_PACKED: Calls = {
+    "sound": _SOUND,
+    "sound, a row of nothing": {"length": torch.tensor([3, 0])},
+    "values in one axis": {"values": torch.ones(2)},
+    "values of a row too few": {"values": torch.ones(1, 3)},
+    "values of a row too many": {"values": torch.ones(3, 3)},
+    "a length beyond the width": {"length": torch.tensor([4, 1])},
+    "a length below 0": {"length": torch.tensor([-1, 1])},
+}
+
+_NARROWED: Calls = {
+    "sound": _SOUND,
+    "sound, of tokens": {"kept": torch.ones(2, 3).bool(), "of_rows": False},
+    "a mask of rows beside decisions of rows": {"mask": torch.ones(2).bool()},
+    "kept of one row": {"kept": torch.ones(1).bool()},
+    "kept of tokens where rows are meant": {"kept": torch.ones(2, 3).bool()},
+    "kept of numbers": {"kept": torch.ones(2)},
+    "of_rows a number": {"of_rows": 1},
+}
+
+_TAKEN: Calls = {
+    "sound": _SOUND,
+    "sound, no rows": {"rows": torch.ones(0).long()},
+    "rows of numbers": {"rows": torch.ones(1)},
+    "rows in two axes": {"rows": torch.ones(1, 1).long()},
+    "rows below 0": {"rows": torch.tensor([0, -1])},
+    "rows beyond the last": {"rows": torch.tensor([0, 2])},
 }
 
 _APART, _ONE = torch.tensor([1, 2]), torch.tensor([1, 1])
@@ -225,6 +263,12 @@ CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
         {"values": torch.ones(3), "length": torch.tensor([2, 1]), "width": 2, "fill": 0.0},
         _PADDED,
     ),
+    "segments.packed": ({"values": torch.ones(2, 3), "length": torch.tensor([2, 1])}, _PACKED),
+    "segments.narrowed": (
+        {"mask": torch.ones(2, 3).bool(), "kept": torch.tensor([True, False]), "of_rows": True},
+        _NARROWED,
+    ),
+    "segments.rows_taken": ({"mask": torch.ones(2, 3).bool(), "rows": torch.tensor([1])}, _TAKEN),
     "segments.Segments": ({"mask": torch.ones(3).bool(), "length": torch.tensor([2, 1])}, _SEGMENTS),
     "staleness.staleness": (_VERSIONS, _BEHIND),
     "staleness.fresh_rows": ({**_VERSIONS, "most": 0.0}, {**_BEHIND, "fewer than no updates behind": {"most": -1.0}}),

@@ -4,7 +4,7 @@ Forwards, and by ``torch.func``, a library has other code than backwards; what b
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import product
 from typing import Any
 
@@ -59,16 +59,18 @@ def same_twice(answer: Answer, given: Mapping[str, Any]) -> None:
     Raises:
         ValueError: with both.
     """
-    whole, leaves, along = _of(answer, given)
-    first = whole(*leaves)
-    if not first.requires_grad:
-        return
-    once = _slopes(first, leaves, again=True)
-    found = _slopes(_dot(once, along), leaves)
-    every = tuple(range(len(leaves)))
-    expected = _forwards(torch.func.grad(whole, argnums=every), leaves, along)[1]
-    for one, other in zip(found, expected, strict=True):
-        _alike("the second derivative", one, other)
+    learned = {n for n in LEARNED if n in given}
+    for only in (None, learned):  # of what is trained alone a library may have other code
+        whole, leaves, along = _of(answer, given, only)
+        first = whole(*leaves)
+        if not first.requires_grad:
+            return
+        once = _slopes(first, leaves, again=True)
+        found = _slopes(_dot(once, along), leaves)
+        every = tuple(range(len(leaves)))
+        expected = _forwards(torch.func.grad(whole, argnums=every), leaves, along)[1]
+        for one, other in zip(found, expected, strict=True):
+            _alike("the second derivative", one, other)
 
 
 def same_far_apart(answer: Answer, given: Mapping[str, Any]) -> None:
@@ -125,10 +127,13 @@ def _answered(answer: Answer, given: Mapping[str, Any], kind: torch.dtype, *, wa
     return [v.detach() for v in (*found, *slopes)]
 
 
-def _of(answer: Answer, given: Mapping[str, Any]) -> tuple[Callable[..., Tensor], list[Tensor], tuple[Tensor, ...]]:
+def _of(
+    answer: Answer, given: Mapping[str, Any], only: Collection[str] | None = None
+) -> tuple[Callable[..., Tensor], list[Tensor], tuple[Tensor, ...]]:
     """One number of all that it gives, its columns, of which trained ones hold no number twice, and where they move."""
     wide = {n: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for n, v in given.items()}
     names = [n for n, v in wide.items() if isinstance(v, Tensor) and v.is_floating_point()]
+    names = [n for n in names if only is None or n in only]
     leaves = [(wide[n] + (0.4 * _waves(wide[n]) if n in LEARNED else 0.0)).detach().requires_grad_() for n in names]
 
     def whole(*columns: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from rl_sentinel.frameworks.reference.derivatives import (
     same_where_certain,
     same_with_gradient,
 )
-from rl_sentinel.frameworks.reference.refusals import names, of_words
+from rl_sentinel.frameworks.reference.refusals import RAW, names, of_words
 from rl_sentinel.frameworks.reference.rewards import functions
 from rl_sentinel.frameworks.reference.signatures import (
     LENGTH,
@@ -150,7 +150,7 @@ def _nonsense(function: Callable[..., Any]) -> dict[str, Wrong]:
     docs = inspect.getdoc(function) or ""
     others = re.findall(r"as :func:`(\w+)`", docs)  # of which it refuses what they do
     told = " ".join(" ".join([docs, *(getattr(inspect.getmodule(function), n).__doc__ for n in others)]).split())
-    found: dict[str, Wrong] = {"other kinds": _other_kinds, "an axis more": _axis_more}
+    found: dict[str, Wrong] = {"other kinds": _other_kinds, "an axis more": _axis_more, "something else": _something}
     if {int, float} & {kind for kind in annotations(function).values() if isinstance(kind, type)}:
         found["no number"] = _no_number
     if sum("Tensor" in str(kind) for kind in annotations(function).values()) > 1:
@@ -268,6 +268,8 @@ def _refused(every: list[Held], wrong: Wrong) -> None:
                 except ValueError as told:
                     if not names(told, name, _TOLD_AS.get((short, name), name)):
                         return
+                except RAW:
+                    return
                 else:
                     return
     raise ValueError(f"{every[0].path} refuses them all")
@@ -277,6 +279,11 @@ def _other_kinds(value: Any) -> list[Tensor]:  # noqa: ANN401 - whatever an argu
     """The same numbers as those of two other kinds."""
     kinds = (torch.bool, torch.int64, torch.float32) if isinstance(value, Tensor) else ()
     return [value.to(kind) for kind in kinds if kind != value.dtype]
+
+
+def _something(value: Any) -> list[Any]:  # noqa: ANN401 - as above
+    """What no parameter takes: no number, no word, no tensor, and nothing that can be called."""
+    return [(), *([object()] if not callable(value) else [])]
 
 
 def _axis_more(value: Any) -> list[Tensor]:  # noqa: ANN401 - as above

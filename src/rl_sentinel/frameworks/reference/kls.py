@@ -50,6 +50,7 @@ _SEEN: Mapping[str, tuple[str, Settings, float, int]] = {
     "horizon nan": (ADAPTIVE, {"horizon": torch.nan}, 0.1, 8),
     "fixed, coefficient nan": (FIXED, {"coefficient": torch.nan}, 0.1, 8),
     "sound, nothing seen": (ADAPTIVE, {}, 0.1, 0),
+    "sound, a horizon below 1": (ADAPTIVE, {"horizon": 0.5}, 0.1, 0),
     "observed infinite": (ADAPTIVE, {}, torch.inf, 8),
     "samples negative": (ADAPTIVE, {}, 0.1, -1),
     "samples beyond the horizon": (ADAPTIVE, {}, 0.1, 250),
@@ -195,7 +196,7 @@ def _steered(target: Target) -> Boundary:
 def _seen(target: Target, setting: str) -> object:
     path, changed, observed, samples = _SEEN[setting]
     settings = {**(_STEERED if path == ADAPTIVE else _FIXED), **changed}
-    if changed:  # refused where it is made
+    if changed and not setting.startswith("sound"):  # refused where it is made
         return by_name(partial(target.call, path, **settings), *changed)
     after = partial(target.call(path, **settings).after, observed, samples=samples)
-    return after() if setting.startswith("sound") else by_name(after, "observed", "samples")
+    return after() if setting.startswith("sound") else by_name(after, *{"observed", "samples"} & set(setting.split()))

@@ -17,6 +17,9 @@ from rl_sentinel.frameworks.target import Target
 
 _SOUND = "sound"
 
+#: What code runs into that went on with nonsense: nobody has refused it.
+RAW = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError)
+
 #: Setting -> reward of a live row that no statistic can be taken of.
 _REWARDS = {"reward nan": torch.nan, "reward infinite": torch.inf, "reward minus infinite": -torch.inf}
 
@@ -179,10 +182,14 @@ def _boundary(
     well = {_SOUND, *sound}
 
     def accepted(_batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        name = str(settings["nonsense"])
         try:
-            call(str(settings["nonsense"]))
+            call(name)
         except ValueError:
             return {"accepted": torch.tensor(0.0)}
+        except RAW:
+            if name in well:
+                raise
         return {"accepted": torch.tensor(1.0)}
 
     cite = f"{path}: docstring, Raises"
