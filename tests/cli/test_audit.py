@@ -207,7 +207,8 @@ def test_known_entry_is_held_to_the_version_that_a_checkout_states(
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     """No pair is no pass."""
     assert told(capsys, "audit", tree, "--boundary", "nonesuch") == (
-        f"audit of {tree} has no pair of law and boundary: --boundary, --law, --ignore or --stage leave none"
+        f"audit of {tree} has no pair of law and boundary, --boundary leaves none: "
+        "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
     )
 
 

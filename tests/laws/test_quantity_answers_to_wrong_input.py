@@ -53,6 +53,17 @@ def test_broken_by_a_difference_of_two() -> None:
     assert found.relation.story == "kl may not answer to reward, which was moved by +1 in row 0"
 
 
+def test_broken_by_two_together() -> None:
+    """What answers to two wrong columns only where both are moved is shown so."""
+
+    def both(batch: Batch, kl_coef: float = 0.1) -> Tensor:
+        return _kl(batch, kl_coef) + ((batch.reward.unsqueeze(1) > 50) & (batch.value > 50)).float()
+
+    found = judged(LAW, specimen(both, reads=f"{READS} value", stage="kl", outputs=KL)).found
+    assert found is not None
+    assert "may not answer to reward or value, which were together moved by +100" in found.relation.story
+
+
 def test_broken_where_all_at_once_are_refused() -> None:
     """What refuses the columns moved together is asked of each alone."""
 

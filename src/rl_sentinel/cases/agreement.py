@@ -23,7 +23,7 @@ ROUNDING = 1e-4
 ENOUGH = 32
 
 #: Cases after which one that fits them all, where no other does, is settled on: none of the others can fit them all.
-SETTLED = 8
+SETTLED = 12
 
 #: Answers that are remembered: more than any boundary has outputs.
 KEPT = 128

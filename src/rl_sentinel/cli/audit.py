@@ -93,7 +93,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
         seconds = time.monotonic() - began
         text.show(console, target.text, seen, shown, seconds, len(every) - len(shown))
-        if target.form == "function" and not claim:
+        if target.form == "function" and not claim and seen.counts["holds"] + seen.counts["broken"]:
             console.print(_UNCLAIMED, markup=False)
         full = not (law or ignore or boundary)
         for old in (
@@ -127,9 +127,10 @@ def _audited(target: Named, job: Request, python: str) -> Audit:
     if target.form == "function" and seen.verdicts and all(v.law == "*" for v in seen.verdicts):
         raise SentinelError(f"target {target.text} cannot be audited: {seen.verdicts[0].reason}")
     if not seen.verdicts:
-        raise SentinelError(
-            f"audit of {target.text} has no pair of law and boundary: --boundary, --law, --ignore or --stage leave none"
-        )
+        kept = {"--boundary": job.boundaries, "--law": job.laws, "--ignore": job.ignore, "--stage": job.stage}
+        given = " and ".join(name for name, chosen in kept.items() if chosen) or "its stage"
+        way_out = "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
+        raise SentinelError(f"audit of {target.text} has no pair of law and boundary, {given} leaves none: {way_out}")
     return seen
 
 

@@ -39,7 +39,7 @@ from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
-from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -66,14 +66,15 @@ def _where(output: Output, batch: Batch) -> Tensor | None:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     boundary, batch, variant = ask.boundary, case.batch, int(case.draw["variant"] or 0)
-    amount, row = AMOUNTS[variant], (variant + case.seed) % batch.rows
+    amount, row = AMOUNTS[variant], (variant + case.seed // len(AMOUNTS)) % batch.rows
     places = {f"row {row}": torch.arange(batch.rows) == row, "every row": torch.ones_like(batch.live)}
     for columns, names in _by_wrong(boundary).items():
         for who, there in places.items():
-            together = _still(ask, case, names, columns, there, amount, who)
-            yield from together
-            for column in () if together else columns:  # which of them it was
-                yield from _answers(ask, case, names, (column,), there, amount, who)
+            together = _together(ask, case, names, columns, there, amount, who)
+            alone = list[Relation]()
+            for column in () if together and not _moving(together) else columns:  # which of them it was
+                alone += _answers(ask, case, names, (column,), there, amount, who)
+            yield from (alone if _moving(alone) else together or alone)
     for name, output in boundary.outputs.items():
         for key in _weighed(boundary, output):
             yield from _weights(ask, case, name, key)
@@ -88,15 +89,18 @@ def _by_wrong(boundary: Boundary) -> dict[tuple[str, ...], list[str]]:
     return found
 
 
-def _still(  # noqa: PLR0913 - a comparison has these parts
+def _together(  # noqa: PLR0913 - a comparison has these parts
     ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], there: Tensor, amount: float, who: str
 ) -> list[Relation]:
-    """What was seen where all the columns were moved at once and nothing answered; nothing where something did."""
+    """What was seen where all the columns were moved at once; nothing where that is refused."""
     try:
-        seen = list(_answers(ask, case, names, columns, there, amount, who))
-    except Refused:
+        return list(_answers(ask, case, names, columns, there, amount, who))
+    except (Refused, NotApplicable):
         return []
-    return seen if all(torch.equal(r.expected, r.observed) for r in seen) else []
+
+
+def _moving(seen: list[Relation]) -> bool:
+    return not all(torch.equal(r.expected, r.observed) for r in seen)
 
 
 def _answers(  # noqa: PLR0913 - a comparison has these parts
@@ -109,7 +113,8 @@ def _answers(  # noqa: PLR0913 - a comparison has these parts
     after, scale = ask(with_batch(case, other)), magnitude(other, boundary.reads)
     for name in names:
         old, new, where = before.values[name], after.values[name], _where(boundary.outputs[name], batch)
-        story = f"{name} may not answer to {' or '.join(columns)}, which was moved by {amount:+g} in {who}"
+        was = "were together" if len(columns) > 1 else "was"
+        story = f"{name} may not answer to {' or '.join(columns)}, which {was} moved by {amount:+g} in {who}"
         yield Relation(name, old, new, where, scale, story=story)
 
 

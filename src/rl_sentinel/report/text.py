@@ -12,6 +12,9 @@ from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.core.batch import EXCLUDED
 from rl_sentinel.remedies import remedy
 
+#: So many reasons are told of pairs that were not judged.
+MOST = 12
+
 _STYLE = {"fault": "bold red", "contested": "bold yellow", "hazard": "bold cyan"}
 
 #: Columns of a case that say what the batch is; they are shown before the ones that count.
@@ -63,9 +66,10 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 def _errored(console: Console, audit: Audit) -> None:
     lost = Counter((v.boundary, v.reason) for v in audit.verdicts if v.outcome == "errored")
-    for (boundary, reason), number in list(lost.items())[:12]:
+    for (boundary, reason), number in list(lost.items())[:MOST]:
         where = f"{counted(number, 'pair')} at {escape(boundary)}"
         console.print(f"  errored, {where}: {escape(one_line(reason))}", highlight=False)
+    _more(console, len(lost) - MOST)
 
 
 def one_line(reason: str) -> str:
@@ -82,8 +86,14 @@ def one_line(reason: str) -> str:
 def _not_applicable(console: Console, audit: Audit) -> None:
     """Why, where little or nothing was tried."""
     why = Counter(v.reason for v in audit.verdicts if v.outcome == "not-applicable")
-    for reason, number in why.most_common(8):
+    for reason, number in why.most_common(MOST):
         console.print(f"  not applicable, {counted(number, 'pair')}: {escape(one_line(reason))}", highlight=False)
+    _more(console, len(why) - MOST)
+
+
+def _more(console: Console, left: int) -> None:
+    if left > 0:
+        console.print(f"  and {counted(left, 'reason')} more: --json PATH has all", highlight=False)
 
 
 def _finding(console: Console, f: Finding) -> None:

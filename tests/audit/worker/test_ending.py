@@ -10,7 +10,9 @@ ONE, TWO = torch.tensor([1.0]), torch.tensor([2.0])
 def test_what_a_law_made_of_several_is_a_remark() -> None:
     """A number that stands in no answer is told as it was found, and nothing is compared."""
     lines = Ending("SPL003", "loss", ONE, TWO, None, 0.0).lines("", "")
-    assert lines == ["", "# SPL003 made of these, when it was found, of loss: expected [1.0], got [2.0]"]
+    assert lines == ["", 'print("SPL003: of these, when it was found, loss expected [1.0], got [2.0]")']
+    told = Ending("SPL003", "loss", ONE, TWO, None, 0.0, 'the batch "cut" in two').lines("", "")[1]
+    assert told.endswith('got [2.0]; the batch \\"cut\\" in two")')
 
 
 def test_where_it_counts() -> None:

@@ -1,5 +1,6 @@
 """How a stand-alone script ends: what was expected, what it got, and whether these differ."""
 
+import json
 from dataclasses import dataclass
 
 from torch import Tensor, broadcast_to
@@ -9,7 +10,10 @@ from rl_sentinel.audit.worker.literal import literal
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The relation that broke: the law's code, the output, the two tensors, where they count, and what is rounding."""
+    """The relation that broke.
+
+    The law's code, the output, the two tensors, where they count, what is rounding, and what the law says of it.
+    """
 
     code: str
     output: str
@@ -17,6 +21,7 @@ class Ending:
     observed: Tensor
     where: Tensor | None
     allowed: float
+    story: str = ""
 
     def lines(self, expected_at: str, got_at: str) -> list[str]:
         r"""The last lines; the places are expressions of the script, or empty where a law made the number of several.
@@ -34,7 +39,10 @@ class Ending:
         """
         if not got_at:
             pair = f"expected {literal(self.expected.tolist())}, got {literal(self.observed.tolist())}"
-            return ["", f"# {self.code} made of these, when it was found, of {self.output}: {pair}"]
+            told = json.dumps(
+                f"{self.code}: of these, when it was found, {self.output} {pair}; {self.story}".rstrip("; ")
+            )
+            return ["", f"print({told})"]
         known = expected_at or f"torch.tensor({literal(self.expected.detach().tolist())})"
         apart = f"apart = ~((got.double() - expected.double()).abs() <= {self.allowed:.3g})"
         whole = self.where is None or bool(self.where.all())

@@ -157,7 +157,7 @@ def _ending(law: Law, boundary: Boundary, found: Break) -> Ending | None:
     r, every = found.relation, law.fails == "on-all-cases"
     if (r.key not in boundary.outputs and not every) or r.expected.shape != r.observed.shape:
         return None
-    return Ending(law.code, r.key, r.expected, r.observed, r.where, found.allowed)
+    return Ending(law.code, r.key, r.expected, r.observed, r.where, found.allowed, r.story)
 
 
 def _breaks(relation: Any, found: Break) -> bool:  # noqa: ANN401 - a Relation

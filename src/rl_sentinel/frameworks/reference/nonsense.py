@@ -88,13 +88,13 @@ def _alike(target: Target, setting: str) -> None:
     """Two ways of dividing, which must be equal, or not.
 
     Raises:
-        ValueError: if they are not, or equal ones hash apart.
+        ValueError: if they are not, equal ones hash apart, or the answer is neither yes nor no.
     """
     first, other = (
         target.call(f"{SIGNAL}.reduce.Aggregation", *about) if isinstance(about, tuple) else about
         for about in _BESIDE[setting]
     )
-    if first != other or hash(first) != hash(other):
+    if (first == other) is not True or hash(first) != hash(other):
         raise ValueError(f"{first} is not {other}")
 
 

@@ -33,7 +33,8 @@ _BY_DEVIATION = "norm_adv_by_std_in_grpo"
 _DEVIATION = {
     f"knob:{_BY_DEVIATION}": Claim(
         "true|false",
-        "verl.readthedocs.io/en/latest/algo/grpo.html: norm_adv_by_std_in_grpo=False turns the standard deviation off",
+        "verl.readthedocs.io/en/latest/algo/grpo.html: norm_adv_by_std_in_grpo=False turns the standard deviation off; "
+        "each of these estimators has an argument of that name, and does so",
     )
 }
 
