@@ -100,7 +100,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=320, help="how many to draw")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fresh", type=int, default=1, help="seed of a second draw, for which nothing has been mended")
+    parser.add_argument("--fresh", type=int, default=2, help="seed of a second draw, for which nothing has been mended")
+    parser.add_argument("--fresh-count", type=int, default=160, help="how many that one has")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="only those whose name has this in it; the page is left alone")
     parser.add_argument("--store", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")
@@ -115,7 +116,7 @@ def main() -> int:
         if given.only or (result["outcome"] == "survived" and mutant.name not in same):
             lines.append(f"{result['outcome']}: {mutant.name} (line {mutant.line}) {result['law']} {result['detail']}")
     store = Store(given.store, digest(PACKAGE))
-    fresh = [] if given.only else tried(drawn(every, given.count, given.fresh), store, given.jobs)
+    fresh = [] if given.only else tried(drawn(every, given.fresh_count, given.fresh), store, given.jobs)
     wrong = page.mistaken([*found, *fresh])
     lines += [f"called equivalent, and is not: {name}" for name in wrong]
     lines.append(page.summary(found, len(every), given.seed))

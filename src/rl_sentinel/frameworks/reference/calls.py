@@ -38,6 +38,29 @@ ORDERS: Mapping[str, list[tuple[str, bool]]] = {
     "two pieces": [("one", True), ("two", True), ("one", True)],
 }
 
+#: What is known of the trajectory of one turn, and how its turns are laid out.
+KNOWN: Mapping[str, Any] = {
+    "reward": {"one": 1.0},
+    "group": {"one": 3},
+    "scored": {"one": True},
+    "merged": True,
+    "padding": 0,
+}
+
+LAID: Calls = {
+    "sound": _SOUND,
+    "sound, apart and padded below 0": {"merged": False, "padding": -100},
+    "no steps": {"steps": ()},
+    **{f"{n} of another trajectory": {n: {"two": KNOWN[n]["one"]}} for n in ("reward", "group", "scored")},
+    **{f"{n} as a list": {n: [1]} for n in ("reward", "group", "scored")},
+    "reward a word": {"reward": {"one": "much"}},
+    "group between two": {"group": {"one": 0.5}},
+    "scored a number": {"scored": {"one": 1}},
+    "merged a number": {"merged": 1},
+    "padding a word": {"padding": "none"},
+    "padding between two": {"padding": 0.5},
+}
+
 STEPS: Calls = {
     "sound": _SOUND,
     "no last step": {"last": torch.tensor([False, False, True])},

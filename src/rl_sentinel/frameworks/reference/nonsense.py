@@ -8,7 +8,7 @@ import torch
 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.frameworks.reference.arguments import SIGNAL
-from rl_sentinel.frameworks.reference.calls import CALLS, ENDS, OF_PROMPTS, ORDERS, STEPS, TURN, Calls
+from rl_sentinel.frameworks.reference.calls import CALLS, ENDS, KNOWN, LAID, OF_PROMPTS, ORDERS, STEPS, TURN, Calls
 from rl_sentinel.frameworks.reference.refusals import by_name, of_words
 from rl_sentinel.frameworks.target import Target
 
@@ -51,6 +51,9 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     yield from _of(path, partial(_aggregated, target, path), OF_PROMPTS)
     merge = f"{SIGNAL}.merging.merge"
     yield from _of(merge, lambda setting: target.call(merge, _told(target, setting)), ORDERS)
+    laid = f"{SIGNAL}.rollout.laid_out"
+    turn = [target.call(f"{SIGNAL}.merging.Step", **TURN)]
+    yield from _of(laid, partial(_called, target, laid, {"steps": turn, **KNOWN}, LAID), LAID)
     path = f"{SIGNAL}.path.loss_ready of tokens"
     yield from _of(path, partial(_steps_of_tokens, target), ENDS)
     path = f"{SIGNAL}.reduce.Aggregation beside another"
