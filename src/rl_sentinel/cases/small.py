@@ -126,7 +126,7 @@ def _with_token_rewards() -> Iterator[Batch]:
 
 def _without_neighbours() -> Iterator[Batch]:
     """No two trained tokens stand beside each other."""
-    yield filled([[1, 0, 1], [0, 1, 0]], reward=[1, 0], group=[0, 0])
+    yield filled([[1, 0, 1], [0, 1, 0]], reward=[1, 0], group=[0, 0], length=[3, 2])
 
 
 _KINDS = (

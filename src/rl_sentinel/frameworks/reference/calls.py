@@ -182,6 +182,41 @@ _NARROWED: Calls = {
     "of_rows a number": {"of_rows": 1},
 }
 
+_TURN_OF: Calls = {
+    "sound": _SOUND,
+    "mask of rows": {"mask": torch.ones(3).bool()},
+    "mask of numbers": {"mask": torch.ones(1, 3)},
+}
+
+#: What the path hands on, of two rows of three tokens.
+READY: Mapping[str, Any] = {
+    **{n: torch.ones(2).bool() for n in ("live", "kept")},
+    "mask": torch.ones(2, 3).bool(),
+    "group": torch.arange(2),
+    "reward": torch.ones(2),
+    "advantage": torch.ones(2),
+    "outcome": True,
+}
+
+_OF_READY: Calls = {"sound": _SOUND, "ready of nothing": {"ready": None}, "ready of rows": {"ready": torch.ones(2)}}
+
+#: Function of what the path hands on -> what else it is called with.
+OF_READY: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
+    "ready.prompts_apart": (
+        {"prompts": 1, "generator": None},
+        {
+            **_OF_READY,
+            "no prompts": {"prompts": 0},
+            "prompts between two": {"prompts": 1.5},
+            "generator 3": {"generator": 3},
+        },
+    ),
+    "ready.trusted": (
+        {"logprob": torch.zeros(2, 3), "old_logprob": torch.zeros(2, 3), "threshold": 0.1, "denominator": 2.0},
+        {**_OF_READY, "threshold below 0": {"threshold": -0.1}, "denominator 0": {"denominator": 0.0}},
+    ),
+}
+
 _TAKEN: Calls = {
     "sound": _SOUND,
     "sound, no rows": {"rows": torch.ones(0).long()},
@@ -292,6 +327,7 @@ CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
         _NARROWED,
     ),
     "segments.rows_taken": ({"mask": torch.ones(2, 3).bool(), "rows": torch.tensor([1])}, _TAKEN),
+    "segments.turns": ({"mask": torch.ones(1, 3).bool()}, _TURN_OF),
     "segments.Segments": ({"mask": torch.ones(3).bool(), "length": torch.tensor([2, 1])}, _SEGMENTS),
     "staleness.staleness": (_VERSIONS, _BEHIND),
     "staleness.fresh_rows": ({**_VERSIONS, "most": 0.0}, {**_BEHIND, "fewer than no updates behind": {"most": -1.0}}),

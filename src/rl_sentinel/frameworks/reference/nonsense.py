@@ -8,7 +8,19 @@ import torch
 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.frameworks.reference.arguments import SIGNAL
-from rl_sentinel.frameworks.reference.calls import CALLS, ENDS, KNOWN, LAID, OF_PROMPTS, ORDERS, STEPS, TURN, Calls
+from rl_sentinel.frameworks.reference.calls import (
+    CALLS,
+    ENDS,
+    KNOWN,
+    LAID,
+    OF_PROMPTS,
+    OF_READY,
+    ORDERS,
+    READY,
+    STEPS,
+    TURN,
+    Calls,
+)
 from rl_sentinel.frameworks.reference.refusals import by_name, of_words
 from rl_sentinel.frameworks.target import Target
 
@@ -54,6 +66,10 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     laid = f"{SIGNAL}.rollout.laid_out"
     turn = [target.call(f"{SIGNAL}.merging.Step", **TURN)]
     yield from _of(laid, partial(_called, target, laid, {"steps": turn, **KNOWN}, LAID), LAID)
+    ready = target.call(f"{SIGNAL}.ready.Ready", **READY)
+    for name, (plain, calls) in OF_READY.items():
+        path = f"{SIGNAL}.{name}"
+        yield from _of(path, partial(_called, target, path, {"ready": ready, **plain}, calls), calls)
     path = f"{SIGNAL}.path.loss_ready of tokens"
     yield from _of(path, partial(_steps_of_tokens, target), ENDS)
     path = f"{SIGNAL}.reduce.Aggregation beside another"

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +13,7 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers, unknown
-from rl_sentinel.frameworks.reference.refusals import of_numbers, of_words, refusals
+from rl_sentinel.frameworks.reference.refusals import by_name, of_numbers, of_words, refusals
 from rl_sentinel.frameworks.target import Target
 
 NORMALISED = f"{SIGNAL}.normalisation.normalised"
@@ -42,6 +43,8 @@ _NONSENSE: Mapping[str, Settings] = {
     "one left out of nothing": {"mean": "none", "leave_one_out": True},
     "epsilon negative": {"epsilon": -1e-6},
     "epsilon nan": {"epsilon": torch.nan},
+    "one left out or not": {"leave_one_out": 1},
+    "biased a number": {"biased": 1},
 }
 
 
@@ -68,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield _after_suppression(target, {**_SOUND, "mean": mean, "deviation": deviation, "suppress": True})
     by = target.call(NORMALISATION, **_SOUND)
     yield from refusals(target, NORMALISED, target.find(NORMALISED), by=by)
-    yield from of_words(NORMALISATION, lambda s: target.call(NORMALISATION, **{**_SOUND, **_NONSENSE[s]}), _NONSENSE)
+    yield from of_words(NORMALISATION, partial(_refused, target), _NONSENSE)
 
 
 def _reward(target: Target, path: str, function: Callable[..., Any]) -> Boundary:
@@ -93,6 +96,12 @@ def _told(settings: Settings) -> str:
 
 def _by(settings: Settings) -> dict[str, Any]:
     return {n: v for n, v in settings.items() if n != "suppress"}
+
+
+def _refused(target: Target, setting: str) -> object:
+    changed = _NONSENSE[setting]
+    asked = partial(target.call, NORMALISATION, **{**_SOUND, **changed})
+    return by_name(asked, *changed) if changed else asked()
 
 
 def _scope(settings: Settings) -> dict[str, str]:
