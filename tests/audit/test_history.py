@@ -64,6 +64,12 @@ def test_a_file_of_the_package_must_be_there(history: Path, tmp_path: Path) -> N
 
 
 def test_no_such_revision(history: Path) -> None:
-    """Git's own words, in one line."""
-    with pytest.raises(SentinelError, match=r"^git rev-parse in .* expected a revision of a git folder$"):
+    """In one line, with the revision that was asked for."""
+    with pytest.raises(SentinelError, match=r"has no revision 'nowhere', expected a commit, tag or branch of it"):
         commit_of(history, "nowhere")
+
+
+def test_no_history(tmp_path: Path) -> None:
+    """A folder without one is told before any revision of it."""
+    with pytest.raises(SentinelError, match=r"^git rev-parse in .* expected a revision of a git folder$"):
+        commit_of(tmp_path, "HEAD")

@@ -29,7 +29,12 @@ def commit_of(folder: Path, revision: str) -> str:
     Raises:
         SentinelError: if it names none.
     """
-    return git(folder, "rev-parse", "--verify", f"{revision}^{{commit}}").decode().strip()
+    try:
+        return git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
+    except SentinelError:
+        git(folder, "rev-parse", "--git-dir")  # what is wrong may be the folder
+        message = f"{folder} has no revision {revision!r}, expected a commit, tag or branch of it: `git log` lists them"
+        raise SentinelError(message) from None
 
 
 def write_out(folder: Path, commit: str, package: str, to: Path) -> None:
