@@ -1,10 +1,13 @@
 """Merging, by hand and for random conversations: tokens and rewards are conserved."""
 
+import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.merging import Step, counts, merge
 
 
@@ -89,3 +92,39 @@ def test_what_would_lose_a_tail_is_refused() -> None:
 def test_nothing_is_merged_to_nothing() -> None:
     """No step is no error."""
     assert merge([]) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "entries", "told"),
+    [
+        ("trained", (0.5, 0.0), r"^trained\[0\] of a step of trajectory a is 0\.5, expected True or False$"),
+        (
+            "response",
+            (2, 3.5),
+            r"^response\[1\] of a step of trajectory a is 3\.5, expected a token: a whole number of",
+        ),
+        ("prompt", (2**70,), r"^prompt\[0\] of a step"),
+        ("logprob", (None, None), r"^logprob\[0\] of a step of trajectory a is None, expected a number$"),
+        (
+            "token_reward",
+            (0.0, math.nan),
+            r"^token_reward\[1\] of a step of trajectory a is nan, expected a finite number",
+        ),
+        ("last", "no", r"^last is 'no', expected a bool"),
+        ("trajectory", ["a"], r"^trajectory is \['a'\], expected a str"),
+    ],
+)
+def test_entries_are_what_they_are_called(column: str, entries: object, told: str) -> None:
+    """Nothing is cut to a whole number, or taken for yes; what is not trained may be no number that counts."""
+    sound: dict[str, Any] = {
+        "trajectory": "a",
+        "prompt": (1,),
+        "response": (2, 3),
+        "trained": (False, True),
+        "token_reward": (math.inf, 0.5),
+        "logprob": (math.nan, -1.0),
+        "last": True,
+    }
+    assert Step(**sound).response == (2, 3)
+    with pytest.raises(InputError, match=told):
+        Step(**{**sound, column: entries})

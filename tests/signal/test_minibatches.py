@@ -69,3 +69,10 @@ def test_bad_numbers_are_named() -> None:
         prompt_mean(torch.tensor([1, -1]), group=torch.tensor([4, 4]))
     with pytest.raises(ValueError, match="length is 0, expected a whole number of 1 or more"):
         aggregation("token-sum", mask=mask, length=0)
+
+
+def test_a_whole_number_of_prompts_in_another_kind() -> None:
+    """2.0 prompts are two."""
+    group = torch.tensor([4, 2, 4])
+    every = [[rows.tolist() for rows in prompt_minibatches(group, prompts=n, generator=None)] for n in (1, 1.0)]  # type: ignore[arg-type]  # what callers hand in
+    assert every[0] == every[1]

@@ -11,7 +11,7 @@ from rl_sentinel.signal import covariance, metrics
 from rl_sentinel.signal.correction import bounds
 from rl_sentinel.signal.loss import importance_sampling
 from rl_sentinel.signal.minibatches import aggregation
-from rl_sentinel.signal.reduce import Aggregation, Mode, aggregate, row_means, row_sums, selected
+from rl_sentinel.signal.reduce import Aggregation, Mode, aggregate, row_maxima, row_means, row_sums, selected
 from rl_sentinel.signal.segments import Segments
 
 VALUES = torch.tensor([[1.0, 3.0, torch.nan], [8.0, torch.inf, 0.0], [5.0, 5.0, 5.0]])
@@ -177,3 +177,10 @@ def test_what_is_no_aggregation(given: Any) -> None:
         importance_sampling.loss(VALUES, VALUES, VALUES, mask=torch.zeros_like(MASK), aggregation=given)
     with pytest.raises(InputError, match=r"^denominator is"):
         Aggregation("token-mean", "x")  # type: ignore[arg-type]  # what is refused here
+
+
+@pytest.mark.parametrize("statistic", [row_sums, row_means, row_maxima])
+def test_rows_have_positions(statistic: Any) -> None:
+    """Numbers of rows are no rows of numbers."""
+    with pytest.raises(InputError, match=r"^values has shape \[2\], expected 2 axes \[B, T\]"):
+        statistic(torch.zeros(2), mask=torch.ones(2).bool())

@@ -69,7 +69,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
     outputs.accepted = mine
     expected = knowledge.read(expect, "--expect") if expect else None
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     more = {
         "laws": only,
         "ignore": without,

@@ -58,7 +58,7 @@ def boundaries(
     claim: ClaimOption = None,
 ) -> None:
     """List what an audit of TARGET would call, with its claims and their citations."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     wanted = named(target)
     claims = described([wanted], stage, claim)
     job, _ = request(wanted, "boundaries", python=python, boundaries=tuple(boundary or ()), stage=stage, claims=claims)
@@ -95,7 +95,7 @@ def influence(
     target: TargetArgument, *, boundary: BoundaryOption = None, python: Python = sys.executable, stage: StageOption = ""
 ) -> None:
     """Show which output cells move when one input cell moves: no law, no judgement."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     wanted = named(target)
     described([wanted], stage, None)
     job, _ = request(wanted, "influence", python=python, boundaries=tuple(boundary or ()), stage=stage)

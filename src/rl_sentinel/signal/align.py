@@ -47,7 +47,7 @@ def response_aligned(
         raise InputError(f"length has {len(length)} entries, expected {len(values)}, one for each row of values")
     within("width", width, least=0, whole=True)
     instance("predicts_next", predicts_next, bool, "whether position t holds what belongs to token t + 1")
-    prompt_length, length = prompt_length.long(), length.long()
+    width, prompt_length, length = int(width), prompt_length.long(), length.long()
     first = prompt_length - int(predicts_next)
     last = first + length
     outside = (first < 0) | (length < 0) | (last > values.shape[1]) | (length > width)

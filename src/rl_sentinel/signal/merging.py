@@ -1,10 +1,30 @@
 """Merging of steps that share a prefix: each token is trained once, and none is lost."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import is_number
 from rl_sentinel.signal.checks import instance
+
+
+def _is_token(entry: object) -> bool:
+    return isinstance(entry, Integral) and not isinstance(entry, bool) and -(2**63) <= int(entry) < 2**63
+
+
+_TOKEN, _NUMBER = (_is_token, "a token: a whole number of 64 bits"), (is_number, "a number")
+
+#: Column -> what each of its entries must be.
+_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "prompt": _TOKEN,
+    "response": _TOKEN,
+    "trained": (lambda entry: isinstance(entry, bool), "True or False"),
+    "token_reward": _NUMBER,
+    "logprob": _NUMBER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +44,9 @@ class Step:
     last: bool
 
     def __post_init__(self) -> None:
-        """Refuse columns that are no tuples, or of unequal length."""
+        """Refuse columns that are no tuples, or of unequal length, and entries that are not what they are called."""
+        instance("trajectory", self.trajectory, str, "the name of a trajectory")
+        instance("last", self.last, bool, "whether the trajectory ends here")
         for name in ("prompt", "response", "trained", "token_reward", "logprob"):
             if not isinstance(getattr(self, name), tuple):
                 raise InputError(
@@ -36,6 +58,20 @@ class Step:
                     f"{name} of a step of trajectory {self.trajectory} has {len(getattr(self, name))} entries, "
                     f"expected {len(self.response)}, one for each token of the response"
                 )
+        for name, (fits, told) in _ENTRIES.items():
+            column = getattr(self, name)
+            odd = next((place for place, entry in enumerate(column) if not fits(entry)), None)
+            if odd is not None:
+                raise InputError(
+                    f"{name}[{odd}] of a step of trajectory {self.trajectory} is {column[odd]!r}, expected {told}"
+                )
+        for name in ("token_reward", "logprob"):
+            for place, (entry, trains) in enumerate(zip(getattr(self, name), self.trained, strict=True)):
+                if trains and not math.isfinite(entry):
+                    raise InputError(
+                        f"{name}[{place}] of a step of trajectory {self.trajectory} is {entry}, "
+                        "expected a finite number: the token is trained"
+                    )
 
 
 def merge(steps: Sequence[Step]) -> list[Step]:

@@ -40,6 +40,7 @@ def prompt_minibatches(
     """
     checked("B", group=group)
     within("prompts", prompts, least=1, whole=True)
+    prompts = int(prompts)  # 2.0 is a whole number too
     if generator is not None:
         instance("generator", generator, torch.Generator, "where chance comes from, or None for none")
     ids, place = torch.unique(group.long(), return_inverse=True)

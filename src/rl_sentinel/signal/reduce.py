@@ -58,6 +58,8 @@ def row_sums(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:
     """
     kept = selected(values, mask=mask)
     if not isinstance(mask, Segments):
+        if kept.dim() < 2:
+            checked("B T", values=values, mask=mask)
         return kept.sum(dim=1)
     empty = torch.zeros(len(mask.length), dtype=torch.float64, device=kept.device)  # as wide as a padded sum, and wider
     return empty.index_add(0, mask.row, kept.double()).to(kept.dtype)

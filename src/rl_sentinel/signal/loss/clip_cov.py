@@ -36,7 +36,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
 ) -> Float[Tensor, ""]:
     r"""PPO's clipped loss, with 0 and no gradient at chosen tokens that PPO itself does not clip.
 
-    .. math:: L_t = L^{PPO}_t [t \notin C]
+    .. math:: L_t = L^{PPO}_t [t \notin C \lor t \in K]
+
+    :math:`K` are the tokens that PPO's clip holds: they keep its value, and have no gradient either way.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
