@@ -145,6 +145,10 @@ def answered(result: Shaped[Tensor, "..."], *, mask: Mask, **columns: Shaped[Ten
     return result
 
 
+#: The widest clip: half precision can say it, and no ratio that anybody trains on is further from 1.
+WIDEST = 10_000.0
+
+
 def within(  # noqa: PLR0913 - a number, its range, and what the range says of its ends and of what lies between
     name: str, number: float, *, least: float, most: float = torch.inf, open_below: bool = False, whole: bool = False
 ) -> None:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite, within
+from rl_sentinel.signal.checks import WIDEST, checked, finite, within
 from rl_sentinel.signal.groups import deviations, require_finite
 from rl_sentinel.signal.kl import k1, k3
 from rl_sentinel.signal.reduce import live_rows, row_means, selected
@@ -137,8 +137,8 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         Clipped(tokens=tensor(0.5000), sequences=tensor(1.))
     """
     _columns(mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
-    within("clip_low", clip_low, least=0.0)
-    within("clip_high", clip_high, least=0.0)
+    within("clip_low", clip_low, least=0.0, most=WIDEST)
+    within("clip_high", clip_high, least=0.0, most=WIDEST)
     apart, gain = selected(logprob - old_logprob, mask=mask).detach(), selected(advantage, mask=mask)
     rows = row_means(apart, mask=mask), row_means(gain, mask=mask)
 

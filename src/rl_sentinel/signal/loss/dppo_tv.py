@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.checks import WIDEST, answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -72,8 +72,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         tensor(0.3065)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0)
-    within("clip_high", clip_high, least=0.0)
+    within("clip_low", clip_low, least=0.0, most=WIDEST)
+    within("clip_high", clip_high, least=0.0, most=WIDEST)
     within("ceiling", ceiling, least=1.0, open_below=True)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
     log_ratio = (current - before).detach()

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.checks import WIDEST, answered, checked, within
 from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
 from rl_sentinel.signal.segments import Mask
@@ -70,8 +70,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-1.2214)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0)
-    within("clip_high", clip_high, least=0.0)
+    within("clip_low", clip_low, least=0.0, most=WIDEST)
+    within("clip_high", clip_high, least=0.0, most=WIDEST)
     log_ratio = selected(logprob - old_logprob, mask=mask)
     cut = torch.where(advantage > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
     gain = weighed(exponential(row_means(cut, mask=mask)), row_means(advantage, mask=mask))

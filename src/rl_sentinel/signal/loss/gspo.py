@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.signal.align import spread
 from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.checks import WIDEST, answered, checked, within
 from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, row_means, selected
 from rl_sentinel.signal.segments import Mask
@@ -73,8 +73,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-2.7183)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0)
-    within("clip_high", clip_high, least=0.0)
+    within("clip_low", clip_low, least=0.0, most=WIDEST)
+    within("clip_high", clip_high, least=0.0, most=WIDEST)
     current = selected(logprob, mask=mask)
     together = row_means(current - old_logprob, mask=mask).detach()
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.checks import WIDEST, answered, checked, within
 from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, selected
 from rl_sentinel.signal.segments import Mask
@@ -66,8 +66,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         tensor(-1.2000)
     """
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0)
-    within("clip_high", clip_high, least=0.0)
+    within("clip_low", clip_low, least=0.0, most=WIDEST)
+    within("clip_high", clip_high, least=0.0, most=WIDEST)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
         ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
