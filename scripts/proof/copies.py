@@ -65,6 +65,42 @@ def accidents() -> Iterator[str]:
         moved = sorted(changed - entering)
         yield f"| {name} | {ran.seconds:.0f} | {len(errored)} | {len(held)} | {'; '.join(moved) or 'none'} |"
 
+    yield ""
+    yield from _at_import(was)
+    yield from _stood_in(was)
+
+
+def _at_import(was: dict[str, str]) -> Iterator[str]:
+    """A module that cannot be imported: its boundaries say so by name, all others are as before."""
+    now = _appended("rollout_corr_helper.py", 'raise RuntimeError("at the import")')
+    told = {k.split(" ", 1)[1].rpartition(" [")[0] for k, v in now.items() if v == "errored"}
+    lost = {k for k in was if k not in now}
+    silent = {k for k in lost if k.split(" ", 1)[1].rpartition(" [")[0] not in told}
+    moved = sorted(k for k, v in now.items() if v != "errored" and was.get(k) != v)
+    others = "; ".join(moved) or "none"
+    yield f"With an exception at the end of rollout_corr_helper.py {len(told)} boundaries are errored by name, of which"
+    yield f"{len(lost)} pairs are; lost without a word: {len(silent)}; moved elsewhere: {others}."
+    yield ""
+
+
+def _stood_in(was: dict[str, str]) -> Iterator[str]:
+    """A function that a stand-in was put in the place of: nothing holds of it."""
+    now = _appended("core_algos.py", f'{FUNCTION} = __import__("unittest.mock").mock.MagicMock()')
+    own = [k for k in was if f"core_algos.{FUNCTION} [" in k]
+    counts = {o: sum(now.get(k, "errored") == o for k in own) for o in ("errored", "not-applicable", "broken", "holds")}
+    told = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+    yield f"With a `MagicMock` in the place of {FUNCTION}, of its own {len(own)} pairs: {told}."
+
+
+def _appended(module: str, line: str) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / "copy"
+        shutil.copytree(RELEASE, copy)
+        with (copy / "verl" / "trainer" / "ppo" / module).open("a", encoding="utf-8") as text:
+            text.write(f"\n\n{line}\n")
+        found: dict[str, str] = outcomes(audited(f"verl@{copy}")[0])
+    return found
+
 
 def _with_line(text: str, line: str) -> str:
     head, name, rest = text.partition(f"def {FUNCTION}(")

@@ -65,13 +65,12 @@ class Step:
                 raise InputError(
                     f"{name}[{odd}] of a step of trajectory {self.trajectory} is {column[odd]!r}, expected {told}"
                 )
-        for name in ("token_reward", "logprob"):
-            for place, (entry, trains) in enumerate(zip(getattr(self, name), self.trained, strict=True)):
-                if trains and not math.isfinite(entry):
-                    raise InputError(
-                        f"{name}[{place}] of a step of trajectory {self.trajectory} is {entry}, "
-                        "expected a finite number: the token is trained"
-                    )
+        for place, (paid, trains) in enumerate(zip(self.token_reward, self.trained, strict=True)):
+            if trains and not math.isfinite(paid):
+                raise InputError(
+                    f"token_reward[{place}] of a step of trajectory {self.trajectory} is {paid}, "
+                    "expected a finite number: the token is trained"
+                )
 
 
 def merge(steps: Sequence[Step]) -> list[Step]:
