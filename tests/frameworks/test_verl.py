@@ -245,6 +245,17 @@ SETTINGS = """
 """
 
 
+def test_a_module_that_cannot_be_imported(loads: Loads) -> None:
+    """Every boundary that needs it is told by name; none is lost without a word."""
+    tree, helper = files(), "verl/trainer/ppo/rollout_corr_helper.py"
+    whole = {b.path for b in FRAMEWORK.boundaries(loads(FRAMEWORK, tree))}
+    tree[helper] += '\n    raise RuntimeError("at the import")\n'
+    found = list(FRAMEWORK.boundaries(loads(FRAMEWORK, tree)))
+    told = {b.path for b in found if isinstance(b, Unbound)}
+    assert any("rollout_corr_helper" in path for path in told)
+    assert whole <= {b.path for b in found}
+
+
 @pytest.mark.parametrize("without", ["", "KEPT", "WEIGHED"])
 def test_correction_as_a_step(loads: Loads, without: str) -> None:
     """A mask or weights that never reach the trainer's batch are told, each at its own boundary."""

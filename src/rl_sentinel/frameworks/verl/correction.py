@@ -116,6 +116,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     except Unbindable as why:
         if not absent(why):
             yield Unbound(BOTH, "correct", str(why))
+            yield from (Unbound(ADDED, "correct", failing) for failing in (target.fails(ADDED),) if failing)
         return
     for name, knobs in WEIGHTS.items():
         if accepts(target, knobs):

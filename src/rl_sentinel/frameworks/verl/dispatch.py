@@ -71,7 +71,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name, function in found.items():
         yield _dispatch(target, name, said_of(name, function))
-        if name == _BASELINE and takes(function, "rollout_weight") and accepts(target, WEIGHTS["token"]):
+        if name != _BASELINE or not takes(function, "rollout_weight"):
+            continue
+        if failing := target.fails(BOTH):
+            yield Unbound(f"{BOTH} -> {DISPATCH}", "advantage", failing)
+        elif accepts(target, WEIGHTS["token"]):
             yield _weighed(target, name, said_of(name, function))
     if failing := target.fails(ADDED):
         yield Unbound(f"{ADDED} -> {DISPATCH}", "advantage", failing)

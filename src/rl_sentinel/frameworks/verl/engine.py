@@ -91,6 +91,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             if not absent(why):
                 yield Unbound(f"{CUT} -> {loss}", stage, str(why))
             continue
+        if loss == LOSS and _weighs(target) and (failing := target.fails(BOTH)):
+            yield Unbound(f"{BOTH} -> {CUT} -> {LOSS}", stage, failing)
         vars(target.module(MODULE))["get_device_id"] = lambda: "cpu"  # a declared double: an accelerator on CPU
         yield from make(target)
 
@@ -112,8 +114,13 @@ def _critic(target: Target) -> Iterator[Boundary]:
         )
 
 
+def _weighs(target: Target) -> bool:
+    """Whether the loss takes the correction's weights."""
+    return '"rollout_is_weights"' in inspect.getsource(target.find(LOSS))
+
+
 def _actor(target: Target) -> Iterator[Boundary]:
-    weighs = '"rollout_is_weights"' in inspect.getsource(target.find(LOSS)) and accepts(target, WEIGHTS["token"])
+    weighs = _weighs(target) and accepts(target, WEIGHTS["token"])
     weights = remembered(target) if weighs else None
     for mode in MODES:
         logged = _logged(target, LOSS) if mode == "token-mean" else {}  # other modes are no mean over live tokens
