@@ -76,7 +76,7 @@ def _at_import(was: dict[str, str]) -> Iterator[str]:
     told = {k.split(" ", 1)[1].rpartition(" [")[0] for k, v in now.items() if v == "errored"}
     lost = {k for k in was if k not in now}
     silent = {k for k in lost if k.split(" ", 1)[1].rpartition(" [")[0] not in told}
-    moved = sorted(k for k, v in now.items() if was.get(k, v) != v)
+    moved = sorted(k for k, v in now.items() if v != "errored" and was.get(k, v) != v)
     others = "; ".join(moved) or "none"
     yield f"With an exception at the end of rollout_corr_helper.py {len(told)} boundaries are errored by name, of which"
     yield f"{len(lost)} pairs are; lost without a word: {len(silent)}; moved elsewhere: {others}."

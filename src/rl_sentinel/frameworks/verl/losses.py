@@ -75,9 +75,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from missing(target, LOSSES)
     failing = target.fails(BOTH)
     for name, function in registry.items():
-        if failing and name == BYPASS:
-            yield Unbound(path_of(function), "policy-loss", failing)
-        elif failing and takes(function, "rollout_weight"):  # with the correction's weights it cannot be asked
+        if failing and name != BYPASS and takes(function, "rollout_weight"):  # bypass mode fails when it is called
             yield Unbound(f"{BOTH} -> {path_of(function)}", "policy-loss", failing)
         if name == BYPASS and holds_correction(target):
             for family in BYPASSES:
