@@ -246,13 +246,14 @@ SETTINGS = """
 
 
 def test_a_module_that_cannot_be_imported(loads: Loads) -> None:
-    """What needs it is told by name, and the losses, which do not, are there."""
-    tree, helper = files(), "verl/trainer/ppo/rollout_corr_helper.py"
+    """What needs it is told by name, a loss with its weights too; what does not need it is there."""
+    tree, helper = files() | {"verl/house.py": CUSTOM}, "verl/trainer/ppo/rollout_corr_helper.py"
     tree[helper] += '\n    raise RuntimeError("at the import")\n'
     found = list(FRAMEWORK.boundaries(loads(FRAMEWORK, tree)))
     told = {b.path: b.reason for b in found if isinstance(b, Unbound)}
     home = "verl.trainer.ppo.rollout_corr_helper."
-    assert {f"{home}compute_rollout_correction_and_rejection_mask", f"{home}compute_offpolicy_metrics"} <= set(told)
+    both = f"{home}compute_rollout_correction_and_rejection_mask"
+    assert {both, f"{both} -> verl.house.house_loss", f"{home}compute_offpolicy_metrics"} <= set(told)
     assert all("at the import" in reason for reason in told.values())
     assert "verl.trainer.ppo.core_algos.compute_policy_loss_vanilla" in {b.path for b in found} - set(told)
 
