@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,19 @@ def machine() -> str:
     return f"{chip}, {os.cpu_count()} cores of which one was used, {versions}"
 
 
+def made() -> str:
+    """The day and the commit that the figures were made at; a working tree with changes is said to have them."""
+    told = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude", "*"],  # noqa: S607 - git of the path, as everywhere
+        cwd=PAGE.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return f"{datetime.now(UTC).date()}, commit {told.stdout.strip() or 'unknown'}"
+
+
 def main() -> None:
     """Compare with the peers that are named, or all, and rewrite the page's figures."""
     lines = [
-        f"{machine()}.",
+        f"{machine()}; {made()}.",
         "",
         "| part | peer | size | same numbers | ours, ms | theirs, ms | ratio | goal | reached | ours by floor |",
         "|---|---|---|---|---|---|---|---|---|---|",

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.__main__ import MARK, machine
+from benchmarks.__main__ import MARK, machine, made
 
 PAGE = Path(__file__).parent / "README.md"
 SIDES = ("ours", "trl")
@@ -85,7 +85,7 @@ def main() -> None:
     given = options.parse_args()
     shown = sorted({1, *(n for n in (10, 20, 40, 80) if n < given.steps), given.steps})
     heads = ["KL", "seed", "side", "mean ms", "median ms", "ratio of means", *(f"accuracy at {n}" for n in shown)]
-    lines = [f"{machine()}."]
+    lines = [f"{machine()}; {made()}."]
     for price in PRICES:
         lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
         for line in _rows(given.seeds, given.steps, price):
