@@ -99,6 +99,8 @@ def made() -> str:
 
 def main() -> None:
     """Compare with the peers that are named, or all, and rewrite the page's figures."""
+    if "slime" in PEERS and not (Path(os.environ["SLIME"]) / "slime").is_dir():
+        sys.exit(f"SLIME is {os.environ['SLIME']}, expected a checkout of it, with its folder slime (a git clone)")
     lines = [
         f"{machine()}; {made()}.",
         "",

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import function, is_number, number, one_of
+from rl_sentinel.core.refusal import by_name, function, is_number, number, one_of, takes
 
 
 @pytest.mark.parametrize("value", [0, -7, 2**63 - 1, 0.5, torch.nan, np.int8(3), np.float16(1), torch.tensor(2)])
@@ -66,3 +66,13 @@ def test_one_line_whatever_was_given() -> None:
     with pytest.raises(InputError) as told:
         number("share", torch.ones(30, 30))
     assert "\n" not in str(told.value)
+
+
+def test_how_a_function_is_called() -> None:
+    """With what it will be given, before it is; numbers that are filled in are not asked for."""
+    takes("bounds[0]", partial(lambda weight, *, mask, high: (weight, mask, high), high=2.0), 1, "mask")
+    with pytest.raises(InputError, match=r"^weight cannot be called, expected a function of 2 columns and mask=: "):
+        takes("weight", lambda old: old, 2, "mask")
+    by_name("estimator", lambda reward, *, live: (reward, live))
+    with pytest.raises(InputError, match=r"^estimator takes reward by its place alone, expected names: "):
+        by_name("estimator", lambda reward, /, live: (reward, live))

@@ -68,6 +68,7 @@ OWN: dict[str, dict[str, Any]] = {
     "groups.require_finite": {"values": ROW},
     "advantage.gdpo.advantages": {"weight": ROW},
     **{f"correction.bounds.{n}": {"weight": WIDE.exp()} for n in ("truncated", "clipped", "masked", "self_normalised")},
+    "metrics.effective_sample_size": {"weight": WIDE.exp()},
     "minibatches.aggregation": {"length": None, "group": None},
     "steps.over_trajectories": {"estimator": rloo.advantages},
     "align.response_aligned": {"values": torch.zeros(2, 4)},
@@ -76,9 +77,11 @@ OWN: dict[str, dict[str, Any]] = {
 #: Functions of no tensors or of records, whose refusals are tested beside them; those that are refusals themselves.
 APART = {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
 APART |= {f"merging.{n}" for n in ("merge", "counts")}
-APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
+APART |= {
+    f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_of", "rows_taken", "turns", "lengths")
+}
 #: What refuses.
-REFUSING = ("answered", "checked", "finite", "instance", "kinds", "ordered", "within")
+REFUSING = ("answered", "checked", "finite", "instance", "kinds", "ordered", "possible", "probabilities", "within")
 APART |= {f"checks.{n}" for n in REFUSING}
 APART |= {"blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}  # parts of others, which have checked
 APART |= {f"ratios.{n}" for n in ("weighed", "exponential", "traced")}

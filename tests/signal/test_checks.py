@@ -1,10 +1,12 @@
 """What is refused, and in which words."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from rl_sentinel.core.errors import InputError, SentinelError
-from rl_sentinel.signal.checks import checked, finite, instance, within
+from rl_sentinel.signal.checks import checked, finite, instance, kinds, possible, probabilities, within
 
 ROWS, FACTS, LABELS = torch.zeros(2), torch.ones(2).bool(), torch.zeros(2).long()
 
@@ -76,9 +78,38 @@ def test_ranges(number: float, message: str) -> None:
 
 
 def test_open_range() -> None:
-    """A bound that must be exceeded is refused itself."""
+    """A bound that must be exceeded is refused itself; without an end, what has no end."""
     with pytest.raises(InputError, match=r"^scale is 0\.0, expected a number above 0$"):
         within("scale", 0.0, least=0.0, open_below=True)
+    with pytest.raises(InputError, match=r"^scale is inf, expected a finite number above 0$"):
+        within("scale", torch.inf, least=0.0, open_below=True)
+
+
+def test_no_bound_and_no_end() -> None:
+    """Infinity is taken where it says that nothing bounds; a whole number is one that a tensor can hold."""
+    within("threshold", torch.inf, least=0.0, most=torch.inf)
+    with pytest.raises(InputError, match=r"^width is 1e\+30, expected a whole number of 0 or more$"):
+        within("width", 1e30, least=0, whole=True)
+
+
+def test_numbers_that_their_kind_cannot_be() -> None:
+    """Probabilities in the place of their logs; what rounding makes of a sure token is let through."""
+    probabilities(logprob=torch.tensor([0.25, 9.0]), where=torch.tensor([True, False]))
+    with pytest.raises(InputError, match=r"^old\[1\] is 0\.75, expected at most 0: it is the log of a probability"):
+        probabilities(new=torch.zeros(2), old=torch.tensor([0.25, 0.75]), where=torch.tensor([True, True]))
+    share = partial(
+        possible, "share", where=torch.tensor([True, True]), least=0.0, most=1.0, slack=0.01, why="it is one"
+    )
+    share(torch.tensor([1.005, torch.nan]))
+    for wrong in (-0.25, 1.25):
+        with pytest.raises(InputError, match=rf"^share\[1\] is {wrong}, expected from 0 to 1: it is one$"):
+            share(torch.tensor([0.0, wrong]))
+
+
+def test_no_numbers_at_all() -> None:
+    """A tensor of shapes alone has none that could be asked for."""
+    with pytest.raises(InputError, match=r"^reward is on the meta device, expected numbers: "):
+        kinds(reward=ROWS.to("meta"))
 
 
 def test_of_another_class() -> None:

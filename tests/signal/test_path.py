@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ from rl_sentinel.signal.advantage import gpg as gpg_module
 from rl_sentinel.signal.advantage import reinforce_plus_plus_baseline as baseline
 from rl_sentinel.signal.align import at_last
 from rl_sentinel.signal.controller import Adaptive
-from rl_sentinel.signal.correction import rejection, weights
+from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.loss import ppo
 from rl_sentinel.signal.minibatches import aggregation
 from rl_sentinel.signal.normalisation import Normalisation
@@ -368,9 +369,68 @@ def test_choices_that_exclude_each_other() -> None:
     with pytest.raises(InputError, match=r"^kl_coefficient is 0\.1, expected 0 where no kl is chosen to be priced$"):
         Choices(estimator=CENTRED, kl_coefficient=0.1)
     with pytest.raises(InputError, match=r"^bounds are given without a weight, expected weight: it is what they hold$"):
-        Choices(estimator=CENTRED, bounds=(CENTRED,))
+        Choices(estimator=CENTRED, bounds=(partial(bounds.truncated, high=2.0),))
     with pytest.raises(InputError, match=r"^kl_coefficient is -0\.1, expected a number of 0 or more$"):
         Choices(estimator=CENTRED, kl=kl.k1, kl_coefficient=-0.1)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"scale": torch.nan}, "scale is nan, expected a number above 0"),
+        ({"bias": torch.inf}, "bias is inf, expected a finite number"),
+        ({"least": 1.0, "most": 0.0}, "most is 0.0, expected 1.0 or more: it is the upper bound"),
+        ({"estimator": lambda reward, /: reward}, "estimator takes reward by its place alone, expected names: "),
+        ({"kl": lambda a, b: a - b}, "kl cannot be called, expected a function of 2 columns and mask=: "),
+        ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called, expected a function of 2 columns"),
+        (
+            {"weight": weights.token_weights, "bounds": (bounds.truncated,)},
+            "bounds[0] cannot be called, expected a function of 1 column and mask=: missing a required",
+        ),
+    ],
+)
+def test_choices_that_could_not_be_carried_out(choices: dict[str, Any], message: str) -> None:
+    """Refused when they are made, before a rollout is."""
+    with pytest.raises(InputError) as told:
+        Choices(**{"estimator": CENTRED} | choices)
+    assert str(told.value).startswith(message)
+
+
+def _outcome(reward: Tensor, live: Tensor) -> Tensor:
+    return torch.where(live, reward / 0, 7.0)
+
+
+def _temporal(token_reward: Tensor, mask: Tensor) -> Tensor:
+    return torch.where(mask, token_reward.log(), 7.0)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"estimator": _outcome}, "advantage[0] is nan, expected a finite number: test_path._outcome has given it"),
+        ({"estimator": _temporal}, "advantage[0, 0] is -inf, expected a finite number: test_path._temporal has given"),
+        (
+            {"weight": lambda a, _, mask: torch.where(mask, a / 0, 0.0)},
+            "weight[0, 0] is nan, expected a finite number: a function of your own has given it",
+        ),
+    ],
+)
+def test_what_an_own_function_gives_is_finite(choices: dict[str, Any], message: str) -> None:
+    """Where something is trained; elsewhere it is made 0, whatever it was."""
+    mask, zeros = torch.tensor([[True, True], [False, False]]), torch.zeros(2, 2)
+    known = {"reward": torch.zeros(2), "group": torch.zeros(2).long(), "old_logprob": zeros, "rollout_logprob": zeros}
+    with pytest.raises(InputError) as told:
+        loss_ready(Rollout(mask=mask, **known), by=Choices(**{"estimator": CENTRED} | choices))
+    assert str(told.value).startswith(message)
+
+
+def test_an_own_advantage_is_0_where_nothing_trains() -> None:
+    """Of an estimator that has put another number there."""
+    rollout = Rollout(
+        reward=torch.ones(2), group=torch.zeros(2).long(), mask=torch.tensor([[True, False], [False, False]])
+    )
+    found = loss_ready(rollout, by=Choices(estimator=_temporal))
+    assert found.token_advantage().tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_what_is_ready_carries_no_gradient() -> None:

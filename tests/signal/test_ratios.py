@@ -87,8 +87,8 @@ def test_one_token_far_away(name: str, far: float, advantage: float, others: boo
 def test_no_advantage_no_loss() -> None:
     """A token without an advantage adds 0, and has no slope, however far it is; what penalises distance goes on."""
     for name in set(LOSSES) - {"dro"}:
-        leaf = torch.tensor([[100.0, 0.0]], requires_grad=True)
-        value = _called(name, leaf, torch.zeros(1, 2), torch.zeros(1, 2))
+        leaf = torch.tensor([[-1.0, 0.0]], requires_grad=True)
+        value = _called(name, leaf, torch.tensor([[-101.0, 0.0]]), torch.zeros(1, 2))
         (slope,) = torch.autograd.grad(value, leaf)
         assert value.item() == 0.0, name
         assert slope.tolist() == [[0.0, 0.0]], name

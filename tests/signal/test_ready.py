@@ -1,6 +1,7 @@
 """What is handed on: advantages of tokens, mini-batches of both storages, and what may still be learned from."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -46,8 +47,8 @@ def test_every_column_is_cut_at_the_same_rows(stored: str) -> None:
     ready = replace(OUTCOME, kl=kl, weight=weight, returns=returns, advantage=kl * 2, outcome=False)
     if stored == "packed":
         kl, weight, returns = (packed(column, length=LENGTH) for column in (kl, weight, returns))
-        ready = replace(ready, kl=kl, weight=weight, returns=returns, advantage=kl * 2)
-        ready = replace(ready, mask=Segments(packed(MASK, length=LENGTH), LENGTH))
+        mask = Segments(packed(MASK, length=LENGTH), LENGTH)
+        ready = replace(ready, mask=mask, kl=kl, weight=weight, returns=returns, advantage=kl * 2)
     nine, four = prompts_apart(ready, prompts=1, generator=None)
     assert [part.group.tolist() for part in (nine, four)] == [[9, 9], [4]]
     assert [part.reward.tolist() for part in (nine, four)] == [[1.0, 0.0], [5.0]]
@@ -60,6 +61,26 @@ def test_every_column_is_cut_at_the_same_rows(stored: str) -> None:
         assert nine.mask.length.tolist() == [3, 2]
     else:
         assert torch.equal(nine.mask, MASK[[0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"group": torch.tensor([9, 4])}, "group has shape [2], expected [3]: that of reward"),
+        ({"advantage": torch.zeros(3, 3)}, "advantage has shape [3, 3], expected 1 axes [B]: no tensor is broadcast"),
+        ({"outcome": False}, "advantage has shape [3], expected 2 axes [B, T]: no tensor is broadcast"),
+        ({"outcome": 1}, "outcome is 1, expected a bool: whether an advantage is one number per row"),
+        ({"kl": torch.zeros(3, 2)}, "kl has shape [3, 2], expected [3, 3]: that of mask"),
+        ({"kept": torch.ones(3)}, "kept has dtype float32, expected bool: "),
+        ({"mask": MASK[:2]}, "mask has 2 rows, expected 3, one for each reward"),
+        ({"mask": Segments(MASK.flatten()[:3], LENGTH[:1])}, "mask has 1 rows, expected 3, one for each reward"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(wrong: dict[str, Any], message: str) -> None:
+    """When they are put together, not where they are cut."""
+    with pytest.raises(InputError) as told:
+        replace(OUTCOME, **wrong)
+    assert str(told.value).startswith(message)
 
 
 def test_no_prompts_are_refused() -> None:

@@ -116,7 +116,7 @@ def test_every_function_of_a_mask_is_compared() -> None:
     """A new one too: each public function that takes a mask of tokens has its pair above, or is named here."""
     compared = {name.split(",")[0] for name in CALLS}
     apart = {"reduce.row_counts", "reduce.live_rows", "reduce.row_maxima", "scan.trained_first", "scan.lined_up"}
-    apart |= {"scan.put_back", "segments.trained", "segments.narrowed", "segments.rows_taken", "segments.turns"}
+    apart |= {"scan.put_back"} | {f"segments.{n}" for n in ("trained", "narrowed", "rows_of", "rows_taken", "turns")}
     apart |= {"covariance.drawn_between", "checks.answered"}  # by chance; by no function of its own
     apart |= {f"logprob.{n}" for n in ("logprobs", "logprobs_and_entropy")}  # positions are rows of any shape
     wanted = set()

@@ -18,7 +18,7 @@ from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.merging import Step, counts, merge
 from rl_sentinel.signal.normalisation import Normalisation
 from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
-from rl_sentinel.signal.ready import prompts_apart, trusted
+from rl_sentinel.signal.ready import Ready, prompts_apart, trusted
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.rollout import Rollout, laid_out
 from rl_sentinel.signal.segments import Segments
@@ -122,6 +122,7 @@ MORE: dict[str, Refusing] = {
     "padded": (segments.padded, {"values": torch.ones(3), "length": LENGTH, "width": 3, "fill": 0.0}),
     "narrowed": (segments.narrowed, {"mask": MASK, "kept": ROW > 0, "of_rows": True}),
     "narrowed, packed": (segments.narrowed, {"mask": PACKED, "kept": ROW > 0, "of_rows": True}),
+    "rows_of": (segments.rows_of, {"mask": MASK}),
     "rows_taken": (segments.rows_taken, {"mask": MASK, "rows": torch.tensor([0])}),
     "turns": (segments.turns, {"mask": MASK}),
     "lengths": (segments.lengths, {"length": LENGTH}),
@@ -146,6 +147,7 @@ MORE: dict[str, Refusing] = {
     ),
     "merge": (merge, {"steps": [STEP]}),
     "counts": (counts, {"before": [STEP], "after": [STEP]}),
+    "Ready": (Ready, {n: getattr(READY, n) for n in Ready.__slots__}),
     "Step": (Step, {n: getattr(STEP, n) for n in Step.__slots__}),
     "Rollout": (
         Rollout,

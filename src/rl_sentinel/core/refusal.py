@@ -1,7 +1,7 @@
 """What is refused of an argument that is no tensor: in one line, whatever was given."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,44 @@ def function(name: str, value: object) -> None:
         inspect.signature(value)  # type: ignore[arg-type]  # whether it can be called is the question
     except (TypeError, ValueError):
         raise InputError(f"{name} is {value!r}, expected a function whose parameters can be read") from None
+
+
+def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> None:
+    """Refuse a function that cannot be called with so many columns, and others by these names.
+
+    Raises:
+        InputError: naming the parameter, how it would be called, and why it cannot be.
+
+    Example:
+        >>> from rl_sentinel.core.refusal import takes
+        >>> takes("bounds[0]", lambda weight, high: weight, 1, "mask")
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: bounds[0] cannot be called, expected a function of 1 column and mask=: missing a required argument: 'high'
+    """  # noqa: E501 - a message is one line
+    function(name, value)
+    try:
+        inspect.signature(value).bind(*[None] * columns, **dict.fromkeys(named))
+    except TypeError as told:
+        wanted = f"a function of {columns} column{'s' * (columns > 1)} and {', '.join(f'{one}=' for one in named)}"
+        raise InputError(f"{name} cannot be called, expected {wanted}: {told}") from None
+
+
+def by_name(name: str, value: Callable[..., Any]) -> None:
+    """Refuse a function with a parameter that has no name to be given by.
+
+    Raises:
+        InputError: naming the parameter.
+
+    Example:
+        >>> from rl_sentinel.core.refusal import by_name
+        >>> by_name("estimator", lambda reward, /: reward)
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: estimator takes reward by its place alone, expected names: columns are given by them
+    """  # noqa: E501 - a message is one line
+    function(name, value)
+    for one, parameter in inspect.signature(value).parameters.items():
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise InputError(f"{name} takes {one} by its place alone, expected names: columns are given by them")
 
 
 def unmapped(*columns: Tensor) -> None:

@@ -23,7 +23,7 @@ _KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
 
 #: Parameter -> the kind that it has; every other tensor holds floating numbers.
 _KIND_OF = {
-    **dict.fromkeys(("mask", "live", "scored", "keep", "last", "chosen", "fact"), "bool"),
+    **dict.fromkeys(("mask", "live", "kept", "scored", "keep", "last", "chosen", "fact"), "bool"),
     **dict.fromkeys(
         ("group", "length", "prompt_length", "prompt_tokens", "trajectory", "token", "tokens", "turn", "version"),
         "whole",
@@ -73,6 +73,8 @@ def kinds(**tensors: Shaped[Tensor, "..."]) -> None:
         fits, way = _KINDS[kind]
         if not isinstance(tensor, Tensor):
             raise InputError(f"{name} is of type {type(tensor).__name__}, expected a tensor, {kind}: {way}")
+        if tensor.is_meta:
+            raise InputError(f"{name} is on the meta device, expected numbers: what is refused is asked of them")
         if not fits(tensor.dtype):
             raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {way}")
 
@@ -124,6 +126,62 @@ def finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -
         raise InputError(f"{name}[{', '.join(map(str, place))}] is {got}, expected a finite number: {why}")
 
 
+def possible(  # noqa: PLR0913 - a column, where it counts, and what its numbers can be
+    name: str, values: Shaped[Tensor, "..."], *, where: Mask, least: float, most: float, slack: float, why: str
+) -> None:
+    """Refuse a number where it counts that none of its kind can be, by more than rounding makes it.
+
+    Args:
+        name: the parameter.
+        values: its numbers; NaN is left to :func:`finite`.
+        where: True where they count.
+        least: the smallest that there is, exactly.
+        most: the largest that there is.
+        slack: by how much rounding, in half precision too, may exceed the largest.
+        why: what the numbers are.
+
+    Raises:
+        InputError: naming the first such place.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.checks import possible
+        >>> sure = torch.tensor([1e-6, 9.0])
+        >>> shown = torch.tensor([True, False])
+        >>> possible("logprob", sure, where=shown, least=-torch.inf, most=0.0, slack=0.5, why="a share's log")
+    """
+    unmapped(values)
+    wrong = trained(where) & ((values > most + slack) | (values < least))
+    if bool(wrong.any()):
+        place = torch.nonzero(wrong)[0].tolist()
+        got = values[tuple(place)].item()
+        raise InputError(f"{name}[{', '.join(map(str, place))}] is {got}, expected {_span(least, most)}: {why}")
+
+
+def _span(least: float, most: float) -> str:
+    if least == -torch.inf:
+        return f"at most {most:g}"
+    return f"{least:g} or more" if most == torch.inf else f"from {least:g} to {most:g}"
+
+
+def probabilities(*, where: Mask, **logprobs: Shaped[Tensor, "..."]) -> None:
+    """Refuse what cannot be the log of a probability; what rounding lifts above 0 is none of that.
+
+    Raises:
+        InputError: naming the first such place, as where probabilities are given in the place of their logs.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.checks import probabilities
+        >>> probabilities(logprob=torch.tensor([0.9]), where=torch.tensor([True]))
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: logprob[0] is 0.8999999761581421, expected at most 0: it is the log of a probability, in nats
+    """  # noqa: E501 - a message is one line
+    for name, column in logprobs.items():
+        why = "it is the log of a probability, in nats"
+        possible(name, column, where=where, least=-torch.inf, most=0.0, slack=0.5, why=why)
+
+
 def answered(result: Shaped[Tensor, "..."], *, mask: Mask, **columns: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
     """The result; where it is not finite, a column that is not on the mask is to blame, and refused.
 
@@ -148,9 +206,18 @@ def answered(result: Shaped[Tensor, "..."], *, mask: Mask, **columns: Shaped[Ten
 #: The widest clip: half precision can say it, and no ratio that anybody trains on is further from 1.
 WIDEST = 10_000.0
 
+#: What a whole number stays below, which a tensor can hold.
+_WHOLE = 2.0**63
+
 
 def within(  # noqa: PLR0913 - a number, its range, and what the range says of its ends and of what lies between
-    name: str, number: float, *, least: float, most: float = torch.inf, open_below: bool = False, whole: bool = False
+    name: str,
+    number: float,
+    *,
+    least: float,
+    most: float | None = None,
+    open_below: bool = False,
+    whole: bool = False,
 ) -> None:
     """Refuse a number outside its range, and what is none; NaN lies outside of any.
 
@@ -158,7 +225,7 @@ def within(  # noqa: PLR0913 - a number, its range, and what the range says of i
         name: the parameter.
         number: its value.
         least: the smallest allowed, or if ``open_below`` the bound that must be exceeded.
-        most: the largest allowed.
+        most: the largest allowed; infinity where that means that nothing bounds, None for any finite number.
         open_below: whether ``least`` itself is refused.
         whole: whether what is no whole number is refused.
 
@@ -172,14 +239,18 @@ def within(  # noqa: PLR0913 - a number, its range, and what the range says of i
     if (
         is_number(number)
         and (number > least if open_below else number >= least)
-        and number <= most
-        and (not whole or (math.isfinite(number) and number == int(number)))
+        and (math.isfinite(number) if most is None else number <= most)
+        and (not whole or (abs(number) < _WHOLE and number == int(number)))
     ):
         return
     below = f"above {least:g}" if open_below else f"of {least:g} or more" if least > -torch.inf else ""
-    span = " ".join(["a whole number" if whole else "a number", *[below] * bool(below)])
+    endless = is_number(number) and math.isinf(number)
+    kind = "a whole number" if whole else "a finite number" if most is None and endless else "a number"
+    span = " ".join([kind, *[below] * bool(below)])
     told = number if is_number(number) else repr(number)
-    raise InputError(f"{name} is {told}, expected {span}" + f" and at most {most:g}" * (most < torch.inf))
+    raise InputError(
+        f"{name} is {told}, expected {span}" + ("" if most in (None, torch.inf) else f" and at most {most:g}")
+    )
 
 
 def ordered(**bounds: float) -> None:

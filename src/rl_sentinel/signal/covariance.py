@@ -109,8 +109,8 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
         tensor([[False, False,  True]])
     """
     checked("B T", covariance=covariance, mask=mask)
-    within("low", low, least=-torch.inf)
-    within("high", high, least=-torch.inf)
+    within("low", low, least=-torch.inf, most=torch.inf)
+    within("high", high, least=-torch.inf, most=torch.inf)
     if not low < high:
         raise InputError(f"low is {low}, expected a number below high, {high}")
     where = trained(mask)

@@ -82,8 +82,8 @@ def centred(
         Centred values, in float32 or wider; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if a value is not finite on a live row, or too far from the others for its type; or a shape or kind
-            is wrong.
+        InputError: if a value is not finite on a live row, or too far from the others for its type; a weight there is
+            not above 0; or a shape or kind is wrong.
 
     Example:
         >>> import torch
@@ -98,6 +98,7 @@ def centred(
     if weight is not None:
         checked("B", values=values, weight=weight)
         finite("weight", weight, where=live, why="a live row counts by its weight")
+        _positive(weight, live)
         share = weight
     return _centred(values, live, _places(group), torch.where(live, share, torch.zeros_like(share)))[0]
 
@@ -159,6 +160,14 @@ def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 def _finite(values: Tensor, live: Tensor) -> None:
     why = "a row with a trained token needs a reward (mask the row to leave it out)"
     finite("reward", values, where=live, why=why)
+
+
+def _positive(weight: Tensor, live: Tensor) -> None:
+    wrong = live & (weight <= 0)
+    if bool(wrong.any()):
+        row = int(torch.nonzero(wrong)[0])
+        told = f"weight[{row}] is {weight[row].item()}, expected a number above 0"
+        raise InputError(f"{told}: a live row counts by its weight (make the row not live to leave it out)")
 
 
 def _places(group: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import WIDEST, checked, finite, within
+from rl_sentinel.signal.checks import WIDEST, checked, finite, possible, within
 from rl_sentinel.signal.groups import deviations, require_finite
 from rl_sentinel.signal.kl import k1, k3
 from rl_sentinel.signal.reduce import live_rows, row_means, selected
@@ -190,7 +190,7 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
         A share from 1 / n to 1, which equal weights have; 0 where nothing counts or all weights are 0.
 
     Raises:
-        InputError: if a weight that counts is not finite, or a shape or kind is wrong.
+        InputError: if a weight that counts is negative or not finite, or a shape or kind is wrong.
 
     Source:
         Kong, A Note on Importance Sampling Using Standardized Weights (1992), divided by the count.
@@ -204,6 +204,8 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
     checked("B|B T", weight=weight, mask=mask)
     where = trained(mask)
     finite("weight", weight, where=where, why=_WHY)
+    why = "it is a ratio of two probabilities"
+    possible("weight", weight, where=where, least=0.0, most=torch.inf, slack=0.0, why=why)
     kept = selected(weight, mask=where).detach()
     kept = kept / torch.where(kept.max() > 0, kept.max(), torch.ones_like(kept.max())) if kept.numel() else kept
     kept = kept.double()  # a sum may be larger than its type

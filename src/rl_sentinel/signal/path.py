@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import function
+from rl_sentinel.core.refusal import by_name, function, takes
 from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
-from rl_sentinel.signal.checks import checked, instance, within
+from rl_sentinel.signal.checks import checked, finite, instance, ordered, within
 from rl_sentinel.signal.groups import group_sums
 from rl_sentinel.signal.normalisation import Normalisation, normalised
 from rl_sentinel.signal.ready import Ready
@@ -55,13 +55,19 @@ class Choices:
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
         within("kl_coefficient", self.kl_coefficient, least=0.0)
+        within("bias", self.bias, least=-torch.inf)
+        within("scale", self.scale, least=0.0, open_below=True)
+        ordered(least=self.least, most=self.most)
         for name, given in (("rejections", self.rejections), ("bounds", self.bounds)):
             if not isinstance(given, tuple):
                 raise InputError(f"{name} is of type {type(given).__name__}, expected a tuple of functions, as (f,)")
-        chosen = [(f"{n}[{i}]", f) for n in ("rejections", "bounds") for i, f in enumerate(getattr(self, n))]
-        chosen += [(n, f) for n in ("weight", "kl") if (f := getattr(self, n)) is not None]
-        for name, one in [("estimator", self.estimator), *chosen]:
-            function(name, one)
+        compared = [(f"rejections[{i}]", f) for i, f in enumerate(self.rejections)]
+        compared += [(n, f) for n in ("weight", "kl") if (f := getattr(self, n)) is not None]
+        for name, one in compared:
+            takes(name, one, 2, "mask")
+        for at, one in enumerate(self.bounds):
+            takes(f"bounds[{at}]", one, 1, "mask")
+        by_name("estimator", self.estimator)
         if self.normalisation is not None:
             instance("normalisation", self.normalisation, Normalisation, "what is subtracted, and by what is divided")
         if self.kl_coefficient and self.kl is None:
@@ -188,10 +194,11 @@ def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     of_rows = _of_rows(by.weight, weight, mask)
     for bound in by.bounds:
         weight = bound(weight, mask=live_rows(mask) if of_rows else mask)
-    if of_rows:
-        return align.spread(weight, mask=mask)
-    checked("B T", mask=mask, weight=weight)
-    return weight
+    wide = align.spread(weight, mask=mask) if of_rows else weight
+    checked("B T", mask=mask, weight=wide)
+    told = "a function of your own has given it" if bool(wide.isnan().any()) else "hold ratios within bounds"
+    finite("weight", wide, where=mask, why=told)
+    return wide
 
 
 def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None) -> Tensor:
@@ -230,7 +237,8 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
     known |= {name: column for name, column in more.items() if column is not None}
     advantage = _called(by.estimator, known)
     checked("B T", mask=mask, advantage=advantage)
-    return reward, advantage
+    finite("advantage", advantage, where=mask, why=f"{_named(by.estimator)} has given it to a trained token")
+    return reward, selected(advantage, mask=mask)
 
 
 def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
@@ -255,7 +263,10 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
         if _weighs_parts(rollout, by):
             parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
             known["reward_parts"] = torch.stack([told(part, group=group, live=live) for part in parts], dim=1)
-        return _called(by.estimator, known)
+        found = _called(by.estimator, known)
+        checked("B", live=live, advantage=found)
+        finite("advantage", found, where=live, why=f"{_named(by.estimator)} has given it to a row with a trained token")
+        return found
 
     which = {"group": rollout.group, "live": live, "trajectory": trajectory, "last": last}
     return over_trajectories(outcome, rollout.reward, **which), over_trajectories(judged, rollout.reward, **which)

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import align
-from rl_sentinel.signal.checks import instance
+from rl_sentinel.signal.checks import checked, instance
 from rl_sentinel.signal.correction.trust import off_policy_sequences_kept, rejected_fraction
 from rl_sentinel.signal.minibatches import prompt_minibatches
 from rl_sentinel.signal.ratios import weighed
 from rl_sentinel.signal.reduce import live_rows, selected
-from rl_sentinel.signal.segments import Mask, narrowed, rows_taken
+from rl_sentinel.signal.segments import Mask, narrowed, rows_of, rows_taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,6 +38,17 @@ class Ready:
     kl: Float[Tensor, "*S"] | None = None
     weight: Float[Tensor, "*S"] | None = None
     returns: Float[Tensor, "*S"] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse columns of other kinds or shapes than their names say."""
+        instance("outcome", self.outcome, bool, "whether an advantage is one number per row")
+        of_rows = {"reward": self.reward, "live": self.live, "kept": self.kept, "group": self.group}
+        of_tokens = {"mask": self.mask, "kl": self.kl, "weight": self.weight, "returns": self.returns}
+        (of_rows if self.outcome else of_tokens)["advantage"] = self.advantage
+        checked("B", **of_rows)
+        checked("B T", **{name: column for name, column in of_tokens.items() if column is not None})
+        if (rows := rows_of(self.mask)) != len(self.reward):
+            raise InputError(f"mask has {rows} rows, expected {len(self.reward)}, one for each reward")
 
     def token_advantage(self) -> Float[Tensor, "*S"]:
         """What a loss takes: each token's advantage by its weight; exactly 0 where nothing trains.

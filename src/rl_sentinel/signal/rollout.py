@@ -12,8 +12,7 @@ from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import number
 from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.merging import Step, merge
-from rl_sentinel.signal.reduce import live_rows
-from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.segments import Mask, rows_of
 
 #: Columns with one entry per row, and with one per token; the others of the class are these two's.
 OF_ROWS = ("reward", "group", "scored", "trajectory", "last", "reward_baseline")
@@ -71,8 +70,7 @@ class Rollout:
         if self.reward_parts is not None:
             checked("B K", reward_parts=self.reward_parts)
             checked("B", reward=self.reward, reward_parts=self.reward_parts[:, :1].squeeze(1))
-        rows = len(live_rows(self.mask))
-        if len(self.reward) != rows:
+        if len(self.reward) != (rows := rows_of(self.mask)):
             raise InputError(f"mask has {rows} rows, expected {len(self.reward)}, one for each reward")
         if (self.trajectory is None) != (self.last is None):
             given = "trajectory" if self.last is None else "last"

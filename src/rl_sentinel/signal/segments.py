@@ -9,6 +9,9 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 
+#: Axes that a mask has at most: rows and their tokens.
+_AXES = 2
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
@@ -110,6 +113,18 @@ def trained(mask: Mask) -> Bool[Tensor, "*S"]:
     return mask.mask if isinstance(mask, Segments) else mask
 
 
+def rows_of(mask: Mask) -> int:
+    """How many rows there are, with trained tokens or without.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.segments import Segments, rows_of
+        >>> rows_of(Segments(torch.ones(3).bool(), torch.tensor([1, 2])))
+        2
+    """
+    return _count(mask, axes=1)
+
+
 def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_rows: bool) -> Mask:
     """The mask of what is trained and kept.
 
@@ -188,9 +203,9 @@ def _count(mask: Mask, *, axes: int) -> int:
     """The number of rows; what is no mask, or has fewer axes, is refused."""
     if isinstance(mask, Segments):
         return len(mask.length)
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() < axes:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not axes <= mask.dim() <= _AXES:
         raise InputError(
-            f"mask is {_told(mask)}, expected bool of shape {'[B, T]' if axes > 1 else '[B, ...]'}, or Segments"
+            f"mask is {_told(mask)}, expected bool of shape {'[B, T]' if axes > 1 else '[B] or [B, T]'}, or Segments"
         )
     return len(mask)
 

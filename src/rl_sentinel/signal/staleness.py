@@ -87,7 +87,7 @@ def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: fl
         >>> fresh_rows(version, mask=mask, current=5, most=1)
         tensor([False,  True])
     """
-    within("most", most, least=0.0)
+    within("most", most, least=0.0, most=torch.inf)
     behind = _behind(version, mask=mask, current=current)
     return live_rows(mask) & (row_maxima(behind, mask=mask) <= most)
 

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import function
+from rl_sentinel.core.refusal import takes
 from rl_sentinel.signal.checks import checked
 
 
@@ -91,7 +91,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
         tensor([ 0.5000,  0.5000, -0.5000])
     """
     checked("B", reward=reward, group=group, live=live, trajectory=trajectory, last=last)
-    function("estimator", estimator)
+    takes("estimator", estimator, 1, "group", "live")
     rows = last_steps(trajectory=trajectory, last=last)
     place = torch.unique(trajectory.long(), return_inverse=True)[1]
     _require_one_prompt(group, rows[place], trajectory)

@@ -61,7 +61,7 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
         tensor(0.1250)
     """
     checked("B T", value=value, old_value=old_value, returns=returns, mask=mask)
-    within("value_clip", value_clip, least=0.0, open_below=True)
+    within("value_clip", value_clip, least=0.0, most=torch.inf, open_below=True)
     plain = selected(value - returns, mask=mask).square()
     near = selected(old_value + (value - old_value).clamp(-value_clip, value_clip) - returns, mask=mask).square()
     found = aggregate(torch.maximum(plain, near) / 2, mask=mask, aggregation=aggregation)

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
-#: Way of calling -> what of a sound call is given instead.
-Calls = Mapping[str, Mapping[str, Any]]
-
-_SOUND: Mapping[str, Any] = {}
+from rl_sentinel.frameworks.reference.stored_calls import SOUND, STORED, Calls
 
 #: A sound turn, of two tokens.
 TURN: Mapping[str, Any] = {
@@ -22,7 +20,7 @@ TURN: Mapping[str, Any] = {
 }
 
 _TURNS: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "a mask short of its response": {"trained": (True,)},
     "a reward short of its response": {"token_reward": (1.0,)},
     "log-probs short of their response": {"logprob": (-1.0,)},
@@ -48,7 +46,7 @@ KNOWN: Mapping[str, Any] = {
 }
 
 LAID: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "sound, apart and padded below 0": {"merged": False, "padding": -100},
     "no steps": {"steps": ()},
     **{f"{n} of another trajectory": {n: {"two": KNOWN[n]["one"]}} for n in ("reward", "group", "scored")},
@@ -62,7 +60,7 @@ LAID: Calls = {
 }
 
 STEPS: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "no last step": {"last": torch.tensor([False, False, True])},
     "two last steps": {"last": torch.tensor([True, True, True])},
     "two last steps, and none elsewhere": {"last": torch.tensor([True, True, False])},
@@ -70,7 +68,7 @@ STEPS: Calls = {
 }
 
 _LENGTHS: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "sound, of one token": {"mode": "token-sum", "length": 1},
     "no length": {"mode": "token-sum", "length": None},
     "a length of none": {"length": 4},
@@ -82,7 +80,7 @@ _LENGTHS: Calls = {
 
 #: Trained tokens of prompts, beside two rows of two.
 OF_PROMPTS: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "sound, more in other parts": {"prompt_tokens": torch.tensor([9, 4])},
     "sound, of rows alone": {"mode": "token-mean", "prompt_tokens": None},
     "no tokens of prompts": {"prompt_tokens": None},
@@ -101,7 +99,7 @@ _VALUED: Mapping[str, Any] = {
 }
 
 _IN_TURN: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "sound, fallen where nothing is trained": {
         "turn": torch.tensor([[4, 3], [1, 2]]),
         "mask": torch.tensor([[True, False], [True, True]]),
@@ -110,7 +108,7 @@ _IN_TURN: Calls = {
 }
 
 _LOGITS: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "sound, nothing wanted": {"token": torch.tensor([[0, 3]]), "mask": torch.tensor([[True, False]])},
     "a token beyond the vocabulary": {"token": torch.tensor([[0, 3]])},
     "a token before it": {"token": torch.tensor([[0, -1]])},
@@ -126,7 +124,7 @@ _LOGITS: Calls = {
 }
 
 _SHARES: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "sound, of all": {"share": 1.0},
     "share 0": {"share": 0.0},
     "share above 1": {"share": 1.5},
@@ -134,59 +132,9 @@ _SHARES: Calls = {
 
 _BOUNDS: Calls = {**_SHARES, "bounds equal": {"low": 3.0}, "bounds exchanged": {"low": 4.0}}
 
-_PROMPTS: Calls = {"sound": _SOUND, "no prompts": {"prompts": 0}}
+_PROMPTS: Calls = {"sound": SOUND, "no prompts": {"prompts": 0}}
 
 _SIZES: Mapping[str, Any] = {"mask": torch.ones(1, 2).bool()}
-
-_PADDED: Calls = {
-    "sound": _SOUND,
-    "sound, wider than the longest row": {"width": 5},
-    "sound, nothing": {"values": torch.ones(0), "length": torch.ones(0).long(), "width": 0},
-    "sound, far wider": {"width": 300},
-    "a row longer than the width": {"width": 1},
-    "a width that no number says": {"width": 2**63},
-    "a width of numbers": {"width": 2.5},
-    "values in two axes": {"values": torch.ones(1, 3)},
-    "a token too many": {"length": torch.tensor([1, 1])},
-}
-
-_SEGMENTS: Calls = {
-    "sound": _SOUND,
-    "sound, a row of nothing": {"length": torch.tensor([3, 0])},
-    "a mask of numbers": {"mask": torch.ones(3)},
-    "a mask of padded rows": {"mask": torch.ones(1, 3).bool(), "length": torch.tensor([1])},
-    "lengths of numbers": {"length": torch.tensor([2.0, 1.0])},
-    "lengths of facts": {"length": torch.ones(3).bool()},
-    "lengths in two axes": {"length": torch.tensor([[2], [1]])},
-    "a length below 0": {"length": torch.tensor([4, -1])},
-    "a token too many": {"length": torch.tensor([1, 1])},
-}
-
-_PACKED: Calls = {
-    "sound": _SOUND,
-    "sound, a row of nothing": {"length": torch.tensor([3, 0])},
-    "values in one axis": {"values": torch.ones(2)},
-    "values of a row too few": {"values": torch.ones(1, 3)},
-    "values of a row too many": {"values": torch.ones(3, 3)},
-    "a length beyond the width": {"length": torch.tensor([4, 1])},
-    "a length below 0": {"length": torch.tensor([-1, 1])},
-}
-
-_NARROWED: Calls = {
-    "sound": _SOUND,
-    "sound, of tokens": {"kept": torch.ones(2, 3).bool(), "of_rows": False},
-    "a mask of rows beside decisions of rows": {"mask": torch.ones(2).bool()},
-    "kept of one row": {"kept": torch.ones(1).bool()},
-    "kept of tokens where rows are meant": {"kept": torch.ones(2, 3).bool()},
-    "kept of numbers": {"kept": torch.ones(2)},
-    "of_rows a number": {"of_rows": 1},
-}
-
-_TURN_OF: Calls = {
-    "sound": _SOUND,
-    "mask of rows": {"mask": torch.ones(3).bool()},
-    "mask of numbers": {"mask": torch.ones(1, 3)},
-}
 
 #: What the path hands on, of two rows of three tokens.
 READY: Mapping[str, Any] = {
@@ -198,7 +146,23 @@ READY: Mapping[str, Any] = {
     "outcome": True,
 }
 
-_OF_READY: Calls = {"sound": _SOUND, "ready of nothing": {"ready": None}, "ready of rows": {"ready": torch.ones(2)}}
+_HANDED_ON: Calls = {
+    "sound": SOUND,
+    "sound, of tokens": {"advantage": torch.ones(2, 3), "outcome": False},
+    "sound, with all that is asked for": dict.fromkeys(("kl", "weight", "returns"), torch.ones(2, 3)),
+    "advantages of tokens where rows are meant": {"advantage": torch.ones(2, 3)},
+    "advantages of rows where tokens are meant": {"advantage": torch.ones(2), "outcome": False},
+    "outcome a number": {"outcome": 1},
+    "a mask of numbers": {"mask": torch.ones(2, 3)},
+    "a mask of a row more": {"mask": torch.ones(3, 3).bool()},
+    "rows that are kept of numbers": {"kept": torch.ones(2)},
+    "a row too few": {"group": torch.arange(1)},
+    "a KL of rows": {"kl": torch.ones(2)},
+    "weights of tokens too few": {"weight": torch.ones(2, 2)},
+    "returns of facts": {"returns": torch.ones(2, 3).bool()},
+}
+
+_OF_READY: Calls = {"sound": SOUND, "ready of nothing": {"ready": None}, "ready of rows": {"ready": torch.ones(2)}}
 
 #: Function of what the path hands on -> what else it is called with.
 OF_READY: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
@@ -217,20 +181,11 @@ OF_READY: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
     ),
 }
 
-_TAKEN: Calls = {
-    "sound": _SOUND,
-    "sound, no rows": {"rows": torch.ones(0).long()},
-    "rows of numbers": {"rows": torch.ones(1)},
-    "rows in two axes": {"rows": torch.ones(1, 1).long()},
-    "rows below 0": {"rows": torch.tensor([0, -1])},
-    "rows beyond the last": {"rows": torch.tensor([0, 2])},
-}
-
 _APART, _ONE = torch.tensor([1, 2]), torch.tensor([1, 1])
 
 ENDS: Calls = {
     "sound": {"trajectory": _APART, "last": torch.tensor([True, True])},
-    "sound, of rows": _SOUND,
+    "sound, of rows": SOUND,
     "a step before the last": {"trajectory": _ONE, "last": torch.tensor([False, True])},
     "ends of nothing": {"last": torch.tensor([True, True])},
     "steps without an end": {"trajectory": _ONE},
@@ -239,7 +194,7 @@ ENDS: Calls = {
 #: Columns of two rows of three tokens.
 _ROWS, _TOKENS = torch.ones(2), torch.ones(2, 3)
 
-_ROLLOUT: Mapping[str, torch.Tensor] = {
+_ROLLOUT: Mapping[str, Tensor] = {
     **dict.fromkeys(("reward", "reward_baseline"), _ROWS),
     **dict.fromkeys(("group", "trajectory"), torch.arange(2)),
     **dict.fromkeys(("scored", "last"), _ROWS.bool()),
@@ -250,7 +205,7 @@ _ROLLOUT: Mapping[str, torch.Tensor] = {
 }
 
 _ROLLOUTS: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "sound, what must be": {n: None for n in _ROLLOUT if n not in {"reward", "group", "mask"}},
     "steps without an end": {"last": None},
     "ends of nothing": {"trajectory": None},
@@ -259,24 +214,50 @@ _ROLLOUTS: Calls = {
     **{f"{n} of an axis more": {n: c.unsqueeze(1)} for n, c in _ROLLOUT.items()},
 }
 
+
+def _outcome(reward: Tensor, group: Tensor, live: Tensor) -> Tensor:
+    """An estimator of one's own."""
+    return torch.where(live, reward, group)
+
+
+def _compared(logprob: Tensor, _other: Tensor, *, mask: Tensor) -> Tensor:
+    """A KL, a weight or a rejection of one's own."""
+    return torch.where(mask, logprob, 0.0)
+
+
+def _held(weight: Tensor, *, mask: Tensor) -> Tensor:
+    """A bound of one's own."""
+    return torch.where(mask, weight, 0.0)
+
+
 _CHOSEN: Calls = {
-    "sound": _SOUND,
-    "sound, a KL and its price": {"kl": abs, "kl_coefficient": 0.1},
-    "sound, a KL for the log": {"kl": abs},
-    "sound, a weight and its bound": {"weight": abs, "bounds": (abs,)},
-    "a rejection alone": {"rejections": abs},
-    "a bound alone": {"weight": abs, "bounds": abs},
-    "a list of rejections": {"rejections": [abs]},
+    "sound": SOUND,
+    "sound, a KL and its price": {"kl": _compared, "kl_coefficient": 0.1},
+    "sound, a KL for the log": {"kl": _compared},
+    "sound, a weight and its bound": {"weight": _compared, "bounds": (_held,)},
+    "sound, a rejection": {"rejections": (_compared,)},
+    "sound, clipped on one side": {"least": 0.0},
+    "a rejection alone": {"rejections": _compared},
+    "a bound alone": {"weight": _compared, "bounds": _held},
+    "a list of rejections": {"rejections": [_compared]},
     "the price of no KL": {"kl_coefficient": 0.1},
-    "a price below 0": {"kl": abs, "kl_coefficient": -0.1},
-    "bounds of no weight": {"bounds": (abs,)},
+    "a price below 0": {"kl": _compared, "kl_coefficient": -0.1},
+    "bounds of no weight": {"bounds": (_held,)},
+    "a KL without a mask": {"kl": pow},
+    "a weight of one column": {"weight": _held},
+    "a rejection of one column": {"rejections": (_held,)},
+    "a bound of two columns": {"weight": _compared, "bounds": (_compared,)},
+    "an estimator of places": {"estimator": abs},
+    "no scale": {"scale": 0.0},
+    "a bias without an end": {"bias": torch.inf},
+    "clips exchanged": {"least": 1.0, "most": 0.0},
 }
 
 #: Versions of one row, and how they may be compared.
 _VERSIONS: Mapping[str, Any] = {"version": torch.tensor([[0, 0]]), "mask": torch.ones(1, 2).bool(), "current": 0}
 
 _BEHIND: Calls = {
-    "sound": _SOUND,
+    "sound": SOUND,
     "sound, of another version where nothing trains": {
         "version": torch.tensor([[0, 9]]),
         "mask": torch.tensor([[True, False]]),
@@ -289,7 +270,8 @@ _BEHIND: Calls = {
 CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
     "merging.Step": (TURN, _TURNS),
     "rollout.Rollout": (_ROLLOUT, _ROLLOUTS),
-    "path.Choices": ({"estimator": abs}, _CHOSEN),
+    "ready.Ready": (READY, _HANDED_ON),
+    "path.Choices": ({"estimator": _outcome}, _CHOSEN),
     "steps.last_steps": (
         {"trajectory": torch.tensor([4, 4, 2]), "last": torch.tensor([False, True, True])},
         {n: c for n, c in STEPS.items() if "group" not in c},
@@ -302,7 +284,7 @@ CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
     ),
     "minibatches.prompt_mean": (
         {"tokens": torch.tensor([2, 0]), "group": torch.tensor([7, 3])},
-        {"sound": _SOUND, "fewer than no tokens": {"tokens": torch.tensor([2, -1])}},
+        {"sound": SOUND, "fewer than no tokens": {"tokens": torch.tensor([2, -1])}},
     ),
     "minibatches.prompt_minibatches": ({"group": torch.tensor([7, 3]), "prompts": 1, "generator": None}, _PROMPTS),
     "covariance.largest": ({"covariance": torch.ones(1, 2), "share": 0.4, **_SIZES}, _SHARES),
@@ -317,24 +299,13 @@ CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
         )
         for name in ("logprobs", "logprobs_and_entropy")
     },
-    "segments.padded": (
-        {"values": torch.ones(3), "length": torch.tensor([2, 1]), "width": 2, "fill": 0.0},
-        _PADDED,
-    ),
-    "segments.packed": ({"values": torch.ones(2, 3), "length": torch.tensor([2, 1])}, _PACKED),
-    "segments.narrowed": (
-        {"mask": torch.ones(2, 3).bool(), "kept": torch.tensor([True, False]), "of_rows": True},
-        _NARROWED,
-    ),
-    "segments.rows_taken": ({"mask": torch.ones(2, 3).bool(), "rows": torch.tensor([1])}, _TAKEN),
-    "segments.turns": ({"mask": torch.ones(1, 3).bool()}, _TURN_OF),
-    "segments.Segments": ({"mask": torch.ones(3).bool(), "length": torch.tensor([2, 1])}, _SEGMENTS),
+    **STORED,
     "staleness.staleness": (_VERSIONS, _BEHIND),
     "staleness.fresh_rows": ({**_VERSIONS, "most": 0.0}, {**_BEHIND, "fewer than no updates behind": {"most": -1.0}}),
     "reward.suppressed": (
         {"reward": torch.ones(2), "live": torch.ones(2).bool(), "scored": torch.tensor([True, False])},
         {
-            "sound": _SOUND,
+            "sound": SOUND,
             "sound, no number where nothing is scored": {"reward": torch.tensor([1.0, torch.nan])},
             "sound, no number where nothing trains": {
                 "reward": torch.tensor([torch.nan, 1.0]),
@@ -345,12 +316,12 @@ CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
     ),
     "reward.overlong_penalty": (
         {"length": torch.tensor([0, 9]), "limit": 5, "buffer": 3, "factor": 0.5},
-        {"sound": _SOUND, "a length below 0": {"length": torch.tensor([9, -1])}},
+        {"sound": SOUND, "a length below 0": {"length": torch.tensor([9, -1])}},
     ),
     "advantage.maxrl.advantages": (
         {"reward": torch.tensor([0.0, 1.0]), "group": torch.zeros(2).long(), "live": torch.ones(2).bool()},
         {
-            "sound": _SOUND,
+            "sound": SOUND,
             "sound, below 0 where nothing trains": {
                 "reward": torch.tensor([-1.0, 1.0]),
                 "live": torch.tensor([False, True]),
@@ -367,7 +338,7 @@ CALLS: Mapping[str, tuple[Mapping[str, Any], Calls]] = {
             "epsilon": 0.0,
         },
         {
-            "sound": _SOUND,
+            "sound": SOUND,
             "a weight too few": {"weight": torch.ones(1)},
             "a weight too many": {"weight": torch.ones(3)},
         },

@@ -85,7 +85,8 @@ def same_far_apart(answer: Answer, given: Mapping[str, Any]) -> None:
     for away, gain, wanted in product((FAR, -FAR), (0.0, 1.0, -1.0), ("logprob", "advantage", "")):
         own = dict(given)
         own["advantage"] = _filled(given["advantage"], first, gain)
-        own["logprob"] = given["old_logprob"] + _filled(torch.zeros_like(given["old_logprob"]), first, away)
+        own["old_logprob"] = _filled(given["old_logprob"], first, -FAR - 1)  # so that either way is a probability
+        own["logprob"] = own["old_logprob"] + _filled(torch.zeros_like(given["old_logprob"]), first, away)
         narrow, wide = (_answered(answer, own, kind, wanted=wanted) for kind in (torch.float32, torch.float64))
         for one, other in zip(narrow, wide, strict=True):
             if not torch.allclose(one, other.to(one.dtype), rtol=1e-3, atol=1e-5):

@@ -42,6 +42,7 @@ from rl_sentinel.frameworks.target import Target
 #: Functions that take records or functions, or are checks themselves; what they refuse is asked by name.
 APART = frozenset(
     {f"checks.{n}" for n in ("answered", "checked", "finite", "instance", "kinds", "ordered", "within")}
+    | {f"checks.{n}" for n in ("possible", "probabilities")}
     | {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
     | {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
     | {"merging.merge", "merging.counts", "blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}

@@ -19,9 +19,9 @@ from rl_sentinel.frameworks.reference.calls import (
     READY,
     STEPS,
     TURN,
-    Calls,
 )
 from rl_sentinel.frameworks.reference.refusals import by_name, of_words
+from rl_sentinel.frameworks.reference.stored_calls import Calls
 from rl_sentinel.frameworks.target import Target
 
 _EIGHT = ("prompt-mean", 2.0, torch.tensor([4, 4]))

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite
+from rl_sentinel.signal.checks import checked, finite, possible, probabilities
 from rl_sentinel.signal.groups import places
 from rl_sentinel.signal.reduce import live_rows, selected
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
@@ -49,7 +49,8 @@ def advantages(
         Advantage per token, in reward units, added up in float32 or wider; exactly 0 off the mask.
 
     Raises:
-        InputError: if a number on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a number on the mask is not finite, or a shape or kind is wrong; if a log-prob is above 0, or a
+            sum of squared probabilities above 1, by more than rounding, or below 0.
 
     Source:
         The Optimal Token Baseline, arXiv 2602.07078. Rows without trained tokens are no part of a group; the tail
@@ -68,6 +69,9 @@ def advantages(
     checked("B", group=group, live=live_rows(mask))
     for name, column in (("token_reward", token_reward), ("logprob", logprob), ("pi_squared", pi_squared)):
         finite(name, column, where=mask, why="a trained token needs one (mask the token to leave it out)")
+    probabilities(logprob=logprob, where=mask)
+    why = "it is a sum of squared probabilities"
+    possible("pi_squared", pi_squared, where=mask, least=0.0, most=1.0, slack=0.01, why=why)
     order = trained_first(mask=mask)
     reward, chance, squared = (
         lined_up(selected(x, mask=mask), mask=mask, order=order).to(torch.promote_types(x.dtype, torch.float32))

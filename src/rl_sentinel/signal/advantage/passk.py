@@ -42,7 +42,9 @@ def advantages(
         InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
 
     Source:
-        The order-statistic estimator of the best of k responses; its form is the one in common use.
+        Optimizing Language Models for Inference Time Objectives using Reinforcement Learning, arXiv 2503.19595: the
+        largest reward of all responses less the largest of all but this one, with k the responses of the group. Rows
+        without a trained token are no part of it.
 
     Example:
         >>> import torch

@@ -45,7 +45,7 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
         >>> truncated(torch.tensor([0.1, 9.0]), mask=torch.tensor([True, True]), high=2.0)
         tensor([0.1000, 2.0000])
     """
-    within("high", high, least=0.0, open_below=True)
+    within("high", high, least=0.0, most=torch.inf, open_below=True)
     return _checked(weight, mask=mask).clamp_(max=high)
 
 

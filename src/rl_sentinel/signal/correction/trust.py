@@ -60,7 +60,7 @@ def off_policy_sequences_kept(
         >>> off_policy_sequences_kept(old - 1, old, advantage, mask=mask, threshold=0.1)
         tensor([False])
     """
-    within("threshold", threshold, least=0.0)
+    within("threshold", threshold, least=0.0, most=torch.inf)
     checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
     away = by_rows(_away, logprob, old_logprob, mask=mask)
     answered(away, mask=mask, logprob=logprob, old_logprob=old_logprob)
@@ -113,7 +113,7 @@ def second_moment_kept(
         >>> second_moment_kept(new, torch.zeros(1, 3), mask=mask, threshold=0.04)
         tensor([[ True,  True, False]])
     """
-    within("threshold", threshold, least=0.0)
+    within("threshold", threshold, least=0.0, most=torch.inf)
     checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
     moved = selected((logprob - old_logprob).detach(), mask=mask).abs()
     answered(moved, mask=mask, logprob=logprob, old_logprob=old_logprob)

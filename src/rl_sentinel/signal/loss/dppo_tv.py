@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
+from rl_sentinel.signal.checks import WIDEST, answered, checked, probabilities, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
 
@@ -55,7 +55,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
 
     Raises:
         InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
-            if ``clip_low`` or ``clip_high`` is negative, or ``ceiling`` is not above 1.
+            if a log-prob is above 0 by more than rounding, ``clip_low`` or ``clip_high`` is negative, or ``ceiling``
+            is not above 1.
 
     Source:
         Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879, the binary approximation: the
@@ -74,7 +75,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     within("clip_low", clip_low, least=0.0, most=WIDEST)
     within("clip_high", clip_high, least=0.0, most=WIDEST)
-    within("ceiling", ceiling, least=1.0, open_below=True)
+    within("ceiling", ceiling, least=1.0, most=torch.inf, open_below=True)
+    probabilities(logprob=logprob, old_logprob=old_logprob, where=mask)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
     log_ratio = (current - before).detach()
     moved = (current.detach().exp() - before.exp()).abs()

@@ -73,7 +73,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
     within("clip_low", clip_low, least=0.0, most=WIDEST)
     within("clip_high", clip_high, least=0.0, most=WIDEST)
-    within("ceiling", ceiling, least=1.0, open_below=True)
+    within("ceiling", ceiling, least=1.0, most=torch.inf, open_below=True)
 
     def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
         ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)

@@ -51,8 +51,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
             if ``penalty`` is negative.
 
     Source:
-        The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice
-        is made before and passed, so that a micro-batch does not change it.
+        The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617, with the
+        absolute log-ratio of the sampled token for the KL of the paper's penalty, as frameworks have it. The choice is
+        made before and passed, so that a micro-batch does not change it.
 
     Example:
         >>> import torch
