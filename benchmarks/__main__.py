@@ -89,12 +89,15 @@ def machine() -> str:
 
 
 def made() -> str:
-    """The day and the commit that the figures were made at; a working tree with changes is said to have them."""
-    told = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude", "*"],  # noqa: S607 - git of the path, as everywhere
-        cwd=PAGE.parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return f"{datetime.now(UTC).date()}, commit {told.stdout.strip() or 'unknown'}"
+    """The day and the commit that the figures were made at; code that differs from it is said to."""
+    commit = _git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown"
+    changed = _git("diff", "--quiet", "HEAD", "--", "*.py").returncode == 1
+    return f"{datetime.now(UTC).date()}, commit {commit}{' with changes' * changed}"
+
+
+def _git(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = ["git", "-C", str(PAGE.parents[1]), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def main() -> None:

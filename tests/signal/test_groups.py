@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.advantage import grpo
-from rl_sentinel.signal.groups import centred, deviations, group_counts, group_maxima, group_sums, moments
+from rl_sentinel.signal.groups import centred, deviations, group_counts, group_maxima, group_sums, moments, places
 
 REWARD = torch.tensor([1.0, 10.0, 3.0, torch.nan, 20.0])
 GROUP = torch.tensor([9, -4, 9, 9, -4])
@@ -35,6 +36,17 @@ def test_deviations() -> None:
     """Of 1 and 3, and of 10 and 20, with n - 1."""
     expected = torch.tensor([2.0, 50.0, 2.0, 2.0, 50.0]).sqrt()
     assert torch.equal(deviations(REWARD, group=GROUP, live=LIVE), expected)
+
+
+@pytest.mark.parametrize("label", [(0, 1), (1, 5), (-3, 1), (-1, 4), (2**63 - 1, -(2**63)), (2**62, 2**62 + 4)])
+def test_any_labels(label: tuple[int, int]) -> None:
+    """Near each other, with gaps, in either order, and as far apart as two numbers are: the same two groups."""
+    group = torch.tensor(label)[torch.tensor([0, 1, 0, 0, 1])]
+    assert group_sums(REWARD, group=group, live=LIVE).tolist() == [4.0, 30.0, 4.0, 4.0, 30.0]
+    assert centred(REWARD, group=group, live=LIVE).tolist() == [-1.0, -5.0, 1.0, 0.0, 5.0]
+    assert places(group).unique().tolist() == [0, 1]
+    with pytest.raises(InputError, match=r"^weight\[1\] is -1\.0, expected a number above 0: a live row counts by"):
+        centred(REWARD, group=group, live=LIVE, weight=torch.tensor([1.0, -1.0, 1.0, 0.0, 1.0]))
 
 
 def test_no_rows() -> None:

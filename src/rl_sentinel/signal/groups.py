@@ -154,7 +154,8 @@ def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> 
 def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """A number from 0 for each group, at each of its rows."""
     checked("B", group=group)
-    return _places(group)
+    place: Tensor = torch.unique(group.long(), return_inverse=True)[1]
+    return place
 
 
 def _finite(values: Tensor, live: Tensor) -> None:
@@ -171,8 +172,13 @@ def _positive(weight: Tensor, live: Tensor) -> None:
 
 
 def _places(group: Tensor) -> Tensor:
-    place: Tensor = torch.unique(group.long(), return_inverse=True)[1]
-    return place
+    """As :func:`places`, where labels lie near each other with gaps: below the number of rows, and without sorting."""
+    label = group.long()
+    if len(label):
+        low, high = torch.aminmax(label)
+        if int(high) - int(low) < len(label):
+            return label - low
+    return places(label)
 
 
 def _sums(kept: Tensor, place: Tensor) -> Tensor:
