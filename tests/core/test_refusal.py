@@ -34,6 +34,8 @@ def test_numbers(value: object) -> None:
         torch.ones(1),
         np.ones(1),
         Decimal(1),
+        torch.tensor(1.0, requires_grad=True),
+        torch.tensor(1.0, device="meta"),
     ],
 )
 def test_what_is_no_number(value: object) -> None:

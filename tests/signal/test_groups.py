@@ -44,9 +44,18 @@ def test_any_labels(label: tuple[int, int]) -> None:
     group = torch.tensor(label)[torch.tensor([0, 1, 0, 0, 1])]
     assert group_sums(REWARD, group=group, live=LIVE).tolist() == [4.0, 30.0, 4.0, 4.0, 30.0]
     assert centred(REWARD, group=group, live=LIVE).tolist() == [-1.0, -5.0, 1.0, 0.0, 5.0]
-    assert places(group).unique().tolist() == [0, 1]
-    with pytest.raises(InputError, match=r"^weight\[1\] is -1\.0, expected a number above 0: a live row counts by"):
-        centred(REWARD, group=group, live=LIVE, weight=torch.tensor([1.0, -1.0, 1.0, 0.0, 1.0]))
+    assert sorted(set(places(group).tolist())) == [0, 1]
+
+
+def test_weights_of_nothing() -> None:
+    """A row of weight 0 is compared with the others' mean; a group without weight has none, and none is negative."""
+    reward, group, live = torch.tensor([1.0, 5.0, 3.0]), torch.tensor([0, 0, 0]), torch.ones(3).bool()
+    found = centred(reward, group=group, live=live, weight=torch.tensor([1.0, 0.0, 1.0]))
+    assert found.tolist() == [-1.0, 3.0, 1.0]
+    with pytest.raises(InputError, match=r"^weight\[1\] is -1\.0, expected 0 or more: a live row counts by it$"):
+        centred(reward, group=group, live=live, weight=torch.tensor([1.0, -1.0, 1.0]))
+    with pytest.raises(InputError, match=r"^weight\[0\] is 0, as all of its group, expected one above 0: "):
+        centred(reward, group=torch.tensor([4, 9, 4]), live=live, weight=torch.tensor([0.0, 1.0, 0.0]))
 
 
 def test_no_rows() -> None:

@@ -338,6 +338,8 @@ def test_packed_rows_walk_the_same_path() -> None:
             torch.testing.assert_close(a.reward, b.reward)
 
 
+LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob")
+
 REFUSED = {
     "an unknown column": (
         {"estimator": partial(optimal_token_baseline.advantages)},
@@ -381,6 +383,8 @@ def test_choices_that_exclude_each_other() -> None:
         ({"bias": torch.inf}, "bias is inf, expected a finite number"),
         ({"least": 1.0, "most": 0.0}, "most is 0.0, expected 1.0 or more: it is the upper bound"),
         ({"estimator": lambda reward, /: reward}, "estimator takes reward by its place alone, expected names: "),
+        ({"estimator": lambda *columns: columns}, "estimator names no parameter, expected names: "),
+        ({"least": torch.nan}, "least is nan, expected a number: it is a bound"),
         ({"kl": lambda a, b: a - b}, "kl cannot be called, expected a function of 2 columns and mask=: "),
         ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called, expected a function of 2 columns"),
         (
@@ -413,6 +417,10 @@ def _temporal(token_reward: Tensor, mask: Tensor) -> Tensor:
             {"weight": lambda a, _, mask: torch.where(mask, a / 0, 0.0)},
             "weight[0, 0] is nan, expected a finite number: a function of your own has given it",
         ),
+        (
+            {"weight": lambda a, _, mask: torch.where(mask, a - 1, 0.0)},
+            "weight[0, 0] is -1.0, expected 0 or more: it is the ratio of two probabilities",
+        ),
     ],
 )
 def test_what_an_own_function_gives_is_finite(choices: dict[str, Any], message: str) -> None:
@@ -441,3 +449,29 @@ def test_what_is_ready_carries_no_gradient() -> None:
     ready = loss_ready(rollout, by=Choices(estimator=GAE))
     assert ready.returns is not None
     assert not any(x.requires_grad for x in (ready.returns, ready.reward, ready.advantage))
+
+
+def _lengths(reward: Tensor, live: Tensor, length: Tensor | None = None, **_: Tensor) -> Tensor:
+    return torch.where(live, reward, 0.0) if length is None else length.to(reward.dtype)
+
+
+def test_how_an_own_estimator_is_called() -> None:
+    """What is known is filled in for None, and nothing for what takes whatever is given."""
+    mask = torch.tensor([[True, True], [True, False]])
+    rollout = Rollout(reward=torch.ones(2), group=torch.zeros(2).long(), mask=mask)
+    assert loss_ready(rollout, by=Choices(estimator=_lengths)).advantage.tolist() == [2.0, 1.0]
+
+
+def test_own_weights_and_kls_leave_no_trace() -> None:
+    """Of a graph, or where nothing trains."""
+    mask, zeros = torch.tensor([[True, False]]), torch.zeros(1, 2)
+    slope = torch.ones(1, 2, requires_grad=True)
+    known = {"reward": torch.ones(1), "group": torch.zeros(1).long(), **dict.fromkeys(LOGPROBS, zeros)}
+
+    def own(_: Tensor, _other: Tensor, mask: Tensor) -> Tensor:
+        return slope + torch.where(mask, 0.0, torch.nan)
+
+    ready = loss_ready(Rollout(mask=mask, **known), by=Choices(estimator=CENTRED, weight=own, kl=own))
+    for found in (ready.weight, ready.kl):
+        assert found is not None
+        assert (found.tolist(), found.requires_grad) == ([[1.0, 0.0]], False)

@@ -14,7 +14,8 @@ from rl_sentinel.core.errors import InputError
 def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the question
     """Whether it is a real number, of Python or NumPy or a tensor without axes; NaN and infinity are.
 
-    A bool is none, nor is a whole number of more than 64 bits, with which no tensor can be compared.
+    A bool is none, nor is a whole number of more than 64 bits, with which no tensor can be compared, nor a tensor that
+    wants a gradient: a number that is chosen gets none.
 
     Example:
         >>> from rl_sentinel.core.refusal import is_number
@@ -22,7 +23,8 @@ def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the questio
         (True, False, False, False)
     """
     if isinstance(value, Tensor):
-        return value.dim() == 0 and not value.is_complex() and value.dtype != torch.bool
+        plain = value.dim() == 0 and not value.is_complex() and value.dtype != torch.bool
+        return plain and not value.requires_grad and not value.is_meta
     if isinstance(value, int):
         return not isinstance(value, bool) and abs(value) < 2**63
     return isinstance(value, float | np.integer | np.floating)
@@ -99,7 +101,7 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
 
 
 def by_name(name: str, value: Callable[..., Any]) -> None:
-    """Refuse a function with a parameter that has no name to be given by.
+    """Refuse a function with a parameter that has no name to be given by, or with none at all.
 
     Raises:
         InputError: naming the parameter.
@@ -111,9 +113,13 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
         rl_sentinel.core.errors.InputError: estimator takes reward by its place alone, expected names: columns are given by them
     """  # noqa: E501 - a message is one line
     function(name, value)
-    for one, parameter in inspect.signature(value).parameters.items():
-        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+    kinds = {one: parameter.kind for one, parameter in inspect.signature(value).parameters.items()}
+    for one, kind in kinds.items():
+        if kind is inspect.Parameter.POSITIONAL_ONLY:
             raise InputError(f"{name} takes {one} by its place alone, expected names: columns are given by them")
+    if not {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY} & set(kinds.values()):
+        way = "columns are given by them (of a module its forward; of what wraps a function, functools.wraps)"
+        raise InputError(f"{name} names no parameter, expected names: {way}")
 
 
 def unmapped(*columns: Tensor) -> None:

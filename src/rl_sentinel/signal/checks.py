@@ -271,6 +271,8 @@ def ordered(**bounds: float) -> None:
     (lower, least), (upper, most) = bounds.items()
     for name, bound in bounds.items():
         number(name, bound)
+        if math.isnan(bound):
+            raise InputError(f"{name} is nan, expected a number: it is a bound")
     if least <= most:
         return
     told = f"{upper} is {most}, expected {least} or more"

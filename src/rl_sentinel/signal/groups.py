@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, finite, instance
+from rl_sentinel.signal.checks import checked, finite, instance, possible
 from rl_sentinel.signal.ratios import traced
 
 
@@ -76,14 +76,15 @@ def centred(
         values: one number per row.
         group: prompt id per row; any integers, in any order.
         live: True where the row has at least one trained token.
-        weight: weight of each row in the mean, positive on live rows; all equal if not given.
+        weight: weight of each row in the mean, 0 or more on live rows and not 0 on all of a group; all equal if not
+            given. A row of weight 0 is centred on the mean of the others.
 
     Returns:
         Centred values, in float32 or wider; exactly 0 where ``live`` is False.
 
     Raises:
         InputError: if a value is not finite on a live row, or too far from the others for its type; a weight there is
-            not above 0; or a shape or kind is wrong.
+            negative, or all of a group are 0; or a shape or kind is wrong.
 
     Example:
         >>> import torch
@@ -98,9 +99,12 @@ def centred(
     if weight is not None:
         checked("B", values=values, weight=weight)
         finite("weight", weight, where=live, why="a live row counts by its weight")
-        _positive(weight, live)
+        possible("weight", weight, where=live, least=0.0, most=torch.inf, slack=0.0, why="a live row counts by it")
         share = weight
-    return _centred(values, live, _places(group), torch.where(live, share, torch.zeros_like(share)))[0]
+    place, share = _places(group), torch.where(live, share, torch.zeros_like(share))
+    if weight is not None:
+        _weighed(share, live, place)
+    return _centred(values, live, place, share)[0]
 
 
 def moments(
@@ -163,12 +167,12 @@ def _finite(values: Tensor, live: Tensor) -> None:
     finite("reward", values, where=live, why=why)
 
 
-def _positive(weight: Tensor, live: Tensor) -> None:
-    wrong = live & (weight <= 0)
+def _weighed(weight: Tensor, live: Tensor, place: Tensor) -> None:
+    """Refuse a group of which no live row weighs anything: it has no mean."""
+    wrong = live & (_sums(weight, place) <= 0).index_select(0, place)
     if bool(wrong.any()):
         row = int(torch.nonzero(wrong)[0])
-        told = f"weight[{row}] is {weight[row].item()}, expected a number above 0"
-        raise InputError(f"{told}: a live row counts by its weight (make the row not live to leave it out)")
+        raise InputError(f"weight[{row}] is 0, as all of its group, expected one above 0: their mean is by weight")
 
 
 def _places(group: Tensor) -> Tensor:

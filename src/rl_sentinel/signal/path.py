@@ -12,7 +12,7 @@ from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import by_name, function, takes
 from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
-from rl_sentinel.signal.checks import checked, finite, instance, ordered, within
+from rl_sentinel.signal.checks import checked, finite, instance, ordered, possible, within
 from rl_sentinel.signal.groups import group_sums
 from rl_sentinel.signal.normalisation import Normalisation, normalised
 from rl_sentinel.signal.ready import Ready
@@ -21,6 +21,9 @@ from rl_sentinel.signal.reward import clipped, rescaled, suppressed
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.signal.segments import Mask, Segments, narrowed, trained
 from rl_sentinel.signal.steps import last_steps, over_trajectories
+
+#: Parameters that take whatever else is given; nothing is given for them.
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,8 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
         by: what is done at each stage.
 
     Returns:
-        What a loss is given; new tensors, without a gradient. ``align.at_last`` and the estimators have put
+        What a loss is given, without a gradient; labels and a mask of which nothing was rejected are the rollout's
+        own tensors, all others new. ``align.at_last`` and the estimators have put
         everything on trained tokens.
 
     Raises:
@@ -122,10 +126,8 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     instance("by", by, Choices, "what is done at each stage")
     mask = _after_rejection(rollout, by)
     weight = _weights(rollout, by, mask)
-    raw_kl = (
-        None if by.kl is None else _given(by.kl, *_known(rollout, "old_logprob", "ref_logprob"), mask=mask).detach()
-    )
-    paid = _per_token(rollout, by, mask, raw_kl)
+    raw_kl = None if by.kl is None else _given(by.kl, *_known(rollout, "old_logprob", "ref_logprob"), mask=mask)
+    paid, priced = _per_token(rollout, by, mask, raw_kl)
     if outcome := is_outcome(by.estimator):
         reward, advantage = _over_trajectories(rollout, by, mask, row_sums(paid, mask=mask))
     else:
@@ -139,7 +141,7 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
         reward=reward.detach(),
         advantage=advantage,
         outcome=outcome,
-        kl=raw_kl,
+        kl=None if by.kl is None else priced,
         weight=weight,
         returns=None if value is None else selected((advantage + value).detach(), mask=mask),
     )
@@ -177,7 +179,7 @@ def _of_rows(function: Callable[..., Tensor], found: Tensor, mask: Mask) -> bool
         return found.dim() == 1
     try:
         axes = getattr(inspect.signature(function, eval_str=True).return_annotation, "dim_str", "").split()
-    except NameError:  # an annotation that is there for a type checker alone
+    except Exception:  # noqa: BLE001 - reading an annotation runs it, and it may be there for a type checker alone
         axes = []
     if axes not in (["B"], ["*S"], ["N"]):
         raise InputError(
@@ -193,20 +195,22 @@ def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     weight = _given(by.weight, *_known(rollout, "old_logprob", "rollout_logprob"), mask=mask)
     of_rows = _of_rows(by.weight, weight, mask)
     for bound in by.bounds:
-        weight = bound(weight, mask=live_rows(mask) if of_rows else mask)
+        weight = _given(bound, weight, mask=live_rows(mask) if of_rows else mask)
     wide = align.spread(weight, mask=mask) if of_rows else weight
     checked("B T", mask=mask, weight=wide)
     told = "a function of your own has given it" if bool(wide.isnan().any()) else "hold ratios within bounds"
     finite("weight", wide, where=mask, why=told)
-    return wide
+    why = "it is the ratio of two probabilities, or made of it"
+    possible("weight", wide, where=mask, least=0.0, most=torch.inf, slack=0.0, why=why)
+    return selected(wide.detach(), mask=mask)
 
 
-def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None) -> Tensor:
-    """Rewards per token, less the price of the KL; the KL itself is another tensor."""
+def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None) -> penalty.Penalised:
+    """Rewards per token, less the price of the KL, and the raw KL beside them."""
     nothing = torch.zeros_like(trained(mask), dtype=rollout.reward.dtype)
     gained = nothing if rollout.token_reward is None else rollout.token_reward
     priced = nothing if raw_kl is None else raw_kl
-    return penalty.in_reward(gained, priced, mask=mask, coefficient=by.kl_coefficient).token_reward
+    return penalty.in_reward(gained, priced, mask=mask, coefficient=by.kl_coefficient)
 
 
 def _outcomes(reward: Tensor, *, group: Tensor, live: Tensor, scored: Tensor, by: Choices) -> Tensor:
@@ -295,8 +299,9 @@ def _scored(rollout: Rollout) -> Tensor:
 
 
 def _called(estimator: Callable[..., Tensor], known: Mapping[str, Tensor | Mask]) -> Tensor:
-    """By the names of its parameters; all but what was filled in must be known."""
-    wanted = [n for n, p in inspect.signature(estimator).parameters.items() if p.default is inspect.Parameter.empty]
+    """By the names of its parameters; all must be known but those with a number, and ``None`` is filled where it is."""
+    named = {n: p for n, p in inspect.signature(estimator).parameters.items() if p.kind not in _REST}
+    wanted = [n for n, p in named.items() if p.default is inspect.Parameter.empty or (p.default is None and n in known)]
     lacking = [name for name in wanted if name not in known]
     if lacking:
         raise InputError(

@@ -34,6 +34,16 @@ def test_dead_rows_and_constant_parts() -> None:
     assert advantages(same, group=GROUP, live=LIVE, weight=torch.ones(2), epsilon=0.0).tolist() == [0.0] * 4
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parts_that_cancel_give_nothing(dtype: torch.dtype) -> None:
+    """Their sum is rounding, which a small epsilon would blow up to deviations."""
+    part = torch.tensor([0.1, 0.7, -0.3, 2.9], dtype=dtype)
+    found = advantages(
+        torch.stack([part, -3 * part], dim=1), group=GROUP, live=LIVE, weight=torch.ones(2, dtype=dtype), epsilon=0.0
+    )
+    assert found.tolist() == [0.0] * 4
+
+
 def test_weights_of_wrong_number_are_named() -> None:
     """One weight for each part."""
     with pytest.raises(ValueError, match=r"^weight has shape \[3\], expected \[2\], one number for each part$"):

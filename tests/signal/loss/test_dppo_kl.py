@@ -42,6 +42,17 @@ def test_dropped_and_kept(now: float, before: float, advantage: float, weight: f
     assert _slope(now, before, advantage) == pytest.approx(-advantage * weight, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("now", "before", "advantage"), [(0.0, -1e-7, 1.0), (0.0, 0.4, -1.0), (0.4, 0.0, 1.0), (0.4, 0.1, -1.0)]
+)
+def test_certain_tokens_have_not_moved(now: float, before: float, advantage: float) -> None:
+    """A log-prob of 0 is as near to it as float32 says, and one above it is rounding: no divergence comes of either."""
+    logprob = torch.tensor([[now]], requires_grad=True)
+    old, gain, mask = torch.tensor([[before]]), torch.tensor([[advantage]]), torch.tensor([[True]])
+    (slope,) = torch.autograd.grad(loss(logprob, old, gain, mask=mask, **BOUNDS), logprob)
+    assert slope.item() == pytest.approx(-advantage * math.exp(now - before))
+
+
 def test_value() -> None:
     """The log-prob by the weight, not the weight itself."""
     found = loss(

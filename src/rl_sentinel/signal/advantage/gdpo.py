@@ -7,6 +7,10 @@ from torch import Tensor
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.checks import checked, finite, kinds, within
 from rl_sentinel.signal.groups import centred, deviations
+from rl_sentinel.signal.reduce import selected
+
+#: A deviation of so many roundings of the parts is one of roundings alone.
+_ROUNDING = 4
 
 #: What the estimator says of itself; the last step is over the batch.
 CLAIMS = {
@@ -45,7 +49,7 @@ def advantages(
 
     Returns:
         Advantage per response, a number of deviations; exactly 0 where ``live`` is False, and all 0
-        where every part is constant in every group.
+        where every part is constant in every group, or parts cancel each other: rounding is not blown up.
 
     Raises:
         InputError: if a shape or kind is wrong, ``epsilon`` is negative, a part is not finite on a
@@ -80,7 +84,10 @@ def advantages(
     parts = [
         w * _standardised(part, group, live, epsilon) for w, part in zip(weight, reward_parts.unbind(1), strict=True)
     ]
-    return _standardised(torch.stack(parts).sum(dim=0), everyone, live, epsilon)
+    stacked = torch.stack(parts)
+    whole, size = stacked.sum(dim=0), selected(stacked.abs().sum(dim=0), mask=live)
+    far = deviations(whole, group=everyone, live=live) > _ROUNDING * torch.finfo(whole.dtype).eps * size.amax()
+    return torch.where(far, _standardised(whole, everyone, live, epsilon), 0.0) if len(whole) else whole
 
 
 def _standardised(values: Tensor, group: Tensor, live: Tensor, epsilon: float) -> Tensor:

@@ -56,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
 
     Raises:
         InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
-            if ``clip_low`` or ``clip_high`` is negative.
+            if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice

@@ -55,8 +55,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
 
     Raises:
         InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
-            if a log-prob is above 0 by more than rounding, ``clip_low`` or ``clip_high`` is negative, or ``ceiling``
-            is not above 1.
+            if a log-prob is above 0 by more than rounding, ``clip_low`` or ``clip_high`` is not from 0 to 10,000, or
+            ``ceiling`` is not above 1.
 
     Source:
         Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879, the binary approximation: the
@@ -79,10 +79,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     probabilities(logprob=logprob, old_logprob=old_logprob, where=mask)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
     log_ratio = (current - before).detach()
-    before, after = before.clamp(max=0), current.detach().clamp(max=0)  # rounding may lift them above
+    # Rounding may lift them above 0, and what is rounded to 0 is as near to it as its type can say.
+    before, after = before.clamp(max=0), current.detach().clamp(max=-torch.finfo(current.dtype).eps / 2)
     chance, rest = before.exp(), -torch.expm1(before)
     others = torch.log(rest) - torch.log(-torch.expm1(after))
-    moved = -chance * log_ratio + torch.where(rest > 0, rest * others, torch.zeros_like(rest))
+    moved = chance * (before - after) + torch.where(rest > 0, rest * others, torch.zeros_like(rest))
     far = torch.where(advantage > 0, moved > clip_high, moved > clip_low)
     away = torch.where(advantage > 0, log_ratio > 0, log_ratio < 0)
     gain = advantage * log_ratio.exp().clamp(max=ceiling) * current

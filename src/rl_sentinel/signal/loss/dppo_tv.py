@@ -55,8 +55,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
 
     Raises:
         InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
-            if a log-prob is above 0 by more than rounding, ``clip_low`` or ``clip_high`` is negative, or ``ceiling``
-            is not above 1.
+            if a log-prob is above 0 by more than rounding, ``clip_low`` or ``clip_high`` is not from 0 to 10,000, or
+            ``ceiling`` is not above 1.
 
     Source:
         Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879, the binary approximation: the

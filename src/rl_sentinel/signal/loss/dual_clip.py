@@ -56,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
 
     Raises:
         InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
-            if ``clip_low`` or ``clip_high`` is negative, or ``ceiling`` is not above 1.
+            if ``clip_low`` or ``clip_high`` is not from 0 to 10,000, or ``ceiling`` is not above 1.
 
     Source:
         Mastering Complex Control in MOBA Games, arXiv 1912.09729.

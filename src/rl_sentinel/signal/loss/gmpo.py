@@ -55,7 +55,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
 
     Raises:
         InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
-            if ``clip_low`` or ``clip_high`` is negative.
+            if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:
         Geometric-Mean Policy Optimization, arXiv 2507.20673.
