@@ -5,6 +5,7 @@ python scripts/remedies.py skyrl==0.3.0
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,6 +72,9 @@ def _skyrl(remedies: Any) -> Iterator[tuple[str, tuple[str, ...], Answer]]:  # n
     ppo = importlib.import_module("skyrl.backends.skyrl_train.utils.ppo_utils")
     config = importlib.import_module("skyrl.train.config")
 
+    if not {f"sentinel_{n}" for n in remedies.LOSSES} <= ppo.LOSSES_WITH_OLD_LOGPROBS:
+        sys.exit("fully asynchronous training would take losses that recompute log-probs")
+
     def advantages(name: str, rejected: float) -> torch.Tensor:
         told = {"response_mask": MASK, "index": INDEX, "config": None}
         found: torch.Tensor = ppo.compute_advantages_and_returns(_rewards(rejected), adv_estimator=name, **told)[0]
@@ -94,9 +98,13 @@ def main() -> None:
     """Say of each remedy, and of what it stands in for, whether it hears what does not train, and if they agree."""
     target = named(sys.argv[1])
     found, name = source(target), target.framework.name
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = "rl_sentinel.remedies.verl"  # what is told to whoever uses verl
     load(
         target.framework, Path(found.root), found.version, [Path(p) for p in overlays(target.framework, found.version)]
     )
+    importlib.import_module(name)
+    if name == "verl" and "rl_sentinel.remedies.verl" not in sys.modules:
+        sys.exit("verl has not imported what VERL_USE_EXTERNAL_MODULES names")
     remedies = importlib.import_module(f"rl_sentinel.remedies.{name}")
     wrong = []
     for what, names, answer in ASKED[name](remedies):

@@ -54,7 +54,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[.
         monkeypatch.setitem(sys.modules, name, module)
     estimators, losses = _Registry("grpo"), _Registry("sentinel_sapo")
     told = {"AdvantageEstimatorRegistry": estimators, "PolicyLossRegistry": losses}
-    vars(sys.modules[f"{UTILS}.ppo_utils"]).update(told)
+    vars(sys.modules[f"{UTILS}.ppo_utils"]).update(told, LOSSES_WITH_OLD_LOGPROBS=frozenset({"regular"}))
     vars(sys.modules[f"{UTILS}.off_policy_correction_utils"])["compute_off_policy_correction"] = _corrected
     monkeypatch.delitem(sys.modules, "rl_sentinel.remedies.skyrl", raising=False)
     importlib.import_module("rl_sentinel.remedies.skyrl")
@@ -70,6 +70,13 @@ def _config() -> SimpleNamespace:
         cispo=SimpleNamespace(cispo_eps_clip_low=0.0, cispo_eps_clip_high=5.0),
         off_policy_correction=None,
     )
+
+
+def test_fully_asynchronous_training_refuses_ours_as_its_own(registries: dict[str, Callable[..., Any]]) -> None:
+    """All that recompute log-probs, by the name that a configuration holds; each tells it, as members of its own do."""
+    held = sys.modules[f"{UTILS}.ppo_utils"].LOSSES_WITH_OLD_LOGPROBS
+    assert held == {"regular"} | {name for name in registries if name.removeprefix("sentinel_") in LOSSES}
+    assert sorted(name.value for name in held if name != "regular") == sorted(f"sentinel_{n}" for n in LOSSES)
 
 
 def test_each_estimator_is_deaf_to_rejected_rows(registries: dict[str, Callable[..., Any]]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_sentinel.remedies import REMEDIES, remedy
+from rl_sentinel.remedies import REMEDIES, TOLD, remedy
 
 Registry = dict[str, Callable[..., Any]]
 
@@ -121,11 +121,11 @@ def test_a_penalty_that_is_not_configured(registry: Registry) -> None:
 
 def test_remedy_is_told_where_there_is_one() -> None:
     """Of the setting that chooses the estimator, whatever stands beside it; of nothing else."""
-    told = "import rl_sentinel.remedies.verl, and algorithm.adv_estimator=sentinel_rloo"
+    told = f"{TOLD['verl']}, and algorithm.adv_estimator=sentinel_rloo"
     assert remedy("verl", "actor.use_kl_loss=True algorithm.adv_estimator=rloo") == told
     assert remedy("verl", "algorithm.adv_estimator=gae") == ""
     assert remedy("verl", "trainer.use_v1=True algorithm.adv_estimator=grpo") == ""
-    loss = "import rl_sentinel.remedies.verl, and actor.policy_loss.loss_mode=sentinel_gspo"
+    loss = f"{TOLD['verl']}, and actor_rollout_ref.actor.policy_loss.loss_mode=sentinel_gspo"
     assert remedy("verl", "actor.policy_loss.loss_mode=gspo algorithm.rollout_correction.rollout_is=token") == loss
     assert remedy("verl", "actor.policy_loss.loss_mode=kl_cov") == ""
     step = "import rl_sentinel.remedies.skyrl, and trainer.algorithm.advantage_estimator=sentinel_grpo"

@@ -19,12 +19,21 @@ REMEDIES: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 
 
+#: Framework -> how all of its processes come to know the remedies.
+TOLD: Mapping[str, str] = {
+    "verl": "VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment",
+    "skyrl": "import rl_sentinel.remedies.skyrl",
+}
+
+#: What stands before a setting where a whole configuration is written, and is left out where a worker has it.
+_BEFORE: Mapping[str, str] = {"actor.policy_loss.loss_mode=": "actor_rollout_ref."}
+
 #: Framework -> settings under which one estimator, by its name alone, goes another way than all others.
 OWN_WAYS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=True"})}
 
 
 def remedy(framework: str, reach: str) -> str:
-    """What to import and to configure instead of an estimator or a loss of a framework, or an empty word.
+    """What to tell and to configure instead of an estimator or a loss of a framework, or an empty word.
 
     None is told under a setting that gives the framework's own name a way of its own.
 
@@ -35,8 +44,8 @@ def remedy(framework: str, reach: str) -> str:
     Example:
         >>> from rl_sentinel.remedies import remedy
         >>> remedy("verl", "algorithm.adv_estimator=grpo")
-        'import rl_sentinel.remedies.verl, and algorithm.adv_estimator=sentinel_grpo'
-    """
+        'VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment, and algorithm.adv_estimator=sentinel_grpo'
+    """  # noqa: E501 - what is told is one line
     words = reach.replace(",", " ").split()
     found = [
         (setting, word.removeprefix(setting))
@@ -49,4 +58,4 @@ def remedy(framework: str, reach: str) -> str:
     setting, name = found[0]
     if name not in REMEDIES[framework][setting]:
         return ""
-    return f"import rl_sentinel.remedies.{framework}, and {setting}sentinel_{name}"
+    return f"{TOLD[framework]}, and {_BEFORE.get(setting, '')}{setting}sentinel_{name}"

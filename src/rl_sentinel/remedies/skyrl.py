@@ -8,14 +8,18 @@ Import this module where the trainer starts, and name the estimator or the loss:
 
 A response without a trained token then moves nobody's advantage, and a group of equal rewards gets exactly 0. A
 loss reads nothing off the mask, whatever stands there. SkyRL scales advantages by the denominator of its
-``loss_reduction`` beforehand, so that losses are sums; its off-policy correction is its own.
+``loss_reduction`` beforehand, so that losses are sums; its off-policy correction is its own. Fully asynchronous
+training refuses losses of recomputed log-probs by their names: those of ours that are such stand with its own.
 """
 
+import sys
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
 import torch
+from skyrl.backends.skyrl_train.utils import ppo_utils
 from skyrl.backends.skyrl_train.utils.off_policy_correction_utils import compute_off_policy_correction
 from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry, PolicyLossRegistry
 from torch import Tensor
@@ -107,3 +111,10 @@ for _registry, _ours in (
     for _name, _function in _ours.items():
         if f"sentinel_{_name}" not in _registry.list_available():  # another process may have told it
             _registry.register(f"sentinel_{_name}", _function)
+
+#: Losses that are held against log-probs of the policy before the update, as all of ours are.
+_Recomputing = StrEnum("_Recomputing", {_name.upper(): f"sentinel_{_name}" for _name in LOSSES})  # type: ignore[misc]  # its names are the table's
+
+for _module in (ppo_utils, sys.modules.get("skyrl.train.fully_async_trainer")):
+    if (_refused := getattr(_module, "LOSSES_WITH_OLD_LOGPROBS", None)) is not None:  # absent before 0.3
+        vars(_module)["LOSSES_WITH_OLD_LOGPROBS"] = _refused | frozenset(_Recomputing)

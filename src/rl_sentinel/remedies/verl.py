@@ -1,16 +1,22 @@
 """Outcome estimators and policy losses of :mod:`rl_sentinel.signal` in verl's own registries.
 
-Import this module where the trainer starts (estimators) and where its workers do (losses), and name what is wanted::
+verl computes advantages in one process of Ray and losses in others, and each must know the names. From 0.6 on, every
+process that imports verl imports what an environment variable names as well::
 
-    import rl_sentinel.remedies.verl    # in the script that calls verl's main_ppo
+    export VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl
     algorithm.adv_estimator=sentinel_grpo
-
-    actor_rollout_ref.model.external_lib=rl_sentinel.remedies.verl    # what workers import
     actor_rollout_ref.actor.policy_loss.loss_mode=sentinel_vanilla
+
+A cluster that runs already is told by ``ray_kwargs.ray_init.runtime_env.env_vars``. Before 0.6, import this module in
+a task runner of your own, and by ``actor_rollout_ref.model.external_lib`` in the workers.
 
 A response without a trained token (rejected, truncated, padding) then moves nobody's advantage. verl
 keeps a lone response's raw reward in some estimators; here it gets 0, as all others of a group do. A loss reads
 nothing off the mask, whatever stands there, and refuses numbers that are none.
+
+Where an agent loop gives several outputs in a session, verl's trainer of 0.9 (``trainer.use_v1``) compares the last
+ones alone, but for its own name ``grpo`` only: each output counts by itself under any other name. Stay with ``grpo``
+there.
 """
 
 from collections.abc import Callable
