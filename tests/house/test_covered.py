@@ -1,7 +1,10 @@
 """``audit rl_sentinel`` has a boundary for every public function of ``signal``, or reaches it through another's."""
 
 import importlib
+import inspect
+import pkgutil
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
@@ -13,6 +16,7 @@ from test_oracle import _public
 from test_wrong_kinds import MORE
 
 import rl_sentinel
+from rl_sentinel import signal
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.frameworks.reference import boundaries
 from rl_sentinel.frameworks.target import Target
@@ -37,6 +41,16 @@ REACHED: Mapping[str, str] = {
     "scan.put_back": "advantage.gae.advantages",
     "segments.lengths": "segments.packed",
     "segments.trained": "kl.k1",
+}
+
+
+#: Method of a public class -> a boundary that calls it, or that of a function which does.
+METHODS: Mapping[str, str] = {
+    "controller.Adaptive.after": "controller.Adaptive",
+    "controller.Fixed.after": "controller.Adaptive",
+    "ready.Ready.token_advantage": "path.loss_ready",
+    "reduce.Aggregation.of_rows": "reduce.aggregate",
+    "reduce.Aggregation.shares": "reduce.aggregate",
 }
 
 
@@ -70,7 +84,33 @@ def test_every_function_is_covered() -> None:
     # The boundary of merging hands over what is counted beside it.
     covered = paths | {"merging.counts" for b in found if set(merging.counts([], [])) < set(b.outputs)}
     assert _public() - covered == set(REACHED)
-    assert set(REACHED.values()) <= covered
+    assert {*REACHED.values(), *METHODS.values()} <= covered
+
+
+def test_functions_stand_where_they_are_looked_for() -> None:
+    """At the top of a module, by ``def``: one under a condition, or that is another with numbers filled in, is none."""
+    for module in pkgutil.walk_packages(signal.__path__, f"{signal.__name__}."):
+        found = vars(importlib.import_module(module.name))
+        path = module.name.removeprefix(f"{signal.__name__}.")
+        own = {
+            name
+            for name, value in found.items()
+            if not name.startswith("_") and callable(value) and not isinstance(value, type)
+            if getattr(value, "__module__", module.name) in {module.name, "functools"}
+            if typing.get_origin(value) is None
+        }
+        assert {f"{path}.{name}" for name in own} <= _public(), module.name
+
+
+def test_every_method_is_covered() -> None:
+    """Of public classes; properties and what dataclasses make are none."""
+    found = set()
+    for module in pkgutil.walk_packages(signal.__path__, f"{signal.__name__}."):
+        for name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if kind.__module__ == module.name and not name.startswith("_"):
+                path = f"{module.name.removeprefix(f'{signal.__name__}.')}.{name}"
+                found |= {f"{path}.{m}" for m, f in vars(kind).items() if inspect.isfunction(f) and m[0] != "_"}
+    assert found == set(METHODS)
 
 
 @pytest.mark.parametrize("name", REACHED)
