@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
+
+from rl_sentinel.report.curves import bars
 
 ROOT = Path(__file__).parents[1]
 RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train"]
@@ -74,6 +77,19 @@ EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
 )
 
+
+class Seen(NamedTuple):
+    """Of a run: accuracy at the steps that the page names, its curve, and seconds in all."""
+
+    shares: list[float]
+    curve: str
+    seconds: float
+
+    def cells(self) -> list[str]:
+        """As the page has them."""
+        return [*(f"{share:.2f}" for share in self.shares), f"`{self.curve}`", f"{self.seconds:.0f}"]
+
+
 HEAD = """# Runs
 
 Written by `make train-proof` at commit {commit}, Python {python}, torch {torch}: every experiment of
@@ -81,7 +97,8 @@ Written by `make train-proof` at commit {commit}, Python {python}, torch {torch}
 OVERRIDES seed=N`; the recipes hold every other setting. Accuracy is that of the sampled responses, a mean over the
 steps named (ten around a quarter and half of the way, and the last ten); 128 responses a step, so a step's standard
 error is about .04 at .3 and .03 at .9, a mean of ten steps' a third of it. Seconds are those of the reinforcement, the
-warm start left out, on a machine that did other work. What it says is told in [train.md](train.md).
+warm start left out, on a machine that did other work. A curve is accuracy from 0 to 1 over the steps, five a block. What
+it says is told in [train.md](train.md).
 
 ## Over the seeds
 
@@ -91,8 +108,8 @@ warm start left out, on a machine that did other work. What it says is told in [
 
 ## Every run
 
-| experiment | recipe | overrides | seed | step 1 | a quarter of the way | half of the way | last ten steps | seconds |
-|---|---|---|---|---|---|---|---|---|
+| experiment | recipe | overrides | seed | step 1 | a quarter of the way | half of the way | last ten steps | curve | seconds |
+|---|---|---|---|---|---|---|---|---|---|
 {runs}
 """
 
@@ -115,9 +132,9 @@ def main() -> None:
             told = [*overrides, f"seed={seed}", f"out={out}"]
             if not given.page:
                 subprocess.run([*RUN, str(ROOT / "recipes" / f"{recipe}.toml"), *told], check=True, cwd=ROOT)
-            shares, seconds = _shares(out)
-            seen += [shares] if shares else []
-            cells = [*(f"{share:.2f}" for share in shares), f"{seconds:.0f}"] if shares else ["not run"] * 5
+            run = _seen(out)
+            seen += [run.shares] if run else []
+            cells = run.cells() if run else ["not run"] * 6
             runs.append(f"| {title} | {recipe} | {' '.join(overrides)} | {seed} | {' | '.join(cells)} |")
         over.append(f"| {title} | {len(seen)} | {' | '.join(_over(seen))} |")
     if not given.only:
@@ -133,18 +150,19 @@ def main() -> None:
         (ROOT / "docs" / "train-proof.md").write_text(page, encoding="utf-8")
 
 
-def _shares(out: Path) -> tuple[list[float], float]:
-    """Accuracy at the steps that the page names, and seconds in all; none of a run that is not whole."""
+def _seen(out: Path) -> Seen | None:
+    """What a run came to; None of one that is not whole."""
     if not (out / "metrics.jsonl").is_file():
-        return [], 0.0
-    seen, spent = (
+        return None
+    lines, spent = (
         [json.loads(x) for x in (out / f"{n}.jsonl").read_text().splitlines()] for n in ("metrics", "timing")
     )
-    if len(seen) < json.loads((out / "recipe.json").read_text())["steps"]:
-        return [], 0.0
-    around = [seen[n - 5 : n + 5] for n in (len(seen) // 4, len(seen) // 2)]
-    parts: Sequence[Sequence[dict[str, float]]] = (seen[:1], *around, seen[-10:])
-    return [sum(line["accuracy"] for line in part) / len(part) for part in parts], sum(x["seconds"] for x in spent)
+    if len(lines) < json.loads((out / "recipe.json").read_text())["steps"]:
+        return None
+    accuracy = [float(line["accuracy"]) for line in lines]
+    around = [accuracy[n - 5 : n + 5] for n in (len(lines) // 4, len(lines) // 2)]
+    curve = bars(accuracy, width=len(lines) // 5, least=0.0, most=1.0)
+    return Seen([fmean(x) for x in (accuracy[:1], *around, accuracy[-10:])], curve, sum(x["seconds"] for x in spent))
 
 
 def _over(seen: Sequence[Sequence[float]]) -> list[str]:
