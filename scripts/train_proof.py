@@ -97,8 +97,8 @@ Written by `make train-proof` at commit {commit}, Python {python}, torch {torch}
 OVERRIDES seed=N`; the recipes hold every other setting. Accuracy is that of the sampled responses, a mean over the
 steps named (ten around a quarter and half of the way, and the last ten); 128 responses a step, so a step's standard
 error is about .04 at .3 and .03 at .9, a mean of ten steps' a third of it. Seconds are those of the reinforcement, the
-warm start left out, on a machine that did other work. A curve is accuracy from 0 to 1 over the steps, five a block. What
-it says is told in [train.md](train.md).
+warm start left out, on a machine that did other work. A curve is accuracy from 0 to 1 over the steps, five a block.
+What it says is told in [train.md](train.md).
 
 ## Over the seeds
 
@@ -108,7 +108,7 @@ it says is told in [train.md](train.md).
 
 ## Every run
 
-| experiment | recipe | overrides | seed | step 1 | a quarter of the way | half of the way | last ten steps | curve | seconds |
+| experiment | recipe | overrides | seed | step 1 | a quarter of the way | half of the way | last ten | curve | seconds |
 |---|---|---|---|---|---|---|---|---|---|
 {runs}
 """
