@@ -108,7 +108,7 @@ What it says is told in [train.md](train.md).
 
 ## Every run
 
-| experiment | recipe | overrides | seed | step 1 | a quarter of the way | half of the way | last ten | curve | seconds |
+| experiment | recipe | overrides | seed | step 1 | at a quarter | at half | last ten | curve | seconds |
 |---|---|---|---|---|---|---|---|---|---|
 {runs}
 """
