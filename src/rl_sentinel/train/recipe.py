@@ -17,13 +17,14 @@ from rl_sentinel.signal.reduce import Mode
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+Bound = Annotated[float, Field(allow_inf_nan=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Table(pydantic.BaseModel):
     """A table of a recipe: every key is known, every value has its kind."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Named(Table):
@@ -87,7 +88,7 @@ class Sampling(Table):
     prompts: Count
     responses: Count
     tokens: Count
-    temperature: Positive = 1.0
+    temperature: Annotated[float, Field(ge=1e-2, le=1e2)] = 1.0
     turns: Count = 1
     merged: bool = True
     unended: Literal["train", "reject", "suppress"] = "train"
@@ -99,8 +100,8 @@ class Reward(Table):
 
     bias: float = 0.0
     scale: float = 1.0
-    least: float = -math.inf
-    most: float = math.inf
+    least: Bound = -math.inf
+    most: Bound = math.inf
     normalisation: Normalising | None = None
 
 
@@ -221,6 +222,11 @@ def made(told: Mapping[str, Any], *, where: str) -> Recipe:
         if unknown:
             raise SentinelError(f"{where}[{key}] is unknown{nearest(place[-1], _keys(place[:-1]))}") from error
         got = "missing" if first["type"] == "missing" else repr(first["input"])
+        if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
+            words = f"a table, as {place[-1]} = {{ {' = ..., '.join(_keys(place)[:2])} = ... }}"
+            raise SentinelError(f"{where}[{key}] is {got}, expected {words}") from error
+        if first["type"] == "tuple_type":
+            raise SentinelError(f"{where}[{key}] is {got}, expected a list, as {place[-1]} = [...]") from error
         raise SentinelError(f"{where}[{key}] is {got}: {first['msg'].lower()}") from error
 
 
@@ -231,6 +237,8 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def _override(told: dict[str, Any], text: str) -> None:
+    if len(text.splitlines()) > 1:
+        raise SentinelError(f"override {text!r} holds a line break, expected one key=value: give each as its own")
     key, found, value = text.partition("=")
     if not found or not all(key.split(".")):
         raise SentinelError(f"override {text!r} is none, expected key=value, as in seed=1 or update.rate=1e-3")
