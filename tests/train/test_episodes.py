@@ -87,6 +87,7 @@ def test_no_outcome_after_the_last_turn_is_refused() -> None:
 @pytest.mark.parametrize(
     ("letters", "line"),
     [
+        ("Q", "environment gave what cannot be read (text 'Q' holds 'Q', expected characters of '0123456789"),
         ("", "environment gave the prompt '', expected one or more tokens to read"),
         ("abba", "rollout.tokens is 4 behind a prompt of 4 tokens, expected at most 7 in all: lower it, or take more"),
     ],
@@ -100,6 +101,12 @@ def test_prompt_without_room_is_refused(letters: str, line: str) -> None:
 
     with pytest.raises(SentinelError, match=f"^{re.escape(line)}"):
         opened(Same(), Characters(7), CHANCES, prompts=1, responses=2)
+
+
+def test_turns_end_with_the_last_outcome() -> None:
+    """However many there may be."""
+    episodes, _ = _twice(turns=10**12)
+    assert [e.outcome is None for e in episodes] == [False, False]
 
 
 def test_turn_without_room_is_refused() -> None:

@@ -119,7 +119,7 @@ def test_what_functions_give() -> None:
     column = torch.zeros(2, requires_grad=True)
     assert is_loss(column.sum(), (column,)) == ""
     assert is_loss(torch.zeros(()), (column.detach(),)) == ""
-    assert is_loss(torch.zeros(()), (column,)) == "one with a gradient: make it of logprob"
+    assert is_loss(torch.zeros(()), (column,)) == "one with a gradient, made of logprob"
     for wrong in (None, column, torch.zeros((), dtype=torch.long), 3.0):
         assert is_loss(wrong, (column,)) == "a tensor of one number, without a dimension"
     assert is_tensor(column, ()) == ""

@@ -109,6 +109,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"kl": {"target": 0.1}}, "kl.target and kl.horizon go together"),
         ({"loss": {**PPO, "clip_high": float("nan")}}, "loss.clip_high is nan, expected a number"),
         ({"loss": {**PPO, "clip_high": -1.0}}, "loss.clip_high is -1.0, expected"),
+        ({"reward": {"scale": 1e300}}, "reward makes of rewards 0 and 1 what is no number (reward[0] is inf, expected"),
         ({"reward": {"scale": 0.0}}, "reward.scale is 0.0, expected a number above 0"),
         ({"reward": {"least": 1.0, "most": 0.0}}, "reward.most is 0.0, expected 1.0 or more"),
         (

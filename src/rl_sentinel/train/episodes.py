@@ -1,6 +1,5 @@
 """Trajectories: tasks are set, the policy answers turn by turn, and what came of it is laid out for the signal."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -63,10 +62,10 @@ def opened(  # noqa: PLR0913 - who asks, in what text, the chances, and how many
     """The episodes of one step, all responses to a prompt side by side.
 
     Raises:
-        SentinelError: if a prompt is empty, or leaves no room for a response.
+        SentinelError: if a prompt is empty, holds what the text cannot say, or leaves no room for a response.
     """
     tasks = [environment.task(chance.plain(chances.seed, "task", chances.step, n)) for n in range(prompts)]
-    read = [text.ids(task.prompt) for task in tasks]
+    read = [_ids(text, task.prompt) for task in tasks]
     for task, ids in zip(tasks, read, strict=True):
         if not ids:
             raise SentinelError(f"environment gave the prompt {task.prompt!r}, expected one or more tokens to read")
@@ -116,14 +115,17 @@ def played(  # noqa: PLR0913 - who samples, who answers, in what text, and the c
     Raises:
         SentinelError: if the environment gives no outcome after the last turn, or not the parts of one that it named.
     """
-    for turn, greedy in itertools.product(range(turns), (False, True)):
-        going = [e for e in episodes if e.outcome is None and e.greedy == greedy]
-        if not going:
-            continue
-        numbers = chances.of_turn(turn)[torch.tensor([e.place for e in going])]
-        found = engine.sample([e.read for e in going], numbers, greedy=greedy)
-        for episode, sampled in zip(going, found, strict=True):
-            _taken(episode, sampled, environment, text, tokens=chances.tokens)
+    for turn in range(turns):
+        if all(e.outcome is not None for e in episodes):
+            break
+        for greedy in (False, True):
+            going = [e for e in episodes if e.outcome is None and e.greedy == greedy]
+            if not going:
+                continue
+            numbers = chances.of_turn(turn)[torch.tensor([e.place for e in going])]
+            found = engine.sample([e.read for e in going], numbers, greedy=greedy)
+            for episode, sampled in zip(going, found, strict=True):
+                _taken(episode, sampled, environment, text, tokens=chances.tokens)
     silent = next((e for e in episodes if e.outcome is None), None)
     if silent is not None:
         raise SentinelError(f"environment gave no outcome after turn {turns}, expected one: raise rollout.turns")
@@ -172,6 +174,16 @@ def laid(
     return replace(whole, rollout=replace(rollout, **more))
 
 
+def _ids(text: Text, words: str) -> tuple[int, ...]:
+    """The ids of what an environment says."""
+    try:
+        return text.ids(words)
+    except SentinelError as error:
+        raise SentinelError(
+            f"environment gave what cannot be read ({error}): say it otherwise, or take a policy.load"
+        ) from error
+
+
 def _turns(episodes: Sequence[Episode], whole: Laid) -> Int[Tensor, "B T"]:
     """The turn in which each token of merged rows was said, counted from 0; 0 where none was."""
     found = torch.zeros(whole.rollout.mask.shape, dtype=torch.long)  # type: ignore[union-attr]  # laid out padded
@@ -209,5 +221,5 @@ def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: T
             raise SentinelError(f"{got}, expected {len(parts)}, one for each of Environment.parts")
         episode.outcome = answer
     else:
-        episode.read = episode.read + sampled.token + text.ids(answer)
+        episode.read = episode.read + sampled.token + _ids(text, answer)
         require_room(text, len(episode.read), tokens, what="rollout.tokens")

@@ -163,7 +163,7 @@ def is_loss(found: object, given: tuple[Any, ...]) -> str:
     if not isinstance(found, Tensor) or found.dim() > 0 or not found.is_floating_point():
         return "a tensor of one number, without a dimension"
     learns = any(isinstance(x, Tensor) and x.requires_grad for x in given)
-    return "one with a gradient: make it of logprob" if learns and not found.requires_grad else ""
+    return "one with a gradient, made of logprob" if learns and not found.requires_grad else ""
 
 
 def is_ready(found: object, _given: tuple[Any, ...]) -> str:

@@ -17,6 +17,8 @@ from rl_sentinel.signal.reduce import Mode
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Rate = Annotated[float, Field(gt=0, le=1e3)]
 Bound = Annotated[float, Field(allow_inf_nan=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -60,8 +62,8 @@ class Warm(Table):
 
     steps: Count
     rows: Count = 128
-    rate: Positive = 3e-3
-    seed: Annotated[int, Field(ge=0)] = 0
+    rate: Rate = 3e-3
+    seed: Seed = 0
 
 
 class Normalising(Table):
@@ -140,9 +142,9 @@ class Update(Table):
     prompts: Count
     epochs: Count = 1
     rows: Count = 1024
-    rate: Positive
+    rate: Rate
     betas: tuple[Share, Share] = (0.9, 0.999)
-    decay: NotNegative = 0.0
+    decay: Annotated[float, Field(ge=0, le=1e3)] = 0.0
     clip: Positive = 1.0
     ramp: Annotated[int, Field(ge=0)] = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -151,7 +153,7 @@ class Update(Table):
 class Critic(Table):
     """A critic for a temporal estimator; ``clip`` is how far a value may go from what it was, in reward units."""
 
-    rate: Positive
+    rate: Rate
     betas: tuple[Share, Share] = (0.9, 0.999)
     clip: Positive = 0.2
 
@@ -171,7 +173,7 @@ class Recipe(Table):
     """
 
     out: str
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     steps: Count
     threads: Annotated[int, Field(ge=0)] = 1
     policy: Policy = Policy()

@@ -10,7 +10,7 @@ import rl_sentinel.signal.advantage
 import rl_sentinel.signal.loss
 import rl_sentinel.train.engine
 import rl_sentinel.train.environment
-from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.core.modules import defined
 from rl_sentinel.signal import covariance
 from rl_sentinel.signal import kl as divergences
@@ -24,7 +24,7 @@ from rl_sentinel.train.limits import require_limits
 from rl_sentinel.train.naming import filled, found_in, function_of, read_by
 from rl_sentinel.train.own import called, got, imported, is_loss, is_ready, is_tensor, looked_at, placed
 from rl_sentinel.train.recipe import Named, Normalising, Recipe, Reward, nearest
-from rl_sentinel.train.rehearsal import rehearsed
+from rl_sentinel.train.rehearsal import Rehearsed, rehearsed
 from rl_sentinel.train.sampling import Engine
 from rl_sentinel.train.task import Environment
 from rl_sentinel.train.world import rehearse, world
@@ -88,8 +88,7 @@ def selected(recipe: Recipe) -> Selection:
     require_limits(recipe, claims=_claims(estimator))
     _require_columns(recipe, reads, parts)
     rehearse(environment, recipe)
-    with placed("loss", {"length"}):
-        lazy, split = rehearsed(recipe, choices, loss, chosen, parts=len(parts))
+    lazy, split = _tried(recipe, choices, loss, chosen, parts=len(parts))
     largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
     if not split and recipe.update.rows < largest:
         raise SentinelError(
@@ -108,6 +107,20 @@ def selected(recipe: Recipe) -> Selection:
         chosen=chosen,
         path=path,
     )
+
+
+def _tried(
+    recipe: Recipe, choices: Choices, loss: Callable[..., Tensor], chosen: Callable[..., Tensor] | None, *, parts: int
+) -> Rehearsed:
+    """The rehearsal; what it refuses of the recipe's own numbers is told as such."""
+    try:
+        with placed("loss", {"length"}):
+            return rehearsed(recipe, choices, loss, chosen, parts=parts)
+    except InputError as error:
+        if not str(error).startswith("reward["):
+            raise
+        way = "lower reward.scale, reward.bias or kl.reward"
+        raise SentinelError(f"reward makes of rewards 0 and 1 what is no number ({error}): {way}") from error
 
 
 def _choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:

@@ -117,7 +117,8 @@ def rehearse(environment: Environment, recipe: Recipe) -> None:
     how, shape, warm = recipe.rollout, recipe.policy, recipe.warm
     if warm is not None and not hasattr(environment, "warm"):
         raise SentinelError(
-            f"environment {recipe.environment.name} has no warm(), expected one where warm is asked for"
+            f"environment {recipe.environment.name} has no warm(), expected one where warm is asked for: "
+            "leave [warm] out"
         )
     if shape.load:
         environment.task(chance.plain(recipe.seed, "task", 0, 0))
