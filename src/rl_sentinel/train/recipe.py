@@ -18,7 +18,7 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Rate = Annotated[float, Field(gt=0, le=1e3)]
+Rate = Annotated[float, Field(gt=0, le=1e30)]
 Bound = Annotated[float, Field(allow_inf_nan=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
