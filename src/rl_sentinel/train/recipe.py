@@ -17,6 +17,7 @@ from rl_sentinel.signal.reduce import Mode
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+#: What torch takes for a seed; a rate that its float32 holds, after any division of the optimizer.
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Rate = Annotated[float, Field(gt=0, le=1e30)]
 Bound = Annotated[float, Field(allow_inf_nan=True)]
