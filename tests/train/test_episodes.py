@@ -1,5 +1,7 @@
 """Trajectories: who reads what, and what is handed to the signal."""
 
+import random
+import re
 from dataclasses import replace
 from typing import Literal
 
@@ -9,7 +11,7 @@ import torch
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.characters import END, Characters
 from rl_sentinel.train.episodes import Chances, Episode, compared, laid, opened, played
-from rl_sentinel.train.task import Outcome
+from rl_sentinel.train.task import Outcome, Task
 from training import Letter, Marked, Scripted, Twice
 
 TEXT, CHANCES = Characters(), Chances(0, 0, 2, 4)
@@ -80,6 +82,39 @@ def test_no_outcome_after_the_last_turn_is_refused() -> None:
         SentinelError, match=r"environment gave no outcome after turn 1, expected one: raise rollout.turns"
     ):
         _twice(turns=1)
+
+
+@pytest.mark.parametrize(
+    ("letters", "line"),
+    [
+        ("Q", "environment gave what cannot be read (text 'Q' holds 'Q', expected characters of '0123456789"),
+        ("", "environment gave the prompt '', expected one or more tokens to read"),
+        ("abba", "rollout.tokens is 4 behind a prompt of 4 tokens, expected at most 7 in all: lower it, or take more"),
+    ],
+)
+def test_prompt_without_room_is_refused(letters: str, line: str) -> None:
+    """Before it is read."""
+
+    class Same(Letter):
+        def task(self, chance: random.Random) -> Task:  # noqa: ARG002 - asked with it
+            return Task(letters, "")
+
+    with pytest.raises(SentinelError, match=f"^{re.escape(line)}"):
+        opened(Same(), Characters(7), CHANCES, prompts=1, responses=2)
+
+
+def test_turns_end_with_the_last_outcome() -> None:
+    """However many there may be."""
+    episodes, _ = _twice(turns=10**12)
+    assert [e.outcome is None for e in episodes] == [False, False]
+
+
+def test_turn_without_room_is_refused() -> None:
+    """What was said and answered counts."""
+    text = Characters(8)  # two letters, one said, its end, the bar: five, and four may follow
+    episodes = opened(Twice(), text, CHANCES, prompts=1, responses=2)
+    with pytest.raises(SentinelError, match=r"^rollout.tokens is 4 behind a prompt of 5 tokens, expected at most 8"):
+        played(episodes, Scripted(["a", "b", "", "bb"]), Twice(), text, turns=2, chances=CHANCES)
 
 
 def test_responses_to_a_prompt_share_its_task() -> None:

@@ -1,7 +1,9 @@
 """The tiny Llama: a cache, padding and width change nothing; names are those of transformers."""
 
+import pytest
 import torch
 
+from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.llama import Llama, Shape
 
 SHAPE = Shape(vocabulary=11, hidden=16, layers=2, heads=2, inner=24, positions=32)
@@ -67,3 +69,14 @@ def test_cache_goes_on_with_some_rows() -> None:
     memory.keep(torch.tensor([1]))
     found = model(torch.tensor([[7]]), cache=memory, real=torch.ones(1, 3).bool())[:, -1]
     torch.testing.assert_close(found, model(torch.tensor([[3, 4, 7]]))[:, -1], atol=1e-5, rtol=1e-5)
+
+
+def test_longer_sequence_than_it_has_positions_is_refused() -> None:
+    """One line; padding has no position, however much of it there is."""
+    model = _model()
+    with pytest.raises(SentinelError, match=r"^policy.positions is 32, expected 33 or more: so long is what it reads$"):
+        model(torch.zeros(1, 33, dtype=torch.long))
+    real = torch.arange(40).unsqueeze(0) >= 8
+    assert model(torch.zeros(1, 40, dtype=torch.long), real=real).shape == (1, 40, 11)
+    with pytest.raises(SentinelError, match=r"expected 33 or more"):
+        model(torch.zeros(1, 40, dtype=torch.long), real=torch.arange(40).unsqueeze(0) >= 7)

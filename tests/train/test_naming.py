@@ -1,23 +1,11 @@
 """Names become functions, numbers are filled in."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.advantage import gdpo
-from rl_sentinel.train.naming import filled, imported, read_by
-
-
-def test_place_of_a_file_is_imported(tmp_path: Path) -> None:
-    """Once; and what is no Python is told."""
-    (tmp_path / "mine_here.py").write_text("VALUE = []\n")
-    place = f"{tmp_path / 'mine_here.py'}:VALUE"
-    assert imported("path", place) is imported("path", place)
-    (tmp_path / "none_here.py").write_text("def (:\n")
-    with pytest.raises(SentinelError, match=r"path '.*none_here.py:VALUE' cannot be imported \(invalid syntax"):
-        imported("path", f"{tmp_path / 'none_here.py'}:VALUE")
+from rl_sentinel.train.naming import filled, read_by
 
 
 def test_parameter_that_is_no_number_is_not_asked_of_the_recipe() -> None:
@@ -29,6 +17,20 @@ def test_parameter_that_is_no_number_is_not_asked_of_the_recipe() -> None:
     assert filled("estimator", halved, {}, frozenset({"reward"}))(2.0) == 1.0
     with pytest.raises(SentinelError, match=r"estimator.reward is unknown, expected one of factor"):
         filled("estimator", halved, {"reward": 1.0}, frozenset({"reward"}))
+
+
+def test_whatever_else_a_function_takes_is_not_asked_for() -> None:
+    """Nothing is given for it; and a number is called as one says it."""
+
+    def own(reward: float, k: int, **more: float) -> float:
+        return reward * k
+
+    assert filled("estimator", own, {"k": 2}, frozenset({"reward"}))(2.0) == 4.0
+    assert read_by(own) == {"reward", "k"}
+    with pytest.raises(SentinelError, match=r"^estimator.k is missing, expected an int: it has no default$"):
+        filled("estimator", own, {}, frozenset({"reward"}))
+    with pytest.raises(SentinelError, match=r"^estimator.k is 1.5, expected an int$"):
+        filled("estimator", own, {"k": 1.5}, frozenset({"reward"}))
 
 
 def test_several_numbers_become_a_tensor() -> None:

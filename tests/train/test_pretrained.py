@@ -1,7 +1,9 @@
 """Policies of transformers: the same numbers as the tiny Llama of the same weights, and one line for a missing one."""
 
 import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from rl_sentinel.train.engine.process import Engine
 from rl_sentinel.train.journal import lines
 from rl_sentinel.train.loop import train
 from rl_sentinel.train.policy import Policy
-from rl_sentinel.train.pretrained import loaded
+from rl_sentinel.train.pretrained import Tokens, loaded, require_there
 from training import kept_in, recipe, sampled
 
 THERE = importlib.util.find_spec("transformers") is not None
@@ -91,6 +93,43 @@ def test_missing_model_is_one_line(tmp_path: Path) -> None:
     ) as told:
         loaded(str(tmp_path / "none"))
     assert "\n" not in str(told.value)
+
+
+class DamagedError(Exception):
+    """What a reader of weights raises; it is of no kind that Python knows."""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(DamagedError("header\ntoo long"), "header"), (DamagedError(), "DamagedE")]
+)
+def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
+    """Whatever reads them raises."""
+
+    def from_pretrained(*_: object, **__: object) -> None:
+        raise error
+
+    there: Any = ModuleType("transformers")
+    there.AutoModelForCausalLM = there.AutoTokenizer = SimpleNamespace(from_pretrained=from_pretrained)
+    monkeypatch.setitem(sys.modules, "transformers", there)
+    require_there()
+    with pytest.raises(
+        SentinelError, match=rf"^policy.load 'some' cannot be loaded \({words}.*\): name a folder"
+    ) as told:
+        loaded("some")
+    assert "\n" not in str(told.value)
+
+
+def test_text_knows_how_long_its_model_reads() -> None:
+    """So that a longer prompt is refused."""
+    tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=None)
+    assert (Tokens(tokenizer, "some", 8).positions, Tokens(tokenizer, "some").positions) == (8, None)
+
+
+def test_without_transformers_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever wants to know before a run has a folder."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(SentinelError, match=r"^policy.load needs transformers, which is not installed: pip install"):
+        require_there()
 
 
 @pytest.mark.skipif(THERE, reason="transformers is there")

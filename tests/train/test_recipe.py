@@ -38,6 +38,25 @@ def test_overrides_reach_every_table(tmp_path: Path) -> None:
         ("update.rate=fast", "[update.rate] is 'fast': input should be a valid number"),
         ("loss.aggregation=mean", "[loss.aggregation] is 'mean': input should be 'token-mean', "),
         ("warm={}", "[warm.steps] is missing: field required"),
+        ("warm=3", "[warm] is 3, expected a table, as warm = { steps = ..., rows = ... }"),
+        ("estimator=grpo", "[estimator] is 'grpo', expected a table, as estimator = { name = ... }"),
+        ("correction.reject=1", "[correction.reject] is 1, expected a list, as reject = [...]"),
+        ("update.rate=inf", "[update.rate] is inf: input should be a finite number"),
+        ("update.clip=inf", "[update.clip] is inf: input should be a finite number"),
+        ("critic={rate=inf}", "[critic.rate] is inf: input should be a finite number"),
+        ("warm={steps=1, rate=inf}", "[warm.rate] is inf: input should be a finite number"),
+        ("kl.target=inf", "[kl.target] is inf: input should be a finite number"),
+        ("reward.bias=nan", "[reward.bias] is nan: input should be a finite number"),
+        ("update.betas=[nan, 0.9]", "[update.betas.0] is nan: input should be"),
+        ("seed=100000000000000000000", "[seed] is 100000000000000000000: input should be less than 92233720368547"),
+        ("update.rate=1e300", "[update.rate] is 1e+300: input should be less than or equal to 10000"),
+        ("update.decay=1e300", "[update.decay] is 1e+300: input should be less than or equal to 1000"),
+        ("rollout.temperature=inf", "[rollout.temperature] is inf: input should be"),
+        ("rollout.temperature=1e300", "[rollout.temperature] is 1e+300: input should be less than or equal to 100"),
+        (
+            "rollout.temperature=1e-300",
+            "[rollout.temperature] is 1e-300: input should be greater than or equal to 0.01",
+        ),
     ],
 )
 def test_wrong_keys_and_values_are_one_line(tmp_path: Path, override: str, line: str) -> None:
@@ -54,6 +73,17 @@ def test_what_is_no_override_is_refused(tmp_path: Path, override: str) -> None:
     """With an example."""
     with pytest.raises(SentinelError, match=r"is none, expected key=value, as in seed=1"):
         read(_written(tmp_path), [override])
+
+
+def test_second_line_of_an_override_is_refused(tmp_path: Path) -> None:
+    """It would be lost."""
+    with pytest.raises(SentinelError, match=r"override 'seed=1\\nsteps=3' holds a line break, expected one key=value"):
+        read(_written(tmp_path), ["seed=1\nsteps=3"])
+
+
+def test_rewards_may_be_unbounded(tmp_path: Path) -> None:
+    """Infinity is a bound there, and nowhere else."""
+    assert read(_written(tmp_path), ["reward.most=inf"]).reward.most == float("inf")
 
 
 def test_override_below_a_value_is_refused(tmp_path: Path) -> None:

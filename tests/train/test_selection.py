@@ -49,7 +49,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"estimator": {**GDPO, "weight": (1.0, True)}}, "estimator.weight is (1.0, True), expected numbers, as"),
         (
             {"estimator": {**GDPO, "weight": (1.0,)}, "environment": MARKED},
-            "weight has shape [1], expected [2], one number for each part",
+            "estimator.weight has shape [1], expected [2], one number for each part",
         ),
         (
             {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
@@ -83,7 +83,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "largest", "share": 2.0}}},
-            "share is 2.0, expected a number above 0 and at most 1",
+            "loss.chosen.share is 2.0, expected a number above 0 and at most 1",
         ),
         (
             {"loss": {**PPO, "clip_low": 1.5}},
@@ -92,11 +92,11 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"loss": {**PPO, "name": "cispo", "clip_low": 20}}, "loss.clip_low is 20, expected at most 1 with loss cispo"),
         (
             {"estimator": {"name": "grpo", "standardise": True, "epsilon": -1.0}},
-            "epsilon is -1.0, expected a number of 0",
+            "estimator.epsilon is -1.0, expected a number of 0",
         ),
         (
             {"loss": {**PPO, "aggregation": "token-sum"}},
-            "length is None with 'token-sum', expected a number of tokens",
+            "loss.length is None with 'token-sum', expected a number of tokens",
         ),
         ({"environment": {"name": "sorting"}}, "environment.name 'sorting' is unknown, did you mean sort"),
         (
@@ -107,6 +107,52 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"environment": {"name": "sort", "digit": 3}}, "environment.digit is unknown, did you mean digits"),
         ({"kl": {"reward": 0.1, "loss": 0.1}}, "kl.reward is 0.1 and kl.loss is 0.1, expected one of them 0"),
         ({"kl": {"target": 0.1}}, "kl.target and kl.horizon go together"),
+        ({"loss": {**PPO, "clip_high": float("nan")}}, "loss.clip_high is nan, expected a number"),
+        ({"loss": {**PPO, "clip_high": -1.0}}, "loss.clip_high is -1.0, expected"),
+        ({"reward": {"scale": 1e300}}, "reward makes of rewards 0 and 1 what is no number (reward[0] is inf, expected"),
+        ({"reward": {"scale": 0.0}}, "reward.scale is 0.0, expected a number above 0"),
+        ({"reward": {"least": 1.0, "most": 0.0}}, "reward.most is 0.0, expected 1.0 or more"),
+        (
+            {"reward": {"normalisation": {"mean": "none", "deviation": "none", "leave_one_out": True}}},
+            "reward.normalisation.leave_one_out is True, expected False where mean is 'none'",
+        ),
+        (
+            {"correction": {"weight": "token_weights", "bounds": ({"name": "truncated", "high": -2.0},)}},
+            "correction.bounds.high is -2.0, expected",
+        ),
+        ({"environment": {"name": "math:pi"}}, "environment.name 'math:pi' is 3.14159"),
+        (
+            {"environment": {"name": "training:Scripted", "texts": ()}},
+            "environment.name 'training:Scripted' is Scripted(",
+        ),
+        ({"warm": {"steps": 1}, "environment": {"name": "training:Twice"}}, "environment training:Twice has no warm()"),
+        ({"path": "math:pi"}, "path 'math:pi' is 3.14159"),
+        (
+            {"path": "training:kept_in"},
+            "path 'training:kept_in' cannot be called (got an unexpected keyword argument 'by')",
+        ),
+        ({"loss": {"name": "math:pi", "aggregation": "token-mean"}}, "loss 'math:pi' is 3.14159"),
+        (
+            {"loss": {"name": "json:loads", "aggregation": "token-mean"}},
+            "loss.s is missing, expected a value, it has no",
+        ),
+        (
+            {"loss": {"name": "training:empty_loss", "aggregation": "token-mean"}},
+            "loss 'training:empty_loss' gave None, ",
+        ),
+        (
+            {"estimator": {"name": "training:empty_loss"}},
+            "estimator 'training:empty_loss' gave None, expected a tensor",
+        ),
+        (
+            {"rollout": {"tokens": 1000}},
+            "rollout.tokens is 1000 behind a prompt of 1 tokens, expected at most 32 in all",
+        ),
+        ({"policy": {"positions": 3}}, "rollout.tokens is 3 behind a prompt of 1 tokens, expected at most 3 in all"),
+        (
+            {"environment": {"name": "sort", "digits": 25}, "warm": {"steps": 1}},
+            "a response of warm() is 26 behind a prompt of 26 tokens, expected at most 32 in all",
+        ),
         ({"kl": {"estimator": "k9"}}, "kl.estimator 'k9' is unknown, did you mean k3"),
         ({"rollout": {"responses": 1}}, "rollout.responses is 1, expected 2 or more with estimator grpo"),
         ({"rollout": {"engine": "proces"}}, "rollout.engine 'proces' is unknown, did you mean process"),

@@ -31,6 +31,10 @@ class Characters:
     end = END
     size = SIZE
 
+    def __init__(self, positions: int | None = None) -> None:
+        """``positions`` is the longest sequence that its model reads, in tokens; None where nothing bounds it."""
+        self.positions = positions
+
     def ids(self, text: str) -> tuple[int, ...]:
         """The ids of a text; ``$`` is the end of a turn.
 

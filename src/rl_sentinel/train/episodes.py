@@ -1,6 +1,5 @@
 """Trajectories: tasks are set, the policy answers turn by turn, and what came of it is laid out for the signal."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -60,13 +59,46 @@ class Chances:
 def opened(  # noqa: PLR0913 - who asks, in what text, the chances, and how many of what kind
     environment: Environment, text: Text, chances: Chances, *, prompts: int, responses: int, greedy: bool = False
 ) -> list[Episode]:
-    """The episodes of one step, all responses to a prompt side by side."""
+    """The episodes of one step, all responses to a prompt side by side.
+
+    Raises:
+        SentinelError: if a prompt is empty, holds what the text cannot say, or leaves no room for a response.
+    """
     tasks = [environment.task(chance.plain(chances.seed, "task", chances.step, n)) for n in range(prompts)]
+    read = [_ids(text, task.prompt) for task in tasks]
+    for task, ids in zip(tasks, read, strict=True):
+        if not ids:
+            raise SentinelError(f"environment gave the prompt {task.prompt!r}, expected one or more tokens to read")
+        require_room(text, len(ids), chances.tokens, what="rollout.tokens")
     return [
-        Episode(group * responses + copy, group, task, text.ids(task.prompt), greedy=greedy)
-        for group, task in enumerate(tasks)
+        Episode(group * responses + copy, group, task, ids, greedy=greedy)
+        for group, (task, ids) in enumerate(zip(tasks, read, strict=True))
         for copy in range(responses)
     ]
+
+
+def require_room(text: Text, read: int, tokens: int, *, what: str) -> None:
+    """Refuse a sequence that is longer than a model reads.
+
+    Args:
+        text: of the model.
+        read: tokens of the prompt.
+        tokens: tokens that may follow.
+        what: what says so.
+
+    Raises:
+        SentinelError: naming both.
+
+    Example:
+        >>> from rl_sentinel.train.characters import Characters
+        >>> from rl_sentinel.train.episodes import require_room
+        >>> require_room(Characters(positions=8), 6, 2, what="rollout.tokens")
+    """
+    if text.positions is not None and read + tokens > text.positions:
+        raise SentinelError(
+            f"{what} is {tokens} behind a prompt of {read} tokens, expected at most {text.positions} in all: "
+            "lower it, or take more policy.positions (of a policy.load they are the model's own)"
+        )
 
 
 def played(  # noqa: PLR0913 - who samples, who answers, in what text, and the chances
@@ -83,14 +115,17 @@ def played(  # noqa: PLR0913 - who samples, who answers, in what text, and the c
     Raises:
         SentinelError: if the environment gives no outcome after the last turn, or not the parts of one that it named.
     """
-    for turn, greedy in itertools.product(range(turns), (False, True)):
-        going = [e for e in episodes if e.outcome is None and e.greedy == greedy]
-        if not going:
-            continue
-        numbers = chances.of_turn(turn)[torch.tensor([e.place for e in going])]
-        found = engine.sample([e.read for e in going], numbers, greedy=greedy)
-        for episode, sampled in zip(going, found, strict=True):
-            _taken(episode, sampled, environment, text)
+    for turn in range(turns):
+        if all(e.outcome is not None for e in episodes):
+            break
+        for greedy in (False, True):
+            going = [e for e in episodes if e.outcome is None and e.greedy == greedy]
+            if not going:
+                continue
+            numbers = chances.of_turn(turn)[torch.tensor([e.place for e in going])]
+            found = engine.sample([e.read for e in going], numbers, greedy=greedy)
+            for episode, sampled in zip(going, found, strict=True):
+                _taken(episode, sampled, environment, text, tokens=chances.tokens)
     silent = next((e for e in episodes if e.outcome is None), None)
     if silent is not None:
         raise SentinelError(f"environment gave no outcome after turn {turns}, expected one: raise rollout.turns")
@@ -139,6 +174,16 @@ def laid(
     return replace(whole, rollout=replace(rollout, **more))
 
 
+def _ids(text: Text, words: str) -> tuple[int, ...]:
+    """The ids of what an environment says."""
+    try:
+        return text.ids(words)
+    except SentinelError as error:
+        raise SentinelError(
+            f"environment gave what cannot be read ({error}): say it otherwise, or take a policy.load"
+        ) from error
+
+
 def _turns(episodes: Sequence[Episode], whole: Laid) -> Int[Tensor, "B T"]:
     """The turn in which each token of merged rows was said, counted from 0; 0 where none was."""
     found = torch.zeros(whole.rollout.mask.shape, dtype=torch.long)  # type: ignore[union-attr]  # laid out padded
@@ -152,7 +197,7 @@ def _turns(episodes: Sequence[Episode], whole: Laid) -> Int[Tensor, "B T"]:
     return found
 
 
-def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: Text) -> None:
+def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: Text, *, tokens: int) -> None:
     """One turn: what was said, and the answer to it."""
     episode.said.append(text.text(sampled.token))
     episode.ended = episode.ended and sampled.ended
@@ -176,4 +221,5 @@ def _taken(episode: Episode, sampled: Sampled, environment: Environment, text: T
             raise SentinelError(f"{got}, expected {len(parts)}, one for each of Environment.parts")
         episode.outcome = answer
     else:
-        episode.read = episode.read + sampled.token + text.ids(answer)
+        episode.read = episode.read + sampled.token + _ids(text, answer)
+        require_room(text, len(episode.read), tokens, what="rollout.tokens")

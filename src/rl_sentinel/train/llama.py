@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rl_sentinel.core.errors import SentinelError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -172,6 +174,8 @@ class Llama(nn.Module):
             real = torch.ones(1, read + width, dtype=torch.bool, device=token.device)
         attend = None if real is None else _attended(real, width)
         place = slice(read, read + width) if real is None else (real.cumsum(1)[:, -width:] - 1).clamp(min=0)
+        if read + width > self.shape.positions:  # some of it may be padding, which has no position of its own
+            self._require_room(place)
         turn = self.cosine[place], self.sine[place]  # type: ignore[index]  # buffers are tensors
         if real is not None:
             turn = turn[0].unsqueeze(1), turn[1].unsqueeze(1)
@@ -181,6 +185,13 @@ class Llama(nn.Module):
         if cache is not None:
             cache.read += width
         return self.lm_head(self.model.norm(x[:, -1:] if last else x))  # type: ignore[no-any-return]  # as above
+
+    def _require_room(self, place: slice | Tensor) -> None:
+        """Refuse positions that the model does not have."""
+        most = self.shape.positions
+        last = place.stop if isinstance(place, slice) else int(place.max()) + 1
+        if last > most:
+            raise SentinelError(f"policy.positions is {most}, expected {last} or more: so long is what it reads")
 
     @property
     def layers(self) -> list[nn.Module]:

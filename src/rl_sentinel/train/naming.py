@@ -1,12 +1,8 @@
 """Names of a recipe become functions, with the recipe's numbers filled in."""
 
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,13 +10,19 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
+from rl_sentinel.train.own import Fits, imported, looked_at
 from rl_sentinel.train.recipe import Named, nearest
 
+#: Parameters that take whatever else is given; nothing is given for them.
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
-def found_in(
-    table: str, named: Named, package: ModuleType, attribute: str, given: frozenset[str]
+
+def found_in(  # noqa: PLR0913 - where it is named, where it is looked for, and what it takes and gives
+    table: str, named: Named, package: ModuleType, attribute: str, given: frozenset[str], *, fits: Fits | None = None
 ) -> Callable[..., Any]:
     """What a module of a package defines, chosen by the module's name, or something of one's own by its place.
+
+    ``fits`` is asked of what a function of one's own gives.
 
     Raises:
         SentinelError: one line on a name or a number that is unknown, missing or of another kind.
@@ -29,6 +31,7 @@ def found_in(
     if ":" not in named.name and named.name not in known:
         raise SentinelError(f"{table}.name {named.name!r} is unknown{nearest(named.name, list(known))}")
     function = imported(f"{table}.name", named.name) if ":" in named.name else known[named.name]
+    function = looked_at(table, named.name, function, named.numbers, fits)
     return filled(table, function, named.numbers, given)
 
 
@@ -45,7 +48,8 @@ def function_of(
     known = {n: f for n, f in known.items() if not reads or reads in inspect.signature(f).parameters}
     if named.name not in known:
         raise SentinelError(f"{table} {named.name!r} is unknown{nearest(named.name, list(known))}")
-    return filled(table, known[named.name], named.numbers, given)
+    function = looked_at(table, named.name, known[named.name], named.numbers, None)
+    return filled(table, function, named.numbers, given)
 
 
 def read_by(function: Callable[..., Any]) -> frozenset[str]:
@@ -58,34 +62,7 @@ def read_by(function: Callable[..., Any]) -> frozenset[str]:
         ['live', 'reward', 'reward_baseline']
     """
     parameters = inspect.signature(function).parameters.items()
-    return frozenset(n for n, p in parameters if p.default is inspect.Parameter.empty)
-
-
-def imported(key: str, place: str) -> Any:  # noqa: ANN401 - whatever stands there
-    """What ``pkg.module:name`` or ``file.py:name`` names.
-
-    Raises:
-        SentinelError: if it cannot be imported; what its code raises when imported is told in its words.
-
-    Example:
-        >>> from rl_sentinel.train.naming import imported
-        >>> imported("path", "rl_sentinel.signal.path:loss_ready").__name__
-        'loss_ready'
-    """
-    module, _, name = place.rpartition(":")
-    try:
-        if not module.endswith(".py"):
-            return getattr(importlib.import_module(module), name)
-        spec = importlib.util.spec_from_file_location(Path(module).stem, module)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"no module at {module}")  # noqa: TRY301 - told with the others
-        found = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-        if not hasattr(found, name):
-            spec.loader.exec_module(found)
-        return getattr(found, name)
-    except (ImportError, AttributeError, ValueError, OSError, SyntaxError, NameError) as error:
-        way = "name pkg.module:name or file.py:name"
-        raise SentinelError(f"{key} {place!r} cannot be imported ({error}): {way}") from error
+    return frozenset(n for n, p in parameters if p.default is inspect.Parameter.empty and p.kind not in _REST)
 
 
 def filled(
@@ -103,7 +80,8 @@ def filled(
         >>> filled("estimator", scaled, {"factor": 2.0}, frozenset({"reward"}))(3.0)
         6.0
     """
-    parameters = {n: p for n, p in inspect.signature(function).parameters.items() if n not in given}
+    every = inspect.signature(function).parameters.items()
+    parameters = {n: p for n, p in every if n not in given and p.kind not in _REST}
     for name in numbers:
         if name not in parameters:
             way = nearest(name, list(parameters)) if parameters else ", expected no numbers"
@@ -114,7 +92,10 @@ def filled(
         kind = parameters[lacking[0]].annotation
         if _is_column(kind):
             raise SentinelError(f"{table} wants {lacking[0]}, which this trainer does not make: choose another")
-        words = "numbers, as [1.0, 0.5]" if _is_tensor(kind) else f"a {getattr(kind, '__name__', kind)}"
+        if kind is inspect.Parameter.empty:
+            way = "give it, or call it what the trainer gives"
+            raise SentinelError(f"{table}.{lacking[0]} is missing, expected a value, it has no default: {way}")
+        words = "numbers, as [1.0, 0.5]" if _is_tensor(kind) else _a(kind)
         raise SentinelError(f"{table}.{lacking[0]} is missing, expected {words}: it has no default")
     return partial(function, **told)
 
@@ -139,7 +120,13 @@ def _number(key: str, value: object, kind: object) -> object:
     return value
 
 
+def _a(kind: object) -> str:
+    """The name of a kind, with its article."""
+    word = str(getattr(kind, "__name__", kind))
+    return f"{'an' if word[:1] in 'aeiou' else 'a'} {word}"
+
+
 def _require_kind(key: str, value: object, kind: object) -> None:
     fits: Sequence[type] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}.get(kind, ())  # type: ignore[call-overload]
     if fits and (not isinstance(value, tuple(fits)) or (isinstance(value, bool) and kind is not bool)):
-        raise SentinelError(f"{key} is {value!r}, expected a {kind.__name__}")  # type: ignore[attr-defined]  # of the four
+        raise SentinelError(f"{key} is {value!r}, expected {_a(kind)}")

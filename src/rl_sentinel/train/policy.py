@@ -24,6 +24,10 @@ class Text(Protocol):
     def end(self) -> int:
         """The id that ends a response."""
 
+    @property
+    def positions(self) -> int | None:
+        """The longest sequence that the model reads, in tokens; None where nothing bounds it."""
+
     def ids(self, text: str) -> tuple[int, ...]:
         """The ids of a text."""
 
@@ -75,7 +79,7 @@ class Policy:
 
 def from_scratch(recipe: Recipe) -> Policy:
     """A tiny Llama with weights drawn from the warm start's seed, or the recipe's own where there is none."""
-    shape, text = recipe.policy, Characters()
+    shape, text = recipe.policy, Characters(recipe.policy.positions)
     torch.default_generator.manual_seed(recipe.seed if recipe.warm is None else recipe.warm.seed)
     sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "inner", "positions")}
     return Policy(Llama(Shape(vocabulary=text.size, **sizes)), text, precision=shape.precision)

@@ -64,8 +64,8 @@ class Pretrained(nn.Module):
 class Tokens:
     """The text of a tokenizer of transformers."""
 
-    def __init__(self, tokenizer: Any, name: str) -> None:  # noqa: ANN401 - transformers is an extra
-        """Its end is the end of a response.
+    def __init__(self, tokenizer: Any, name: str, positions: int | None = None) -> None:  # noqa: ANN401 - transformers is an extra
+        """Its end is the end of a response; ``positions`` is the longest sequence that the model reads.
 
         Raises:
             SentinelError: if it has no end.
@@ -74,7 +74,7 @@ class Tokens:
             raise SentinelError(
                 f"policy.load {name} has a tokenizer without an end, expected eos_token: it ends a response"
             )
-        self._tokenizer, self.end = tokenizer, int(tokenizer.eos_token_id)
+        self._tokenizer, self.end, self.positions = tokenizer, int(tokenizer.eos_token_id), positions
         self.padding = self.end if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
     def ids(self, text: str) -> tuple[int, ...]:
@@ -86,21 +86,37 @@ class Tokens:
         return str(self._tokenizer.decode([i for i in ids if i != self.end], skip_special_tokens=False))
 
 
+def require_there() -> None:
+    """Ask for what loads a policy, before a run has a folder.
+
+    Raises:
+        SentinelError: if transformers is not installed.
+
+    Example:
+        >>> from rl_sentinel.train.pretrained import require_there
+        >>> require_there()  # doctest: +SKIP
+    """
+    try:
+        import transformers  # noqa: F401, PLC0415 - an extra, which may be there and not import
+    except ImportError as error:
+        way = "pip install 'rl-sentinel[train]'"
+        raise SentinelError(f"policy.load needs transformers, which is not installed: {way}") from error
+
+
 def loaded(name: str, *, precision: str = "fp32") -> Policy:
     """A policy of transformers, its weights in float32.
 
     Raises:
         SentinelError: if transformers is not installed, or does not find or know the model.
     """
-    try:
-        from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        way = "pip install 'rl-sentinel[train]'"
-        raise SentinelError(f"policy.load needs transformers, which is not installed: {way}") from error
+    require_there()
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
+
     try:
         model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
-        words = str(error).partition("\n")[0]
+    except Exception as error:  # files of any content; what they raise is transformers' and safetensors' affair
+        words = str(error).partition("\n")[0] or type(error).__name__
         raise SentinelError(f"policy.load {name!r} cannot be loaded ({words}): name a folder or a model") from error
-    return Policy(Pretrained(model.train(mode=False)), Tokens(tokenizer, name), precision=precision)
+    text = Tokens(tokenizer, name, getattr(model.config, "max_position_embeddings", None))
+    return Policy(Pretrained(model.train(mode=False)), text, precision=precision)

@@ -17,13 +17,17 @@ from rl_sentinel.signal.reduce import Mode
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+#: What torch takes for a seed; a rate that its float32 holds, after any division of the optimizer.
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Rate = Annotated[float, Field(gt=0, le=1e30)]
+Bound = Annotated[float, Field(allow_inf_nan=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Table(pydantic.BaseModel):
     """A table of a recipe: every key is known, every value has its kind."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Named(Table):
@@ -59,8 +63,8 @@ class Warm(Table):
 
     steps: Count
     rows: Count = 128
-    rate: Positive = 3e-3
-    seed: Annotated[int, Field(ge=0)] = 0
+    rate: Rate = 3e-3
+    seed: Seed = 0
 
 
 class Normalising(Table):
@@ -87,7 +91,7 @@ class Sampling(Table):
     prompts: Count
     responses: Count
     tokens: Count
-    temperature: Positive = 1.0
+    temperature: Annotated[float, Field(ge=1e-2, le=1e2)] = 1.0
     turns: Count = 1
     merged: bool = True
     unended: Literal["train", "reject", "suppress"] = "train"
@@ -99,8 +103,8 @@ class Reward(Table):
 
     bias: float = 0.0
     scale: float = 1.0
-    least: float = -math.inf
-    most: float = math.inf
+    least: Bound = -math.inf
+    most: Bound = math.inf
     normalisation: Normalising | None = None
 
 
@@ -139,9 +143,9 @@ class Update(Table):
     prompts: Count
     epochs: Count = 1
     rows: Count = 1024
-    rate: Positive
+    rate: Rate
     betas: tuple[Share, Share] = (0.9, 0.999)
-    decay: NotNegative = 0.0
+    decay: Annotated[float, Field(ge=0, le=1e3)] = 0.0
     clip: Positive = 1.0
     ramp: Annotated[int, Field(ge=0)] = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -150,7 +154,7 @@ class Update(Table):
 class Critic(Table):
     """A critic for a temporal estimator; ``clip`` is how far a value may go from what it was, in reward units."""
 
-    rate: Positive
+    rate: Rate
     betas: tuple[Share, Share] = (0.9, 0.999)
     clip: Positive = 0.2
 
@@ -170,7 +174,7 @@ class Recipe(Table):
     """
 
     out: str
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     steps: Count
     threads: Annotated[int, Field(ge=0)] = 1
     policy: Policy = Policy()
@@ -221,6 +225,11 @@ def made(told: Mapping[str, Any], *, where: str) -> Recipe:
         if unknown:
             raise SentinelError(f"{where}[{key}] is unknown{nearest(place[-1], _keys(place[:-1]))}") from error
         got = "missing" if first["type"] == "missing" else repr(first["input"])
+        if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
+            words = f"a table, as {place[-1]} = {{ {' = ..., '.join(_keys(place)[:2])} = ... }}"
+            raise SentinelError(f"{where}[{key}] is {got}, expected {words}") from error
+        if first["type"] == "tuple_type":
+            raise SentinelError(f"{where}[{key}] is {got}, expected a list, as {place[-1]} = [...]") from error
         raise SentinelError(f"{where}[{key}] is {got}: {first['msg'].lower()}") from error
 
 
@@ -231,6 +240,8 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def _override(told: dict[str, Any], text: str) -> None:
+    if len(text.splitlines()) > 1:
+        raise SentinelError(f"override {text!r} holds a line break, expected one key=value: give each as its own")
     key, found, value = text.partition("=")
     if not found or not all(key.split(".")):
         raise SentinelError(f"override {text!r} is none, expected key=value, as in seed=1 or update.rate=1e-3")

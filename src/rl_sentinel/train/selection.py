@@ -1,5 +1,6 @@
 """Names of a recipe become functions of the signal library, with their numbers filled in and tried once."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import rl_sentinel.signal.advantage
 import rl_sentinel.signal.loss
 import rl_sentinel.train.engine
 import rl_sentinel.train.environment
-from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.core.modules import defined
 from rl_sentinel.signal import covariance
 from rl_sentinel.signal import kl as divergences
@@ -19,11 +20,14 @@ from rl_sentinel.signal.normalisation import Normalisation
 from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
-from rl_sentinel.train.naming import filled, found_in, function_of, imported, read_by
+from rl_sentinel.train.limits import require_limits
+from rl_sentinel.train.naming import filled, found_in, function_of, read_by
+from rl_sentinel.train.own import called, got, imported, is_loss, is_ready, is_tensor, looked_at, placed
 from rl_sentinel.train.recipe import Named, Normalising, Recipe, Reward, nearest
-from rl_sentinel.train.rehearsal import rehearsed
+from rl_sentinel.train.rehearsal import Rehearsed, rehearsed
 from rl_sentinel.train.sampling import Engine
 from rl_sentinel.train.task import Environment
+from rl_sentinel.train.world import rehearse, world
 
 #: What the path hands to an estimator, and the trainer to a loss; every other parameter is a number of the recipe.
 COLUMNS = frozenset({"reward", "group", "live", "length", "mask", "token_reward", "logprob", "value", "old_logprob"})
@@ -66,15 +70,63 @@ def selected(recipe: Recipe) -> Selection:
         SentinelError: one line on a name or number that is unknown, missing or impossible, or on two choices that do
             not go together.
     """
-    estimator = found_in("estimator", recipe.estimator, rl_sentinel.signal.advantage, "advantages", COLUMNS)
-    loss = found_in("loss", recipe.loss, rl_sentinel.signal.loss, "loss", OF_LOSS)
+    estimator = found_in(
+        "estimator", recipe.estimator, rl_sentinel.signal.advantage, "advantages", COLUMNS, fits=is_tensor
+    )
+    loss = found_in("loss", recipe.loss, rl_sentinel.signal.loss, "loss", OF_LOSS, fits=is_loss)
     environment = _environment(recipe.environment)
-    correction = recipe.correction
     if recipe.rollout.engine not in (engines := defined(rl_sentinel.train.engine, "engine")):
         raise SentinelError(
             f"rollout.engine {recipe.rollout.engine!r} is unknown{nearest(recipe.rollout.engine, list(engines))}"
         )
-    choices = Choices(
+    with placed("reward", set(Reward.model_fields)):
+        choices = _choices(recipe, estimator)
+    chosen = None if recipe.loss.chosen is None else _choice(recipe.loss.chosen)
+    reads, parts = read_by(estimator) | read_by(loss), getattr(environment, "parts", ())
+    path = _path(recipe.path) if recipe.path else loss_ready
+    _require_pairs(recipe, choices)
+    require_limits(recipe, claims=_claims(estimator))
+    _require_columns(recipe, reads, parts)
+    rehearse(environment, recipe)
+    lazy, split = _tried(recipe, choices, loss, chosen, parts=len(parts))
+    largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
+    if not split and recipe.update.rows < largest:
+        raise SentinelError(
+            f"update.rows is {recipe.update.rows}, expected at least {largest} with loss {recipe.loss.name}: it "
+            "looks at its mini-batch as a whole"
+        )
+    priced = recipe.kl is not None and recipe.kl.loss > 0
+    return Selection(
+        choices=choices,
+        loss=loss,
+        environment=environment,
+        lazy=lazy and not priced,
+        compares=choices.weight is not None or bool(choices.rejections),
+        engine=engines[recipe.rollout.engine],
+        reads=reads,
+        chosen=chosen,
+        path=path,
+    )
+
+
+def _tried(
+    recipe: Recipe, choices: Choices, loss: Callable[..., Tensor], chosen: Callable[..., Tensor] | None, *, parts: int
+) -> Rehearsed:
+    """The rehearsal; what it refuses of the recipe's own numbers is told as such."""
+    try:
+        with placed("loss", {"length"}):
+            return rehearsed(recipe, choices, loss, chosen, parts=parts)
+    except InputError as error:
+        if not str(error).startswith("reward["):
+            raise
+        way = "lower reward.scale, reward.bias or kl.reward"
+        raise SentinelError(f"reward makes of rewards 0 and 1 what is no number ({error}): {way}") from error
+
+
+def _choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
+    """The stages of the path."""
+    correction = recipe.correction
+    return Choices(
         estimator=estimator,
         rejections=tuple(function_of("correction.reject", n, rejection, OF_CORRECTION) for n in correction.reject),
         weight=function_of("correction.weight", Named(name=correction.weight), weights, OF_CORRECTION)
@@ -87,30 +139,6 @@ def selected(recipe: Recipe) -> Selection:
         kl_coefficient=0.0 if recipe.kl is None else recipe.kl.reward,
         normalisation=None if recipe.reward.normalisation is None else _normalisation(recipe.reward.normalisation),
         **recipe.reward.model_dump(exclude={"normalisation"}),
-    )
-    chosen = None if recipe.loss.chosen is None else _choice(recipe.loss.chosen)
-    reads, parts = read_by(estimator) | read_by(loss), getattr(environment, "parts", ())
-    _require_pairs(recipe, choices)
-    _require_columns(recipe, reads, parts)
-    lazy, split = rehearsed(recipe, choices, loss, chosen, parts=len(parts))
-    largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
-    if not split and recipe.update.rows < largest:
-        raise SentinelError(
-            f"update.rows is {recipe.update.rows}, expected at least {largest} with loss {recipe.loss.name}: it "
-            "looks at its mini-batch as a whole"
-        )
-    priced = recipe.kl is not None and recipe.kl.loss > 0
-    path = imported("path", recipe.path) if recipe.path else loss_ready
-    return Selection(
-        choices=choices,
-        loss=loss,
-        environment=environment,
-        lazy=lazy and not priced,
-        compares=choices.weight is not None or bool(choices.rejections),
-        engine=engines[recipe.rollout.engine],
-        reads=reads,
-        chosen=chosen,
-        path=path,
     )
 
 
@@ -127,13 +155,32 @@ def _choice(named: Named) -> Callable[..., Tensor]:
 
 
 def _normalisation(told: Normalising) -> Normalisation:
-    return Normalisation(**told.model_dump())
+    with placed("reward.normalisation", set(Normalising.model_fields)):
+        return Normalisation(**told.model_dump())
+
+
+def _path(place: str) -> Callable[..., Ready]:
+    """A path of one's own."""
+    found = looked_at("path", place, imported("path", place), (), is_ready)
+    try:
+        inspect.signature(found).bind(None, by=None)
+    except TypeError as error:
+        raise SentinelError(
+            f"path {place!r} cannot be called ({error}), expected (rollout, *, by): take that of signal.path.loss_ready"
+        ) from error
+    return found
+
+
+def _claims(function: Callable[..., Tensor]) -> dict[str, str]:
+    """What a function says of itself; nothing, for one of one's own that does not."""
+    inner = inspect.unwrap(getattr(function, "func", function))
+    found: dict[str, str] = getattr(inner, "__globals__", {}).get("CLAIMS", {})
+    return found
 
 
 def _require_pairs(recipe: Recipe, choices: Choices) -> None:
     """Refuse what does not go together."""
     kl, rollout, update = recipe.kl, recipe.rollout, recipe.update
-    claims = choices.estimator.func.__globals__.get("CLAIMS", {})  # type: ignore[attr-defined]  # numbers filled in
     outcome = is_outcome(choices.estimator)
     if kl is not None and kl.reward and kl.loss:
         raise SentinelError(
@@ -147,11 +194,6 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
         raise SentinelError(
             f"estimator {recipe.estimator.name} carries credit along one row, rollout.merged is false with "
             f"{rollout.turns} turns: merge the steps, or take an outcome estimator"
-        )
-    if claims.get("baseline") == "relative" and rollout.responses == 1:
-        raise SentinelError(
-            f"rollout.responses is 1, expected 2 or more with estimator {recipe.estimator.name}: "
-            "a lone response has nobody to be compared with"
         )
     if rollout.staleness and choices.weight is None and not choices.rejections:
         raise SentinelError(
@@ -202,5 +244,10 @@ def _environment(named: Named) -> Environment:
     known = defined(rl_sentinel.train.environment, "Environment")
     if ":" not in named.name and named.name not in known:
         raise SentinelError(f"environment.name {named.name!r} is unknown{nearest(named.name, list(known))}")
-    kind = imported("environment.name", named.name) if ":" in named.name else known[named.name]
-    return filled("environment", kind, named.numbers, frozenset())()  # type: ignore[no-any-return]  # found by name
+    if ":" not in named.name:
+        return world(filled("environment", known[named.name], named.numbers, frozenset())(), named.name)
+    kind = imported("environment.name", named.name)
+    if not callable(kind):
+        raise SentinelError(f"environment.name {named.name!r} is {got(kind)}, expected a class: name one")
+    made = filled("environment", kind, named.numbers, frozenset())
+    return world(called(f"environment.name {named.name!r}", made), named.name)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.naming import imported
+from rl_sentinel.train.own import imported
 from rl_sentinel.train.task import Outcome, Task
 
 
