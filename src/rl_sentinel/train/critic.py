@@ -72,8 +72,8 @@ class Critic:
         assert isinstance(mask, Tensor)  # noqa: S101 - laid out padded
         losses = []
         for _ in range(how.epochs):
-            for rows in prompt_minibatches(ready.group, prompts=how.prompts, generator=order):
-                losses.append(self.turned(laid, returns, mask, rows, how=how))
+            parts = prompt_minibatches(ready.group, prompts=how.prompts, generator=order)
+            losses += [self.turned(laid, returns, mask, rows, how=how) for rows in parts]
         return Fitted(sum(losses) / len(losses), float(metrics.explained_variance(old, returns, mask=mask)))
 
     def turned(

@@ -16,6 +16,7 @@ from rl_sentinel.train import chance, checkpoint, evidence, supervised
 from rl_sentinel.train.ahead import Ahead, Weights
 from rl_sentinel.train.critic import UnfittedError, critic_of
 from rl_sentinel.train.episodes import Chances, Episode, compared, opened, played
+from rl_sentinel.train.identity import digest
 from rl_sentinel.train.journal import Journal
 from rl_sentinel.train.measures import measured
 from rl_sentinel.train.policy import Models, from_scratch, spread
@@ -159,19 +160,28 @@ def _resume(run: Run) -> None:
     for words in found.damaged:
         run.watch.say(words)
     if found.state is None:
+        if run.journal.told():
+            run.watch.say(
+                f"no whole checkpoint in {run.journal.checkpoints}: {run.journal.told()} steps are done again"
+            )
         run.journal.back(None)
         _publish(run)
         return
+    if found.state.get("recipe") != digest(run.recipe):
+        raise SentinelError(
+            f"the newest checkpoint in {run.journal.checkpoints} is of another recipe than recipe.json beside it, "
+            "expected the same: name another folder with out=DIR"
+        )
     run.state.restore(run.recipe, found.state)
     run.journal.back(found.state["mark"])
     for step, version, weights in found.state["ahead"]:
-        run.ahead.ask(step, _whole(run) if weights is None else weights, version)
+        run.ahead.ask(step, _whole(run) if weights is None else weights, version, until=run.recipe.steps)
     run.watch.say(f"going on after step {run.state.step} of {run.recipe.steps}")
 
 
 def _save(run: Run) -> None:
     """A checkpoint, in one piece, from the first rank."""
-    state = run.state.told(run.journal.mark()) | {"ahead": _outstanding(run)}
+    state = run.state.told(run.journal.mark()) | {"ahead": _outstanding(run), "recipe": digest(run.recipe)}
     if run.ranks.first:
         checkpoint.saved(run.journal.checkpoints, state, step=run.state.step, keep=run.recipe.checkpoint.keep)
     run.ranks.wait()

@@ -29,27 +29,30 @@ def stepped(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ranks = ALONE)
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.train.soundness import stepped
+        >>> from rl_sentinel.train.soundness import RuinedError, stepped
         >>> weight = torch.ones(2, requires_grad=True)
         >>> weight.grad = torch.ones(2)
-        >>> stepped(torch.optim.AdamW([weight], lr=1e30), key="update.rate")
-        Traceback (most recent call last):
-        rl_sentinel.train.soundness.RuinedError: norm of the weights after the step is inf, ...
+        >>> try:
+        ...     stepped(torch.optim.AdamW([weight], lr=1e30), key="update.rate")
+        ... except RuinedError as error:
+        ...     print(str(error).partition(",")[0])
+        norm of the weights after the step is inf
         >>> weight.tolist()
         [1.0, 1.0]
     """
     weights = [w for group in optimizer.param_groups for w in group["params"]]
-    before = [w.clone() for w in weights]
-    moments = {w: {n: _copy(x) for n, x in known.items()} for w, known in optimizer.state.items()}
+    known = set(optimizer.state)
+    tensors = _own([*weights, *_moments(optimizer)])
+    before = torch.cat([x.reshape(-1) for x in tensors])  # one copy of all: a copy of each takes longer
     optimizer.step()
-    held = [x for known in optimizer.state.values() for x in known.values() if isinstance(x, Tensor) and x.dim()]
-    norms = ranks.added(torch.stack((_norm(weights), _norm(held))))
+    held = [x for x in _moments(optimizer) if x.dim()]  # and not how many steps there were
+    norms = ranks.added(torch.stack((_norm(_own(weights)), _norm(_own(held)))))
     if norms.isfinite().all():
         return
-    for weight, copy in zip(weights, before, strict=True):
-        weight.copy_(copy)
-    optimizer.state.clear()
-    optimizer.state.update(moments)
+    for tensor, part in zip(tensors, torch.split(before, [x.numel() for x in tensors]), strict=True):
+        tensor.copy_(part.reshape(tensor.shape))
+    for weight in set(optimizer.state) - known:
+        del optimizer.state[weight]
     what = "weights" if not norms[0].isfinite() else "optimizer's moments"
     found, rate = float(norms[:2][~norms.isfinite()][0]), optimizer.param_groups[0]["lr"]
     raise RuinedError(
@@ -57,11 +60,15 @@ def stepped(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ranks = ALONE)
     )
 
 
-def _norm(tensors: Iterable[Tensor]) -> Tensor:
-    """Of this rank's part of them."""
-    own = [getattr(x, "to_local", lambda x=x: x)().detach() for x in tensors]
-    return torch.stack([x.float() for x in torch._foreach_norm(own)]).norm() if own else torch.zeros(())  # noqa: SLF001 - fused
+def _moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """All tensors that it keeps from step to step."""
+    return [x for known in optimizer.state.values() for x in known.values() if isinstance(x, Tensor)]
 
 
-def _copy(value: object) -> object:
-    return value.clone() if isinstance(value, Tensor) else value
+def _own(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """This rank's parts, which share their memory."""
+    return [x.to_local() if hasattr(x, "to_local") else x for x in tensors]
+
+
+def _norm(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(torch._foreach_norm(tensors)).norm() if tensors else torch.zeros(())  # noqa: SLF001 - fused
