@@ -62,3 +62,20 @@ def test_stopped_run_is_one_line_and_its_evidence_is_done_again(
     assert status == 1
     then, now = said.splitlines()
     assert then.removeprefix("then: ") == now.removeprefix("now:  ")
+
+
+def test_evidence_takes_no_overrides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They would change nothing."""
+    said = told(capsys, "train", str(place.parent / "stopped-00000001.pt"), "seed=7")
+    assert said.startswith("override 'seed=7' changes nothing of evidence, expected none: ")
+
+
+@pytest.mark.parametrize("out", ["", "~nouser41/x"])
+def test_folder_that_is_no_path_is_one_line(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    """The current folder is not meant by nothing."""
+    monkeypatch.chdir(place.parent)
+    for command in ("train", "twin"):
+        assert told(capsys, command, str(place), f"out={out}").startswith(f"out is {out!r}, expected a path: ")
+    assert [p.name for p in place.parent.iterdir()] == [place.name]

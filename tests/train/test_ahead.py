@@ -32,7 +32,8 @@ def test_each_step_has_its_version(staleness: int) -> None:
         found += ahead.taken(step)
     ahead.close()
     assert found == [(step, max(0, step - staleness)) for step in range(6)]
-    assert ahead.outstanding() == []
+    later = [(6 + n, 6 + n - staleness, None) for n in range(staleness)]
+    assert ahead.outstanding() == later  # noted for a longer run, and not sampled
 
 
 def test_sampling_goes_on_while_the_policy_learns() -> None:
@@ -60,7 +61,7 @@ def test_stale_run_is_counted_corrected_and_taken_up(tmp_path: Path) -> None:
     assert seen[3]["kl"] > 1e-5
     found = newest(whole / "checkpoints").state
     assert found is not None
-    assert found["ahead"] == []
+    assert [(step, version) for step, version, _ in found["ahead"]] == [(7, 5), (8, 6), (9, 7)]
     before = (whole / "metrics.jsonl").read_bytes()
     for left in sorted((whole / "checkpoints").iterdir())[1:]:
         (left / "seal.json").unlink()

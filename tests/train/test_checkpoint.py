@@ -1,6 +1,8 @@
 """Checkpoints: whole or not at all, damaged ones passed over."""
 
+import hashlib
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.checkpoint import newest, saved, stored
+from rl_sentinel.train.checkpoint import EDITION, newest, saved, stored
 
 
 def _state(step: int) -> dict[str, Any]:
@@ -51,12 +53,33 @@ def test_damaged_one_is_refused_and_the_one_before_taken(tmp_path: Path, damage:
     elif damage == "no state":
         state.unlink()
     else:
-        seal.write_text(json.dumps({"edition": 1}))
+        seal.write_text(json.dumps({"edition": EDITION}))
     found = newest(tmp_path)
     assert found.state is not None
     assert found.state["step"] == 1
     assert len(found.damaged) == 1
     assert found.damaged[0].startswith(f"checkpoint {place} is damaged (")
+    assert found.damaged[0].endswith("), the one before is taken")
+
+
+def _sealed(place: Path, content: bytes) -> None:
+    """Other content behind a seal that is whole."""
+    (place / "state.pt").write_bytes(content)
+    told = {"edition": EDITION, "step": 2, "sha256": hashlib.sha256(content).hexdigest()}
+    (place / "seal.json").write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK nothing", b"\x80\x02nothing", pickle.dumps(print), pickle.dumps([1])])
+def test_state_that_torch_cannot_read_is_damage(tmp_path: Path, content: bytes) -> None:
+    """Though the seal is its own; in one line, and without a whole one before it that is said."""
+    place = saved(tmp_path, _state(2), step=2, keep=3)
+    _sealed(place, content)
+    (words,) = newest(tmp_path).damaged
+    assert words.startswith(f"checkpoint {place} is damaged (")
+    assert words.endswith("), there is no whole one before it")
+    assert "\n" not in words
+    saved(tmp_path, _state(1), step=1, keep=3)
+    assert _step(tmp_path) == 1
 
 
 def test_what_is_aside_is_none(tmp_path: Path) -> None:
@@ -93,7 +116,9 @@ def test_other_edition_is_told(tmp_path: Path) -> None:
     """Rather than taken for damage."""
     place = saved(tmp_path, _state(1), step=1, keep=2)
     (place / "seal.json").write_text(json.dumps({"edition": 0, "step": 1, "sha256": ""}))
-    with pytest.raises(SentinelError, match=r"is of edition 0, expected 1"):
+    with pytest.raises(
+        SentinelError, match=r"is of edition 0, expected 2: go on with the release that wrote it, or name"
+    ):
         newest(tmp_path)
 
 

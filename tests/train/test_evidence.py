@@ -4,11 +4,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.checkpoint import newest
 from rl_sentinel.train.evidence import replayed
 from rl_sentinel.train.loop import train
 from rl_sentinel.train.recipe import Recipe
@@ -52,6 +54,38 @@ def test_loss_that_is_none_stops_at_its_step(tmp_path: Path) -> None:
     assert words.endswith(f"expected finite numbers; rl-sentinel train {place} does it again")
     then, now = replayed(place)
     assert then == now
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+#: What ruins weights, and what is said: too large for a norm, numbers that compute none, a critic's.
+RUINED: dict[str, tuple[dict[str, Any], str]] = {
+    "weights": (
+        {"update": {"rate": 1e30}},
+        "norm of the weights after the step is inf, expected a finite number: update.rate was 1e+30, take a lower one",
+    ),
+    "logprobs": ({"update": {"rate": 1e14}}, "by the weights after it logprob[0, 0] is nan, expected a finite number"),
+    "critic": (
+        {"estimator": {"name": "gae", "discount": 1.0, "decay": 0.9}, "critic": {"rate": 1e30}},
+        "critic: norm of the weights after the step is inf, expected a finite number: critic.rate was 1e+30",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUINED)
+@pytest.mark.parametrize("ramp", [0, 3])
+def test_ruined_weights_stop_their_step_and_reach_no_checkpoint(tmp_path: Path, name: str, ramp: int) -> None:
+    """Of the last step too; the checkpoint before stays, the step is in no metric, and it happens again."""
+    more, words = RUINED[name]
+    how = {"ramp": ramp, **more.get("update", {})}
+    wanted = recipe(tmp_path, **more | {"steps": 1, "checkpoint": {"every": 1}, "update": how})
+    with pytest.raises(SentinelError) as told:
+        train(wanted, kept=kept_in(tmp_path / "cache"))
+    (place,) = tmp_path.glob("stopped-*.pt")
+    expected = words if ramp == 0 or name == "critic" else words.partition(": update.rate")[0]
+    assert str(told.value).startswith(f"step 1 stopped: {expected}"), told.value
+    then, now = replayed(place)
+    assert then == now != ""
+    assert newest(tmp_path / "checkpoints").state is None
     assert not (tmp_path / "metrics.jsonl").exists()
 
 

@@ -1,6 +1,7 @@
 """A run's folder."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,62 @@ def test_folder_is_held_by_one_run_of_one_recipe(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match=r"is in use by another run: wait for it, or name another with out=DIR"):
         Journal.opened(recipe(tmp_path))
     first.close()
-    Journal.opened(recipe(tmp_path, checkpoint={"every": 3})).close()
-    with pytest.raises(SentinelError, match=r"holds a run of another recipe \(seed, steps differ\)"):
-        Journal.opened(recipe(tmp_path, seed=4, steps=9))
+    first.wrote({"step": 1}, {"step": 1})
+    more = {"checkpoint": {"every": 3}, "threads": 2, "rollout": {"url": "http://127.0.0.1:9"}, "steps": 9}
+    Journal.opened(recipe(tmp_path, **more)).close()
+    assert json.loads((tmp_path / "recipe.json").read_text())["steps"] == 9
+    differ = r"holds a run of another recipe \(seed, update.rate differ\)"
+    with pytest.raises(SentinelError, match=differ):
+        Journal.opened(recipe(tmp_path, seed=4, steps=9, update={"rate": 7.0}))
+    Journal.opened(recipe(tmp_path)).close()
+    falling = {"update": {"schedule": "linear"}}
+    other = tmp_path / "falling"
+    first = Journal.opened(recipe(other, **falling))
+    first.wrote({"step": 1}, {"step": 1})
+    first.close()
+    with pytest.raises(SentinelError, match=r"another recipe \(steps differs\)"):
+        Journal.opened(recipe(other, steps=9, **falling))
+
+
+def test_fewer_steps_than_are_done_are_refused(tmp_path: Path) -> None:
+    """With how many are."""
+    journal = Journal.opened(recipe(tmp_path, steps=5))
+    for step in (1, 2, 3):
+        journal.wrote({"step": step}, {"step": step})
+    journal.close()
+    with pytest.raises(SentinelError, match=r"steps is 2, expected 3 or more, which are done in .*: name another"):
+        Journal.opened(recipe(tmp_path, steps=2))
+    assert json.loads((tmp_path / "recipe.json").read_text())["steps"] == 5
+
+
+def test_folder_of_a_run_that_did_nothing_is_taken_over(tmp_path: Path) -> None:
+    """By any recipe, which is the one that is written down."""
+    Journal.opened(recipe(tmp_path, seed=1)).close()
+    Journal.opened(recipe(tmp_path, seed=2)).close()
+    assert json.loads((tmp_path / "recipe.json").read_text())["seed"] == 2
+
+
+@pytest.mark.parametrize("out", ["", " ", "a\0b", "~nouser41/x"])
+def test_folder_that_is_no_path_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+    """Least of all the current one."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SentinelError, match=rf"^out is {re.escape(repr(out))}, expected a path: "):
+        Journal.opened(recipe(out))
+    assert not list(tmp_path.iterdir())
+
+
+def test_full_disk_leaves_nothing_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the recipe; and the folder is free again."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.replace", full)
+        with pytest.raises(SentinelError, match=r"recipe.json cannot be written \(No space left on device\)"):
+            Journal.opened(recipe(tmp_path))
+    assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == []
+    Journal.opened(recipe(tmp_path)).close()
 
 
 def test_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
@@ -65,9 +119,27 @@ def test_full_disk_is_one_line(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_lines_that_are_none_are_refused(tmp_path: Path) -> None:
-    """With the file."""
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2 cannot be read"),
+        ("5", "line 2 is '5', expected an object with its step: name the folder of a run"),
+        ("[1]", r"line 2 is '\[1\]', expected an object with its step"),
+        ("{}", "line 2 is '{}', expected an object with its step"),
+        ('{"step": 2, "reward": null}', r"line 2\[reward\] is None, expected a number"),
+        ('{"step": 2, "reward": "x"}', r"line 2\[reward\] is 'x', expected a number"),
+    ],
+)
+def test_lines_that_are_none_are_refused(tmp_path: Path, line: str, words: str) -> None:
+    """With the file and the line."""
     place = tmp_path / "metrics.jsonl"
-    place.write_text(json.dumps({"step": 1}) + "\n{")
-    with pytest.raises(SentinelError, match=r"metrics.jsonl cannot be read .* expected a JSON object per line"):
+    place.write_text(json.dumps({"step": 1}) + "\n" + line)
+    with pytest.raises(SentinelError, match=f"metrics.jsonl {words}"):
         lines(place)
+
+
+def test_empty_file_has_no_lines(tmp_path: Path) -> None:
+    """It is told, rather than shown as nothing."""
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(SentinelError, match=r"metrics.jsonl is empty, expected a JSON object per line"):
+        lines(tmp_path / "metrics.jsonl")

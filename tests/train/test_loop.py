@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.checkpoint import newest
 from rl_sentinel.train.journal import lines
 from rl_sentinel.train.loop import Watch, train
@@ -218,3 +220,44 @@ def test_damaged_checkpoint_is_told_and_the_one_before_taken(tmp_path: Path) -> 
     assert said[0].startswith(f"checkpoint {newest} is damaged")
     assert said[1] == "going on after step 4 of 6"
     assert (tmp_path / "metrics.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_run_is_made_longer_to_the_same_bytes(tmp_path: Path, staleness: int) -> None:
+    """By more steps, behind its last checkpoint; also where batches are sampled ahead."""
+    more: dict[str, Any] = {"checkpoint": {"every": 2}, "rollout": {"staleness": staleness}}
+    if staleness:
+        more["correction"] = {"weight": "token_weights", "bounds": ({"name": "truncated", "high": 2.0},)}
+    whole = _run(tmp_path / "whole", steps=7, **more).read_bytes()
+    _run(tmp_path / "again", steps=3, **more)
+    assert _run(tmp_path / "again", steps=7, **more).read_bytes() == whole
+
+
+def test_steps_without_a_checkpoint_are_done_again_and_that_is_said(tmp_path: Path) -> None:
+    """How many, and where it should be."""
+    whole = _run(tmp_path).read_bytes()
+    shutil.rmtree(tmp_path / "checkpoints")
+    said: list[str] = []
+    train(recipe(tmp_path), kept=kept_in(tmp_path / "cache"), watch=Watch(say=said.append))
+    assert said == [f"no whole checkpoint in {tmp_path}/checkpoints: 2 steps are done again"]
+    assert (tmp_path / "metrics.jsonl").read_bytes() == whole
+
+
+def test_checkpoint_knows_its_recipe(tmp_path: Path) -> None:
+    """Whoever changed the one beside it."""
+    _run(tmp_path)
+    place = tmp_path / "recipe.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"seed": 41}))
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*.jsonl")}
+    with pytest.raises(
+        SentinelError, match=r"is of another recipe than recipe.json beside it, expected the same: name"
+    ):
+        _run(tmp_path, seed=41)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*.jsonl")} == before
+
+
+def test_failed_start_leaves_its_folder_to_the_mended_command(tmp_path: Path) -> None:
+    """A server that is not there; then another recipe."""
+    with pytest.raises(SentinelError, match="expected an address"):
+        _run(tmp_path, rollout={"engine": "http", "url": "nowhere"})
+    assert len(lines(_run(tmp_path, seed=3))) == 2

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.checkpoint import newest
+from rl_sentinel.train.evidence import replayed
 from rl_sentinel.train.journal import lines
 from rl_sentinel.train.loop import Watch, train
 from rl_sentinel.train.policy import from_scratch
@@ -34,7 +36,7 @@ CODE = (
 )
 
 
-def _together(folder: Path, size: int = 2, **more: Any) -> None:
+def _together(folder: Path, size: int = 2, *, status: int = 0, **more: Any) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -45,7 +47,7 @@ def _together(folder: Path, size: int = 2, **more: Any) -> None:
         subprocess.Popen(command, env=os.environ | base | {"RANK": str(n), "WORLD_SIZE": str(size)})
         for n in range(size)
     ]
-    assert [process.wait(timeout=120) for process in started] == [0] * size
+    assert [process.wait(timeout=120) for process in started] == [status] * size
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -98,3 +100,40 @@ def test_shares_are_all_of_it() -> None:
     parts = [r.mine(rows, size=2) for r in ranks]
     assert {len(p) for p in parts} == {2}
     assert sorted(int(x) for p in parts for part in p for x in part) == list(range(7))
+
+
+def test_two_processes_stop_together_at_ruined_weights(tmp_path: Path) -> None:
+    """Each keeps what it had; the checkpoint before is whole, and the step happens again."""
+    more = MORE | {"steps": 3, "update": MORE["update"] | {"rate": 1e30}, "checkpoint": {"every": 1}}
+    _together(tmp_path, status=1, **more)  # a script of the test's own, which tells an error as Python does
+    found = sorted(tmp_path.glob("stopped-*.pt"))
+    assert [p.name for p in found] == ["stopped-00000001-rank-1.pt", "stopped-00000001.pt"]
+    assert newest(tmp_path / "checkpoints").state is None
+    for place in found:
+        then, now = replayed(place)
+        assert then.startswith("norm of the weights after the step is inf, expected a finite number")
+        assert now
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"WORLD_SIZE": "x"}, "WORLD_SIZE is 'x', expected the number of processes: start them by torchrun"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0', expected the number of processes"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, r"WORLD_SIZE is 2, and the processes do not meet \(.*MASTER_ADDR"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "y", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"},
+            r"WORLD_SIZE is 2, and the processes do not meet \(",
+        ),
+    ],
+)
+def test_environment_of_no_processes_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], words: str
+) -> None:
+    """What torchrun would have set."""
+    for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SentinelError, match=words):
+        Ranks.joined()

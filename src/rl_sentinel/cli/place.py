@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.paths import expanded
 
 
 def writable(path: Path, option: str) -> Path:
@@ -13,7 +14,7 @@ def writable(path: Path, option: str) -> Path:
     Raises:
         SentinelError: one line that names the option, the path and what is in the way.
     """
-    real = path.expanduser().resolve()
+    real = expanded(str(path), option).resolve()
     if real.is_dir():
         raise SentinelError(f"{option} is {str(path)!r}, expected a file: there is a folder of this name")
     if _special(real):
@@ -30,7 +31,7 @@ def folder(path: Path, option: str) -> Path:
     Raises:
         SentinelError: one line that names the option, the path and what is in the way.
     """
-    real = path.expanduser().resolve()
+    real = expanded(str(path), option).resolve()
     there = next(p for p in (real, *real.parents) if p.exists())
     if not there.is_dir():
         raise SentinelError(f"{option} is {str(path)!r}, expected a folder: {there} is a file")

@@ -1,7 +1,7 @@
 """``rl-sentinel train``: run a recipe."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 
 from rl_sentinel.audit.cache import kept
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.paths import expanded
 from rl_sentinel.report.curves import picture, table
 from rl_sentinel.report.tensorboard import TensorBoard
 from rl_sentinel.report.training import Live
@@ -33,9 +35,9 @@ def train(
     Given the evidence of a run that stopped (RUN/stopped-*.pt), do that step again: exit 1 if it happens, 0 if not.
     """
     if recipe.suffix == ".pt":
-        _replay(recipe)
-    wanted, ranks = read(recipe, overrides or ()), Ranks.joined()
-    folder = Path(wanted.out).expanduser()
+        _replay(recipe, overrides or ())
+    wanted = read(recipe, overrides or ())
+    folder, ranks = expanded(wanted.out, "out"), Ranks.joined()
     with (
         closing(ranks),
         closing(TensorBoard(folder)) as board,
@@ -60,7 +62,11 @@ def _show(folder: Path) -> None:
     print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{drawn}")  # noqa: T201 - the command line's own
 
 
-def _replay(place: Path) -> NoReturn:
+def _replay(place: Path, overrides: Sequence[str]) -> NoReturn:
+    if overrides:
+        raise SentinelError(
+            f"override {overrides[0]!r} changes nothing of evidence, expected none: {place} has its recipe within"
+        )
     before, now = replayed(place)
     print(f"then: {before}\nnow:  {now or 'finite'}")  # noqa: T201 - the command line's own output
     raise typer.Exit(1 if now else 0)

@@ -1,10 +1,12 @@
 """Curves of runs: a table with a small curve for every terminal, and a picture where matplotlib is there."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from rl_sentinel.core.errors import SentinelError
@@ -43,17 +45,17 @@ def table(runs: Sequence[Run], *, window: int = 10, width: int = 24) -> Table:
         found.add_column(name, justify="right" if name in {"steps", "first", "last"} else "left", overflow="fold")
     for key, form in METRICS:
         known = [(name, [float(line[key]) for line in lines if key in line]) for name, lines in runs]
-        every = [value for _, values in known for value in values]
+        every = [value for _, values in known for value in values if math.isfinite(value)] or [0.0]
         for name, values in known:
             if values:
                 ends = (form.format(_mean(part)) for part in (values[:window], values[-window:]))
                 curve = bars(values, width=width, least=min(every), most=max(every))
-                found.add_row(key, name, str(len(values)), *ends, curve)
+                found.add_row(key, escape(name), str(len(values)), *ends, curve)
     return found
 
 
 def bars(values: Sequence[float], *, width: int, least: float, most: float) -> str:
-    """A curve of blocks, on one scale for all runs.
+    """A curve of blocks, on one scale for all runs; blank where a mean is no finite number.
 
     Example:
         >>> from rl_sentinel.report.curves import bars
@@ -64,7 +66,11 @@ def bars(values: Sequence[float], *, width: int, least: float, most: float) -> s
     bounds = [len(values) * n // size for n in range(size + 1)]
     means = [_mean(values[a:b]) for a, b in pairwise(bounds)]
     span = most - least or 1.0
-    return "".join(_BARS[min(len(_BARS) - 1, int((m - least) / span * len(_BARS)))] for m in means)
+    return "".join(_bar((m - least) / span) for m in means)
+
+
+def _bar(share: float) -> str:
+    return _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] if math.isfinite(share) else " "
 
 
 def picture(runs: Sequence[Run], place: Path) -> bool:

@@ -35,15 +35,18 @@ class Ahead:
         self._thread = ThreadPoolExecutor(1) if staleness else None
 
     def publish(self, weights: Weights, *, version: int, until: int) -> None:
-        """Weights of a version: let them sample the batches that are theirs, before step ``until``."""
-        first = 0 if version == 0 else version + self._staleness
-        for step in range(first, min(version + self._staleness + 1, until)):
-            self.ask(step, weights, version)
+        """Weights of a version: let them sample the batches that are theirs, before step ``until``.
 
-    def ask(self, step: int, weights: Weights, version: int) -> None:
-        """Sample the batch of a step with the weights of a version."""
+        Those of later steps are noted alone, for a run that is made longer.
+        """
+        first = 0 if version == 0 else version + self._staleness
+        for step in range(first, version + self._staleness + 1):
+            self.ask(step, weights, version, until=until)
+
+    def ask(self, step: int, weights: Weights, version: int, *, until: int) -> None:
+        """Sample the batch of a step with the weights of a version, if the step is before ``until``."""
         self._versions[step] = version, weights
-        if self._thread is not None:
+        if self._thread is not None and step < until:
             self._asked[step] = self._thread.submit(self._sample, step, weights, version)
 
     def taken(self, step: int) -> list[Episode]:

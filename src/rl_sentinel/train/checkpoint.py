@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from rl_sentinel.core.errors import SentinelError
 
 #: Counted up when what a checkpoint holds changes.
-EDITION = 1
+EDITION = 2
 
 _SEAL, _PREFIX = "seal.json", "step-"
 
@@ -79,15 +79,36 @@ def newest(folder: Path) -> Loaded:
     damaged: list[str] = []
     for place in reversed(_there(folder)):
         try:
-            seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
-            if seal["edition"] != EDITION:
-                raise SentinelError(f"checkpoint {place} is of edition {seal['edition']}, expected {EDITION}")
-            if seal["sha256"] != _digest(place / "state.pt"):
-                raise ValueError("its digest is another")  # noqa: TRY301 - all damage is told in one place
-            return Loaded(torch.load(place / "state.pt", weights_only=True), tuple(damaged))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            damaged.append(f"checkpoint {place} is damaged ({error}), the one before is taken")
-    return Loaded(None, tuple(damaged))
+            return Loaded(_opened(place), _said(damaged, "the one before is taken"))
+        except SentinelError:
+            raise
+        except Exception as error:  # noqa: BLE001 - files of any content; what they raise is torch's affair
+            damaged.append(f"checkpoint {place} is damaged ({str(error).partition(chr(10))[0]})")
+    return Loaded(None, _said(damaged, "there is no whole one before it"))
+
+
+def _opened(place: Path) -> Mapping[str, Any]:
+    """What a checkpoint holds.
+
+    Raises:
+        SentinelError: if it is of another edition; anything else is damage.
+    """
+    seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
+    if seal["edition"] != EDITION:
+        raise SentinelError(
+            f"checkpoint {place} is of edition {seal['edition']}, expected {EDITION}: go on with the release that "
+            "wrote it, or name another folder with out=DIR"
+        )
+    if seal["sha256"] != _digest(place / "state.pt"):
+        raise ValueError("its digest is another")
+    state = torch.load(place / "state.pt", weights_only=True)
+    if not isinstance(state, Mapping):
+        raise TypeError("it holds no state")
+    return state
+
+
+def _said(damaged: Sequence[str], instead: str) -> tuple[str, ...]:
+    return tuple(f"{words}, {instead}" for words in damaged)
 
 
 def stored(state: Mapping[str, Any], path: Path) -> None:

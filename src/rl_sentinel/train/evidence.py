@@ -12,14 +12,17 @@ from torch import Tensor
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.rollout import Laid, Rollout
 from rl_sentinel.train.checkpoint import stored
-from rl_sentinel.train.policy import from_scratch
+from rl_sentinel.train.critic import UnfittedError, critic_of
+from rl_sentinel.train.policy import Policy, from_scratch
 from rl_sentinel.train.pretrained import loaded
 from rl_sentinel.train.recipe import Recipe, made
-from rl_sentinel.train.selection import selected
-from rl_sentinel.train.update import Batch, NotFiniteError, gradient
+from rl_sentinel.train.selection import Selection, selected
+from rl_sentinel.train.soundness import RuinedError, stepped
+from rl_sentinel.train.state import optimized
+from rl_sentinel.train.update import Batch, NotFiniteError, gradient, require_sound
 
 #: Counted up when what is kept changes.
-EDITION = 1
+EDITION = 2
 
 
 class UnfitError(SentinelError):
@@ -47,10 +50,15 @@ def kept(
     else:
         batch = error.batch
         found |= {"laid": _columns(batch.laid), "rows": error.rows, "coefficient": error.coefficient}
+        found |= error.more
         found["batch"] = {f.name: getattr(batch, f.name) for f in fields(Batch) if f.name != "laid"}
     aside = place.with_suffix(".aside")
-    stored(found, aside)
-    aside.replace(place)
+    try:
+        stored(found, aside)
+        aside.replace(place)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def replayed(place: Path) -> tuple[str, str]:
@@ -72,19 +80,42 @@ def replayed(place: Path) -> tuple[str, str]:
         words = str(error).partition("\n")[0]
         raise SentinelError(f"evidence {place} cannot be read ({words}), expected what a stopped run wrote") from error
     if edition != EDITION:
-        raise SentinelError(f"evidence {place} is of edition {edition}, expected {EDITION}")
+        raise SentinelError(
+            f"evidence {place} is of edition {edition}, expected {EDITION}: do it again with the release that wrote it"
+        )
     selection, shape = selected(recipe), recipe.policy
     policy = loaded(shape.load, precision=shape.precision) if shape.load else from_scratch(recipe)
     policy.model.load_state_dict(found["weights"])
     try:
-        if "batch" not in found:
+        if "batch" in found:
+            _again(policy, Batch(laid=laid, **found["batch"]), found, selection=selection, recipe=recipe)
+        else:
             selection.path(laid.rollout, by=selection.choices)
-            return found["words"], ""
-        batch = Batch(laid=laid, **found["batch"])
-        gradient(policy, batch, found["rows"], selection=selection, recipe=recipe, coefficient=found["coefficient"])
-    except (NotFiniteError, ValueError) as error:
+    except (NotFiniteError, UnfittedError, RuinedError, ValueError) as error:
         return found["words"], str(error)
     return found["words"], ""
+
+
+def _again(policy: Policy, batch: Batch, found: Mapping[str, Any], *, selection: Selection, recipe: Recipe) -> None:
+    """The mini-batch that stopped the run: the critic's, the one behind it, or its own with the optimizer's step."""
+    if "critic" in found:
+        critic, known = critic_of(policy, recipe.critic), found["critic"]
+        assert critic is not None  # noqa: S101 - it was fitted
+        critic.model.load_state_dict(known["model"])
+        critic.optimizer.load_state_dict(known["optimizer"])
+        critic.turned(batch.laid, known["returns"], known["mask"], found["rows"], how=recipe.update)
+        return
+    if "after" in found:
+        require_sound(policy, batch, recipe=recipe)
+        return
+    gradient(policy, batch, found["rows"], selection=selection, recipe=recipe, coefficient=found["coefficient"])
+    if "rate" in found:
+        optimizer = optimized(policy, recipe.update)
+        if found["moments"] is not None:
+            optimizer.load_state_dict(found["moments"])
+        for group in optimizer.param_groups:
+            group["lr"] = found["rate"]
+        stepped(optimizer, key="update.rate")
 
 
 def _columns(laid: Laid) -> dict[str, Any]:

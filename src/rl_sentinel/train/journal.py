@@ -11,11 +11,11 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.paths import expanded
+from rl_sentinel.train.identity import differing
+from rl_sentinel.train.past import Past
 from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
-
-#: Keys of a recipe that another may have who goes on in the same folder.
-FREE = frozenset({"out", "checkpoint"})
 
 
 class Journal:
@@ -36,9 +36,10 @@ class Journal:
         Raises:
             SentinelError: if it cannot be made, another process is at it, or it holds a run of another recipe.
         """
-        folder = Path(recipe.out).expanduser()
+        folder = expanded(recipe.out, "out")
         if not ranks.first:
             return cls(folder, writes=False)
+        _require_free(Past.found(folder), recipe, folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             journal = cls(folder, writes=True)
@@ -51,8 +52,13 @@ class Journal:
             raise SentinelError(
                 f"out[{folder}] cannot be used ({error.strerror}): name another with out=DIR"
             ) from error
-        with _written(folder):
-            journal._require_same(recipe)
+        try:
+            _require_free(Past.found(folder), recipe, folder)  # as it is now that nobody else is at it
+            told = json.dumps(recipe.model_dump(mode="json", exclude={"out"}), indent=1)
+            _replaced(folder / "recipe.json", told.encode())
+        except SentinelError:
+            journal.close()
+            raise
         return journal
 
     def close(self) -> None:
@@ -68,6 +74,10 @@ class Journal:
         for path, line in ((self.metrics, seen), (self.timing, spent)) if self.writes else ():
             with _written(path), path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+
+    def told(self) -> int:
+        """How many steps the metrics tell."""
+        return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
 
     def mark(self) -> dict[str, Any]:
         """Where the metrics stand, for a checkpoint: lines, and the digest of what they say."""
@@ -99,27 +109,35 @@ class Journal:
         text = path.read_bytes() if path.exists() else b""
         kept = b"".join(text.splitlines(keepends=True)[:lines])
         if kept != text:
-            aside = path.with_suffix(".aside")
-            with _written(path):
-                aside.write_bytes(kept)
-                aside.replace(path)
+            _replaced(path, kept)
         return kept
 
-    def _require_same(self, recipe: Recipe) -> None:
-        mine = recipe.model_dump(mode="json", exclude=set(FREE))
-        place = self.folder / "recipe.json"
-        if not place.exists():
-            aside = place.with_suffix(".aside")
-            aside.write_text(json.dumps(mine, indent=1), encoding="utf-8")
-            aside.replace(place)
-            return
-        there = json.loads(place.read_text(encoding="utf-8"))
-        apart = sorted(k for k in {*mine, *there} if mine.get(k) != there.get(k))
-        if apart:
-            raise SentinelError(
-                f"out[{self.folder}] holds a run of another recipe ({', '.join(apart)} differ): "
-                "name another with out=DIR"
-            )
+
+def _require_free(past: Past, recipe: Recipe, folder: Path) -> None:
+    """A folder in which nothing was done, or as many steps of the same run as are asked for, or fewer."""
+    if not past.begun or past.recipe is None:
+        return
+    apart = differing(recipe, past.recipe)
+    if apart:
+        keys = f"{', '.join(apart)} differ{'s' if len(apart) == 1 else ''}"
+        raise SentinelError(f"out[{folder}] holds a run of another recipe ({keys}): name another with out=DIR")
+    if recipe.steps < past.steps:
+        raise SentinelError(
+            f"steps is {recipe.steps}, expected {past.steps} or more, which are done in {folder}: name another folder "
+            "with out=DIR"
+        )
+
+
+def _replaced(path: Path, text: bytes) -> None:
+    """Write a file whole or not at all; what was there stays until then."""
+    aside = path.with_suffix(".aside")
+    with _written(path):
+        try:
+            aside.write_bytes(text)
+            aside.replace(path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
@@ -133,12 +151,28 @@ def _written(path: Path) -> Iterator[None]:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines.
+    """The steps of a file of JSON lines: objects with their step, and numbers.
 
     Raises:
-        SentinelError: if it cannot be read, or a line is no object.
+        SentinelError: if it cannot be read, or a line is none; with the line.
     """
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        text = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise SentinelError(f"{path} cannot be read ({error}), expected a JSON object per line") from error
+    if not text:
+        raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
+    return [_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
+
+
+def _step(line: str, where: str) -> dict[str, Any]:
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SentinelError(f"{where} cannot be read ({error}), expected a JSON object per line") from error
+    if not isinstance(told, dict) or not isinstance(told.get("step"), int):
+        raise SentinelError(f"{where} is {line[:40]!r}, expected an object with its step: name the folder of a run")
+    for key, value in told.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise SentinelError(f"{where}[{key}] is {value!r}, expected a number: name the folder of a run")
+    return told

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
-from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train import chance, checkpoint, evidence, supervised
 from rl_sentinel.train.ahead import Ahead, Weights
-from rl_sentinel.train.critic import critic_of
+from rl_sentinel.train.critic import UnfittedError, critic_of
 from rl_sentinel.train.episodes import Chances, Episode, compared, opened, played
+from rl_sentinel.train.identity import digest
 from rl_sentinel.train.journal import Journal
 from rl_sentinel.train.measures import measured
 from rl_sentinel.train.policy import Models, from_scratch, spread
@@ -27,7 +27,7 @@ from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.sampling import Engine
 from rl_sentinel.train.selection import Selection, selected
 from rl_sentinel.train.state import State
-from rl_sentinel.train.update import NotFiniteError, learned, rate
+from rl_sentinel.train.update import Batch, NotFiniteError, learned, rate, require_sound
 
 #: From a path to one that is called in its place.
 Around = Callable[[Callable[..., Ready]], Callable[..., Ready]]
@@ -119,7 +119,9 @@ def _step(run: Run) -> None:
             order=chance.generator(recipe.seed, "order", step),
             ranks=ranks,
         )
-        fitted = _fitted(run, batch.laid, ready)
+        if _saves(recipe, step + 1):
+            require_sound(state.policy, batch, recipe=recipe)
+        fitted = _fitted(run, batch, ready)
     except (evidence.UnfitError, NotFiniteError) as error:
         raise _stopped(run, error) from error
     told = {"step": step + 1, **measured(recipe, episodes, batch, ready, seen, step=step), **fitted}
@@ -128,18 +130,26 @@ def _step(run: Run) -> None:
     state.controller = state.controller.after(told["kl"], samples=len(episodes))
     state.step = step + 1
     _publish(run)
-    if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
+    if _saves(recipe, state.step):
         _save(run)
     run.watch.step(told, spent)
 
 
-def _fitted(run: Run, laid: Laid, ready: Ready) -> dict[str, float]:
+def _saves(recipe: Recipe, step: int) -> bool:
+    """Whether there is a checkpoint after a step."""
+    return step % recipe.checkpoint.every == 0 or step == recipe.steps
+
+
+def _fitted(run: Run, batch: Batch, ready: Ready) -> dict[str, float]:
     """Fit the critic, if any, and tell its numbers."""
     critic = run.state.critic
     if critic is None:
         return {}
     order = chance.generator(run.recipe.seed, "critic", run.state.step)
-    found = critic.fit(laid, ready, how=run.recipe.update, order=order)
+    try:
+        found = critic.fit(batch.laid, ready, how=run.recipe.update, order=order)
+    except UnfittedError as error:
+        raise NotFiniteError(str(error), batch, error.rows, 0.0, more={"critic": error.again}) from error
     return {"value_loss": found.loss, "explained_variance": found.explained}
 
 
@@ -150,19 +160,28 @@ def _resume(run: Run) -> None:
     for words in found.damaged:
         run.watch.say(words)
     if found.state is None:
+        if run.journal.told():
+            run.watch.say(
+                f"no whole checkpoint in {run.journal.checkpoints}: {run.journal.told()} steps are done again"
+            )
         run.journal.back(None)
         _publish(run)
         return
+    if found.state.get("recipe") != digest(run.recipe):
+        raise SentinelError(
+            f"the newest checkpoint in {run.journal.checkpoints} is of another recipe than recipe.json beside it, "
+            "expected the same: name another folder with out=DIR"
+        )
     run.state.restore(run.recipe, found.state)
     run.journal.back(found.state["mark"])
     for step, version, weights in found.state["ahead"]:
-        run.ahead.ask(step, _whole(run) if weights is None else weights, version)
+        run.ahead.ask(step, _whole(run) if weights is None else weights, version, until=run.recipe.steps)
     run.watch.say(f"going on after step {run.state.step} of {run.recipe.steps}")
 
 
 def _save(run: Run) -> None:
     """A checkpoint, in one piece, from the first rank."""
-    state = run.state.told(run.journal.mark()) | {"ahead": _outstanding(run)}
+    state = run.state.told(run.journal.mark()) | {"ahead": _outstanding(run), "recipe": digest(run.recipe)}
     if run.ranks.first:
         checkpoint.saved(run.journal.checkpoints, state, step=run.state.step, keep=run.recipe.checkpoint.keep)
     run.ranks.wait()

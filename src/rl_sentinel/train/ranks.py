@@ -7,6 +7,11 @@ from typing import Any, Self
 
 from torch import Tensor, distributed, nn
 
+from rl_sentinel.core.errors import SentinelError
+
+#: What is left to do where processes do not meet.
+_WAY = "start them by torchrun, or unset WORLD_SIZE and RANK for one alone"
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
@@ -25,11 +30,22 @@ class Ranks:
 
     @classmethod
     def joined(cls) -> Self:
-        """The processes that torchrun started, or this one alone."""
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+        """The processes that torchrun started, or this one alone.
+
+        Raises:
+            SentinelError: if the environment says that there are several, and not how they find each other.
+        """
+        told = os.environ.get("WORLD_SIZE", "1")
+        if not told.isdecimal() or int(told) < 1:
+            raise SentinelError(f"WORLD_SIZE is {told!r}, expected the number of processes: {_WAY}")
+        if int(told) == 1 or "RANK" not in os.environ:
             return cls(0, 1)
-        if not distributed.is_initialized():
-            distributed.init_process_group("gloo")
+        try:
+            if not distributed.is_initialized():
+                distributed.init_process_group("gloo")
+        except (ValueError, RuntimeError) as error:
+            words = str(error).partition("\n")[0]
+            raise SentinelError(f"WORLD_SIZE is {told}, and the processes do not meet ({words}): {_WAY}") from error
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     def close(self) -> None:

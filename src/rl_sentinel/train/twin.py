@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.paths import expanded
 from rl_sentinel.signal.path import Choices, loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Rollout
@@ -86,9 +87,9 @@ def twins(recipe: Recipe, *, perturb: str, kept: supervised.Kept, watch: Watch |
 
         return called
 
-    if any((Path(recipe.out).expanduser() / name).exists() for name in ("plain", "perturbed")):
+    plain, perturbed = (expanded(recipe.out, "out") / name for name in ("plain", "perturbed"))
+    if plain.exists() or perturbed.exists():
         raise SentinelError(f"out[{recipe.out}] holds twins already: name another with out=DIR")
-    plain, perturbed = (Path(recipe.out).expanduser() / name for name in ("plain", "perturbed"))
     train(recipe.model_copy(update={"out": str(plain)}), kept=kept, watch=watch)
     train(recipe.model_copy(update={"out": str(perturbed)}), kept=kept, watch=watch, around=around)
     found = compared(plain, perturbed, moved)

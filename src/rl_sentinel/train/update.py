@@ -2,8 +2,9 @@
 
 import inspect
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,6 +21,7 @@ from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.scoring import by_length, scored, scored_all
 from rl_sentinel.train.selection import Selection
+from rl_sentinel.train.soundness import RuinedError, stepped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +41,14 @@ class Batch:
 
 
 class NotFiniteError(SentinelError):
-    """A loss or a gradient that is no number: the run stops before the optimizer steps."""
+    """A loss, a gradient, or weights after an optimizer's step that are no numbers: the run stops."""
 
-    def __init__(self, message: str, batch: Batch, rows: Tensor, coefficient: float) -> None:
-        """With the batch, the rows of the mini-batch, and the price of the KL."""
+    def __init__(
+        self, message: str, batch: Batch, rows: Tensor, coefficient: float, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """With the batch, the rows of the mini-batch, the price of the KL, and what else would do it again."""
         super().__init__(message)
-        self.batch, self.rows, self.coefficient = batch, rows, coefficient
+        self.batch, self.rows, self.coefficient, self.more = batch, rows, coefficient, dict(more or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,7 @@ def learned(  # noqa: PLR0913 - what learns, from what, and how
         ranks: who learns from which rows; all see the same batch.
 
     Raises:
-        NotFiniteError: if a loss or a gradient is not; the weights are those before that mini-batch.
+        NotFiniteError: if a loss, a gradient or a weight is not; the weights are those before that mini-batch.
     """
     group, now = batch.laid.rollout.group, torch.zeros_like(batch.advantage)
     seen = torch.zeros(len(group), dtype=torch.bool, device=group.device)
@@ -101,13 +105,39 @@ def learned(  # noqa: PLR0913 - what learns, from what, and how
                 ranks=ranks,
                 source=order,
             )
-            optimizer.step()
+            try:
+                stepped(optimizer, key="update.rate", ranks=ranks)
+            except RuinedError as error:
+                raise NotFiniteError(str(error), batch, rows, coefficient, more=_stepping(optimizer, ranks)) from error
             now[rows] = 0.0  # the rank that learned from a row in another epoch need not be the one that does now
             now[found.rows], seen[found.rows] = found.logprob, True
             losses.append(found.loss)
             norm = max(norm, found.norm)
     now, seen = ranks.added(now), ranks.added(seen.int()) > 0
     return Learned(logprob=now, rows=seen, loss=sum(losses) / len(losses), norm=norm)
+
+
+def require_sound(policy: Policy, batch: Batch, *, recipe: Recipe) -> None:
+    """Refuse weights that are numbers and compute none: by the log-probs of the longest trained response.
+
+    All ranks must ask, and have the same answer.
+
+    Raises:
+        NotFiniteError: if one of a trained token is not finite.
+    """
+    rows = batch.mask.sum(dim=1).argmax().reshape(1)
+    try:
+        with torch.no_grad():
+            scored(policy, batch.laid, rows, temperature=recipe.rollout.temperature)
+    except InputError as error:
+        words = f"by the weights after it {str(error).partition(':')[0]}: take a lower update.rate"
+        raise NotFiniteError(words, batch, rows, 0.0, more={"after": True}) from error
+
+
+def _stepping(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict[str, Any]:
+    """What takes an optimizer's step again: its rate and its moments, which one rank of several has in parts alone."""
+    rate = optimizer.param_groups[0]["lr"]
+    return {"rate": rate, "moments": optimizer.state_dict() if ranks.size == 1 else None}
 
 
 class Gradient(NamedTuple):

@@ -1,9 +1,12 @@
 """Sampling by a server: token ids in; token ids, log-probs, finish reason and the version of the weights out."""
 
+import http.client
 import json
+import operator
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +24,9 @@ from rl_sentinel.train.sampling import Sampled
 
 #: What is left to do where a server is gone.
 WAY = "start the server, and run the same command to go on from the newest checkpoint"
+
+#: What an answer raises that is JSON and of another shape.
+FOREIGN = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +57,14 @@ class Address:
                     text = answer.read()
                     return json.loads(text) if text else None
             except urllib.error.HTTPError as error:
-                words = f"status {error.code}: {error.read().decode(errors='replace').partition(chr(10))[0]}"
-            except (OSError, ValueError) as error:
+                words = f"status {error.code}: {_said(error)}"
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 if isinstance(reason, TimeoutError):
                     raise SentinelError(
                         f"rollout.url {self.url} is silent for {self.wait:g} s to {path}: {WAY}"
                     ) from error
-                words = str(reason)
+                words = " ".join(str(reason).split()) or type(reason).__name__
         raise SentinelError(f"rollout.url {self.url} does not answer {path} ({words}) in {self.tries} tries: {WAY}")
 
 
@@ -68,7 +74,13 @@ def addressed(url: str) -> Address:
     Raises:
         SentinelError: if the address is none.
     """
-    if not url.startswith(("http://", "https://")):
+    try:
+        known = urllib.parse.urlsplit(url)
+        fits = known.scheme in {"http", "https"} and known.hostname and (known.port is None or known.port > 0)
+        fits = fits and url.isprintable() and " " not in url
+    except ValueError:
+        fits = False
+    if not fits:
         raise SentinelError(f"rollout.url is {url!r}, expected an address, as http://127.0.0.1:8000")
     return Address(url.rstrip("/"))
 
@@ -111,7 +123,7 @@ class Engine:
         try:
             choices = sorted(answer["choices"], key=lambda c: int(c["index"]))
             found = [_sampled(c, int(answer["weight_version"])) for c in choices]
-        except (KeyError, TypeError, ValueError) as error:
+        except FOREIGN as error:
             raise SentinelError(
                 f"rollout.url {url} answered without {error}, expected token ids and log-probs"
             ) from error
@@ -134,7 +146,16 @@ def engine(sampling: Sampling, policy: Policy, *, shared: bool) -> Engine:  # no
 
 
 def _sampled(choice: Mapping[str, Any], version: int) -> Sampled:
-    token, known = tuple(choice["token_ids"]), tuple(choice["logprobs"]["token_logprobs"])
+    token = tuple(operator.index(t) for t in choice["token_ids"])
+    known = tuple(float(x) for x in choice["logprobs"]["token_logprobs"])
     if len(token) != len(known):
         raise ValueError("a log-prob for each token")
     return Sampled(token, known, choice["finish_reason"] == "stop", version)
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """The first line of what was answered with a status, if it can be read."""
+    try:
+        return error.read().decode(errors="replace").partition("\n")[0]
+    except (OSError, http.client.HTTPException) as cut:
+        return str(cut)

@@ -4,10 +4,12 @@ The server is one of vLLM's own, with the endpoints that exchange tokens and wei
 """
 
 import json
+import operator
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.engine.http import Address, addressed
+from rl_sentinel.train.engine.http import FOREIGN, Address, addressed
 from rl_sentinel.train.policy import Policy
 from rl_sentinel.train.recipe import Sampling
 from rl_sentinel.train.sampling import Sampled
@@ -103,22 +105,31 @@ class Engine:
         """What is first said behind the end, and its log-prob."""
         how = {"temperature": heat, "max_tokens": 1, "logprobs": 0, "detokenize": False, "seed": seed}
         told = {"token_ids": [self.end], "sampling_params": how}
-        (found,) = self.address.asked("/inference/v1/generate", told)["choices"][0]["logprobs"]["content"]
-        return int(found["token_id"]), float(found["logprob"])
+        answer = self.address.asked("/inference/v1/generate", told)
+        with self._shaped():
+            (found,) = answer["choices"][0]["logprobs"]["content"]
+            return int(found["token_id"]), float(found["logprob"])
+
+    @contextmanager
+    def _shaped(self) -> Iterator[None]:
+        """An answer of another shape is told in one line."""
+        try:
+            yield
+        except FOREIGN as error:
+            way = "take a release that answers as 0.32 does"
+            raise SentinelError(
+                f"rollout.url {self.address.url} answered something else ({error}), expected token ids and log-probs: "
+                f"{way}"
+            ) from error
 
     def _sampled(self, answer: Any) -> Sampled:  # noqa: ANN401 - what JSON holds
         url = self.address.url
-        try:
+        with self._shaped():
             (choice,) = answer["choices"]
-            token = tuple(choice["token_ids"])
+            token = tuple(operator.index(t) for t in choice["token_ids"])
             known = [(int(x["token_id"]), float(x["logprob"])) for x in choice["logprobs"]["content"]]
-            versions = {span["version"] for span in choice["weight_versions"]}
+            versions = {str(span["version"]) for span in choice["weight_versions"]}
             ended = choice["finish_reason"] == "stop"
-        except (KeyError, TypeError, ValueError) as error:
-            way = "take a release that answers as 0.32 does"
-            raise SentinelError(
-                f"rollout.url {url} answered something else ({error}), expected token ids and log-probs: {way}"
-            ) from error
         if tuple(t for t, _ in known) != token:
             raise SentinelError(f"rollout.url {url} gave no log-prob for each of its tokens, expected them")
         if versions != {str(self.version)}:

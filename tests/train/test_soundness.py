@@ -1,0 +1,44 @@
+"""Optimizer steps that are taken back."""
+
+import pytest
+import torch
+
+from rl_sentinel.train.soundness import RuinedError, stepped
+
+
+def _optimizer(**more: float) -> tuple[torch.optim.Optimizer, torch.Tensor]:
+    weight = torch.ones(3, requires_grad=True)
+    weight.grad = torch.ones(3)
+    return torch.optim.AdamW([weight], **{"lr": 0.1, **more}), weight  # type: ignore[arg-type]  # numbers
+
+
+def test_sound_step_is_the_optimizers_own() -> None:
+    """To the last bit."""
+    (one, first), (two, second) = _optimizer(), _optimizer()
+    stepped(one, key="update.rate")
+    two.step()
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("what", ["rate", "moments", "nan"])
+def test_ruined_step_leaves_weights_and_moments_as_they_were(before: int, what: str) -> None:
+    """In the first step, which has no moments yet, and behind others."""
+    optimizer, weight = _optimizer()
+    twin, other = _optimizer()
+    for _ in range(before):
+        optimizer.step()
+        twin.step()
+    assert weight.grad is not None
+    if what == "rate":
+        optimizer.param_groups[0]["lr"] = 1e30
+    else:
+        weight.grad[1] = 1e25 if what == "moments" else torch.nan
+    words = {"rate": "weights after the step is inf", "moments": "optimizer's moments after the step is inf"}
+    with pytest.raises(RuinedError, match=words.get(what, "weights after the step is nan")):
+        stepped(optimizer, key="update.rate")
+    assert torch.equal(weight, other)
+    optimizer.param_groups[0]["lr"], weight.grad[1] = 0.1, 1.0
+    optimizer.step()
+    twin.step()
+    assert torch.equal(weight, other)
