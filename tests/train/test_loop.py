@@ -43,6 +43,14 @@ def test_equal_runs_have_equal_bytes(tmp_path: Path) -> None:
     assert "tokens_per_second" in lines(tmp_path / "a" / "timing.jsonl")[0]
 
 
+def test_what_loads_a_policy_is_asked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not installed no folder is made, so that the same command runs once it is."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(SentinelError, match=r"^policy.load needs transformers, which is not installed: pip install"):
+        _run(tmp_path / "run", policy={"load": "somewhere"}, warm=None)
+    assert not (tmp_path / "run").exists()
+
+
 def test_bf16_learns_and_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     """The reward rises in bfloat16 too; a run that is taken up from its checkpoint has the same bytes."""
     more: dict[str, Any] = {

@@ -172,6 +172,10 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             {"rollout": {"staleness": 1}},
             "rollout.staleness is 1, expected a correction with it: name correction.weight",
         ),
+        (
+            {"rollout": {"engine": "http", "url": "http://[bad"}},
+            "rollout.url is 'http://[bad', expected an address, as",
+        ),
         ({"rollout": {"url": "http://there"}}, "rollout.url is 'http://there' with engine process: the address is of"),
         ({"update": {"prompts": 3}}, "update.prompts is 3, expected at most rollout.prompts, 2"),
         ({"policy": {"hidden": 18}}, "policy.hidden is 18, expected a multiple of 2 x policy.heads"),

@@ -21,7 +21,7 @@ from rl_sentinel.train.journal import Journal
 from rl_sentinel.train.measures import measured
 from rl_sentinel.train.policy import Models, from_scratch, spread
 from rl_sentinel.train.preparation import prepared
-from rl_sentinel.train.pretrained import loaded
+from rl_sentinel.train.pretrained import loaded, require_there
 from rl_sentinel.train.ranks import ALONE, Ranks
 from rl_sentinel.train.recipe import Recipe
 from rl_sentinel.train.sampling import Engine
@@ -66,6 +66,8 @@ def train(
     selection = selected(recipe)
     selection = replace(selection, path=around(selection.path))
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
+    if recipe.policy.load:
+        require_there()
     journal = Journal.opened(recipe, ranks)
     try:
         shape = recipe.policy

@@ -20,6 +20,7 @@ from rl_sentinel.signal.normalisation import Normalisation
 from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
+from rl_sentinel.train.engine.http import addressed
 from rl_sentinel.train.limits import require_limits
 from rl_sentinel.train.naming import filled, found_in, function_of, read_by
 from rl_sentinel.train.own import called, got, imported, is_loss, is_ready, is_tensor, looked_at, placed
@@ -203,6 +204,8 @@ def _require_pairs(recipe: Recipe, choices: Choices) -> None:
         raise SentinelError(
             f"rollout.url is {rollout.url!r} with engine {rollout.engine}: the address is of engine http or vllm"
         )
+    if rollout.url:
+        addressed(rollout.url)
     if update.prompts > rollout.prompts:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")
     if recipe.policy.hidden % (2 * recipe.policy.heads):
