@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.soundness import RuinedError, stepped
 
 
@@ -42,3 +43,14 @@ def test_ruined_step_leaves_weights_and_moments_as_they_were(before: int, what: 
     optimizer.step()
     twin.step()
     assert torch.equal(weight, other)
+
+
+def test_what_is_too_large_to_be_copied_stops_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says where to go on from."""
+    monkeypatch.setattr("rl_sentinel.train.soundness.COPIED", 11)
+    optimizer, _ = _optimizer(lr=1e30)
+    with pytest.raises(
+        SentinelError, match=r"update.rate was 1e\+30, take a lower one, and go on from the last"
+    ) as told:
+        stepped(optimizer, key="update.rate")
+    assert not isinstance(told.value, RuinedError)

@@ -8,6 +8,9 @@ from torch import Tensor
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.ranks import ALONE, Ranks
 
+#: The most bytes of weights and moments that are copied for a step's length, in bytes; larger ones are not taken back.
+COPIED = 2**30
+
 
 class RuinedError(SentinelError):
     """Weights, or the moments of their optimizer, that a step has made no numbers; both are as before it again."""
@@ -17,7 +20,8 @@ class RuinedError(SentinelError):
 def stepped(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ranks = ALONE) -> None:
     """Take an optimizer's step, and take it back where its weights or moments are not finite, on whichever rank.
 
-    A norm that is too large for a float32 is not finite either: no model computes with such weights.
+    A norm that is too large for a float32 is not finite either: no model computes with such weights. Of more than
+    ``COPIED`` bytes no copy is made, which would be as much memory as training itself: such a step stays taken.
 
     Args:
         optimizer: with its gradients in place.
@@ -26,6 +30,7 @@ def stepped(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ranks = ALONE)
 
     Raises:
         RuinedError: if a norm is not finite.
+        SentinelError: if one is not, of what was too large to be copied.
 
     Example:
         >>> import torch
@@ -43,21 +48,25 @@ def stepped(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ranks = ALONE)
     weights = [w for group in optimizer.param_groups for w in group["params"]]
     known = set(optimizer.state)
     tensors = _own([*weights, *_moments(optimizer)])
-    before = torch.cat([x.reshape(-1) for x in tensors])  # one copy of all: a copy of each takes longer
+    copied = sum(x.numel() * x.element_size() for x in tensors) <= COPIED
+    before = torch.cat([x.reshape(-1) for x in tensors]) if copied else None  # a copy of each takes longer
     optimizer.step()
     held = [x for x in _moments(optimizer) if x.dim()]  # and not how many steps there were
     norms = ranks.added(torch.stack((_norm(_own(weights)), _norm(_own(held)))))
     if norms.isfinite().all():
         return
+    what = "weights" if not norms[0].isfinite() else "optimizer's moments"
+    found, rate = float(norms[:2][~norms.isfinite()][0]), optimizer.param_groups[0]["lr"]
+    words = (
+        f"norm of the {what} after the step is {found}, expected a finite number: {key} was {rate:g}, take a lower one"
+    )
+    if before is None:
+        raise SentinelError(f"{words}, and go on from the last checkpoint (weights are too many to be taken back)")
     for tensor, part in zip(tensors, torch.split(before, [x.numel() for x in tensors]), strict=True):
         tensor.copy_(part.reshape(tensor.shape))
     for weight in set(optimizer.state) - known:
         del optimizer.state[weight]
-    what = "weights" if not norms[0].isfinite() else "optimizer's moments"
-    found, rate = float(norms[:2][~norms.isfinite()][0]), optimizer.param_groups[0]["lr"]
-    raise RuinedError(
-        f"norm of the {what} after the step is {found}, expected a finite number: {key} was {rate:g}, take a lower one"
-    )
+    raise RuinedError(words)
 
 
 def _moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
