@@ -50,10 +50,11 @@ def main() -> None:
             if not _going(running):
                 print(f"done after {kills} kills")  # noqa: T201 - a script's own output
                 break
-            alone = given.processes > 1 and chance.random() < 0.5
+            met = len(_steps(again)) > before  # one that has not met the others waits for them, half an hour
+            alone = given.processes > 1 and chance.random() < 0.5 and met
             for process in [chance.choice(running)] if alone else running:
                 process.send_signal(signal.SIGKILL)
-            _ended(running)
+            _ended(running, PATIENCE)
             kills += 1
             aside = list((again / "checkpoints").glob(".aside*")) if again.exists() else []
             moments.append(f"{len(_steps(again))}{'*' if aside else ''}{'!' if alone else ''}")
@@ -76,9 +77,9 @@ def _going(running: Processes) -> bool:
     return all(process.poll() is None for process in running)
 
 
-def _ended(running: Processes) -> list[int]:
+def _ended(running: Processes, patience: float | None = None) -> list[int]:
     """Exit codes, once all have ended."""
-    return [process.wait(timeout=None if _going(running) else PATIENCE) for process in running]
+    return [process.wait(timeout=patience) for process in running]
 
 
 def _run(given: argparse.Namespace, out: Path) -> Processes:
