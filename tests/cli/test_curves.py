@@ -54,7 +54,9 @@ def test_numbers_that_are_not_finite_are_shown(tmp_path: Path, capsys: pytest.Ca
     assert said.splitlines()[1].split()[2:5] == ["2", mean, mean]
 
 
-@pytest.mark.parametrize("text", ["", "5\n", "{}\n", "[1]\n", '{"step": 1, "reward": null}\n'])
+@pytest.mark.parametrize(
+    "text", ["", "5\n", "{}\n", "[1]\n", f'{{"step": 1, "reward": {10**400}}}\n', '{"step": 1, "reward": null}\n']
+)
 def test_metrics_that_are_none_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     """Rather than an empty table."""
     (tmp_path / "metrics.jsonl").write_text(text)

@@ -1,5 +1,6 @@
 """What is kept of a step that cannot be."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +56,16 @@ def test_loss_that_is_none_stops_at_its_step(tmp_path: Path) -> None:
     then, now = replayed(place)
     assert then == now
     assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_bounds_without_an_end_are_kept(tmp_path: Path) -> None:
+    """In the recipe of what is kept, too."""
+    correction = {"weight": "token_weights", "bounds": ({"name": "truncated", "high": math.inf},)}
+    with pytest.raises(SentinelError):
+        train(recipe(tmp_path, correction=correction, update={"rate": 1e30}), kept=kept_in(tmp_path / "cache"))
+    (place,) = tmp_path.glob("stopped-*.pt")
+    then, now = replayed(place)
+    assert then == now
 
 
 #: What ruins weights, and what is said: too large for a norm, numbers that compute none, a critic's.

@@ -12,7 +12,6 @@ from training import recipe
 
 #: What may differ between those who go on in one folder.
 FREE: list[dict[str, Any]] = [
-    {"threads": 3},
     {"steps": 77},
     {"checkpoint": {"every": 3, "keep": 5}},
     {"rollout": {"url": "http://127.0.0.1:9"}},
@@ -29,6 +28,7 @@ def test_where_how_fast_and_how_long_change_nothing(more: dict[str, Any]) -> Non
 def test_all_else_does() -> None:
     """With its table; and steps where the rate falls towards the last."""
     assert differing(recipe(), recipe(seed=5, rollout={"temperature": 0.5})) == ["rollout.temperature", "seed"]
+    assert differing(recipe(), recipe(threads=3)) == ["threads"]
     falling = [recipe(steps=n, update={"schedule": "cosine"}) for n in (3, 4)]
     assert differing(*falling) == ["steps"]
     assert digest(falling[0]) != digest(falling[1])

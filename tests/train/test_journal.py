@@ -46,7 +46,7 @@ def test_folder_is_held_by_one_run_of_one_recipe(tmp_path: Path) -> None:
         Journal.opened(recipe(tmp_path))
     first.close()
     first.wrote({"step": 1}, {"step": 1})
-    more = {"checkpoint": {"every": 3}, "threads": 2, "rollout": {"url": "http://127.0.0.1:9"}, "steps": 9}
+    more = {"checkpoint": {"every": 3}, "rollout": {"url": "http://127.0.0.1:9"}, "steps": 9}
     Journal.opened(recipe(tmp_path, **more)).close()
     assert json.loads((tmp_path / "recipe.json").read_text())["steps"] == 9
     differ = r"holds a run of another recipe \(seed, update.rate differ\)"

@@ -31,6 +31,15 @@ def test_files_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
     assert _named(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_half_a_line_of_others_is_left_alone(tmp_path: Path, name: str) -> None:
+    """What a killed run did not end is cut off where there is its recipe; without one it is not ours."""
+    (tmp_path / name).write_text('{"loss": 0.5}')
+    with pytest.raises(SentinelError, match=r"holds files of a run and no recipe.json, expected both: name another"):
+        Journal.opened(recipe(tmp_path))
+    assert (tmp_path / name).read_text() == '{"loss": 0.5}'
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"seed": 1', b"\xff\x00", b"5", b'{"name": "mine"}', b"[" * 9999])
 def test_recipe_that_is_none_is_one_line(tmp_path: Path, text: bytes) -> None:
     """Half, empty, binary, or somebody else's."""

@@ -137,3 +137,20 @@ def test_environment_of_no_processes_is_one_line(
         monkeypatch.setenv(name, value)
     with pytest.raises(SentinelError, match=words):
         Ranks.joined()
+
+
+def test_process_that_is_left_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever gloo says of a connection that was closed."""
+
+    def closed(*_: object) -> None:
+        raise RuntimeError("[pair.cc:1] Connection closed by peer [127.0.0.1]:1\nand more")
+
+    for name in ("barrier", "all_reduce", "all_gather_object"):
+        monkeypatch.setattr(f"torch.distributed.{name}", closed)
+    two = Ranks(1, 2)
+    for together in (two.wait, lambda: two.added(torch.zeros(1)), lambda: two.gathered([1])):
+        with pytest.raises(
+            SentinelError, match=r"^another process has ended \(.*Connection closed.*\), expected all: "
+        ) as told:
+            together()
+        assert "\n" not in str(told.value)

@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.train.rehearsal import rehearsed
 from rl_sentinel.train.selection import selected
 from training import recipe
@@ -47,3 +50,16 @@ def test_lower_clip_that_holds_nothing_is_refused(loss: dict[str, Any], refused:
             selected(wanted)
     else:
         selected(wanted)
+
+
+def test_gradient_that_leads_elsewhere_is_refused() -> None:
+    """To a leaf of the loss's own."""
+    wanted = recipe()
+    found = selected(wanted)
+
+    def own(logprob: Tensor, *, aggregation: Aggregation) -> Tensor:
+        assert aggregation is not None
+        return torch.tensor(float(logprob.detach().sum()), requires_grad=True)
+
+    with pytest.raises(SentinelError, match=r"^loss 'ppo' gave a number with a gradient that does not lead to logprob"):
+        rehearsed(wanted, found.choices, own, None, parts=0)

@@ -35,6 +35,20 @@ def test_policy_learns_what_is_shown_once(tmp_path: Path) -> None:
     assert torch.equal(again.model.state_dict()["lm_head.weight"], policy.model.state_dict()["lm_head.weight"])
 
 
+def test_no_gradient_is_left(tmp_path: Path) -> None:
+    """Learned anew or from the cache: an optimizer that is taken up from a checkpoint must find none."""
+    for _ in range(2):
+        policy, _ = _started(tmp_path, recipe(warm={"steps": 2, "rows": 2, "rate": 1e-2}))
+        assert all(weight.grad is None for weight in policy.model.parameters())
+
+
+def test_ruined_warm_start_is_not_kept(tmp_path: Path) -> None:
+    """The rate is named."""
+    with pytest.raises(SentinelError, match=r"^warm.rate is 1e\+30, expected one that leaves numbers: "):
+        _started(tmp_path, recipe(warm={"steps": 3, "rows": 2, "rate": 1e30}))
+    assert not list(tmp_path.rglob("weights.pt"))
+
+
 def test_key_answers_to_what_a_warm_start_depends_on() -> None:
     """Sizes, numbers, the environment; not the reinforcement."""
     base = recipe(warm=WARM)

@@ -108,7 +108,9 @@ class Critic:
                 total += float(loss.detach())
             norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), how.clip))
             if not math.isfinite(total + norm):
-                words = f"loss is {total}, norm of the gradient {norm}, expected finite numbers"
+                words = (
+                    f"loss is {total}, norm of the gradient {norm}, expected finite numbers: take a lower critic.rate"
+                )
                 raise RuinedError(words)  # noqa: TRY301 - told with the others
             stepped(self.optimizer, key="critic.rate")
         except (InputError, RuinedError) as error:

@@ -40,7 +40,7 @@ def kept(
     """Write the evidence of a step that stopped a run, whole or not at all."""
     found: dict[str, Any] = {
         "edition": EDITION,
-        "recipe": recipe.model_dump_json(),
+        "recipe": json.dumps(recipe.model_dump(mode="json")),  # with infinity, which pydantic's own makes null
         "step": step,
         "words": str(error),
         "weights": dict(weights),

@@ -8,20 +8,20 @@ from typing import Any
 from rl_sentinel.train.recipe import Recipe
 
 #: Keys and tables that another may have who goes on in the same folder: where a run is computed, how fast and how long.
-FREE = frozenset({"out", "threads", "rollout.url", "checkpoint", "steps"})
+FREE = frozenset({"out", "rollout.url", "checkpoint", "steps"})
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:
     """The keys that change a run's numbers, with their tables' names, but for those at their defaults.
 
-    ``steps`` is one where the learning rate falls towards the last of them. ``threads`` is none, though sums of
-    several may round apart.
+    ``steps`` is one where the learning rate falls towards the last of them, and ``threads`` always: sums of several
+    round apart, the warm start's among them.
 
     Example:
         >>> from rl_sentinel.train.identity import identity
         >>> from rl_sentinel.train.recipe import Recipe, Update
         >>> update = Update(prompts=2, rate=0.5)
-        >>> recipe = Recipe.model_construct(out="runs/a", seed=3, steps=9, threads=2, update=update)
+        >>> recipe = Recipe.model_construct(out="runs/a", seed=3, steps=9, update=update)
         >>> identity(recipe)
         {'seed': 3, 'update.prompts': 2, 'update.rate': 0.5}
     """

@@ -175,4 +175,6 @@ def _step(line: str, where: str) -> dict[str, Any]:
     for key, value in told.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise SentinelError(f"{where}[{key}] is {value!r}, expected a number: name the folder of a run")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise SentinelError(f"{where}[{key}] has {len(str(abs(value)))} digits, expected a number of a run")
     return told

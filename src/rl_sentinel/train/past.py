@@ -46,7 +46,8 @@ class Past:
             found = cls(recipe, steps, any(checkpoints.glob("step-*")))
         except OSError as error:
             raise SentinelError(f"out[{folder}] cannot be read ({error.strerror}): {_OTHER}") from error
-        if found.begun and recipe is None:
+        written = any(_size(folder / f"{name}.jsonl") for name in ("metrics", "timing"))
+        if (found.begun or written) and recipe is None:
             raise SentinelError(f"out[{folder}] holds files of a run and no recipe.json, expected both: {_OTHER}")
         return found
 
@@ -78,6 +79,10 @@ def _is_step(line: bytes, number: int) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(told, dict) and told.get("step") == number
+
+
+def _size(place: Path) -> int:
+    return place.stat().st_size if place.exists() else 0
 
 
 def _read(place: Path) -> bytes:

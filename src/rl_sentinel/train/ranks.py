@@ -1,7 +1,8 @@
 """Processes that train one model: who samples what, who learns from which rows, and what they tell each other."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -61,7 +62,8 @@ class Ranks:
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:
-            distributed.barrier()
+            with _together():
+                distributed.barrier()
 
     def share(self, whole: Sequence[Any]) -> list[Any]:
         """This rank's run of a sequence; together they are all of it, in the order of ranks."""
@@ -73,14 +75,16 @@ class Ranks:
         if self.size == 1:
             return list(own)
         found: list[Any] = [None] * self.size
-        distributed.all_gather_object(found, list(own))
+        with _together():
+            distributed.all_gather_object(found, list(own))
         return [x for part in found for x in part]
 
     def added(self, values: Tensor) -> Tensor:
         """The sum over ranks, of tensors of one shape."""
         if self.size > 1:
             values = values.clone()
-            distributed.all_reduce(values)
+            with _together():
+                distributed.all_reduce(values)
         return values
 
     def mine(self, rows: Tensor, *, size: int) -> list[Tensor]:
@@ -111,6 +115,16 @@ class Ranks:
         from torch.distributed.checkpoint import state_dict as gathering  # noqa: PLC0415 - slow, and rarely needed
 
         return gathering.get_model_state_dict(model, options=gathering.StateDictOptions(full_state_dict=True))
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Where another process has ended, say so in one line: its own words are another's."""
+    try:
+        yield
+    except RuntimeError as error:
+        words = str(error).partition("\n")[0][:120]
+        raise SentinelError(f"another process has ended ({words}), expected all: its own words say why") from error
 
 
 #: One process.

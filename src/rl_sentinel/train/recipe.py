@@ -27,7 +27,9 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class Table(pydantic.BaseModel):
     """A table of a recipe: every key is known, every value has its kind."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
 
 
 class Named(Table):

@@ -64,7 +64,11 @@ def rehearsed(
         told = {k: v[rows] for k, v in (every_token | {"advantage": advantage}).items() if k in wanted}
         by = aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=group).of_rows(rows)
         found = loss(now[rows], **told, aggregation=by)
-        return torch.autograd.grad(found, now, allow_unused=True)[0] if found.requires_grad else torch.zeros_like(now)
+        slope = torch.autograd.grad(found, now, allow_unused=True)[0] if found.requires_grad else torch.zeros_like(now)
+        if slope is None:
+            told = f"loss {recipe.loss.name!r} gave a number with a gradient that does not lead to logprob"
+            raise SentinelError(f"{told}, expected one made of it: mend it there")
+        return slope
 
     first, second, every_row = torch.tensor([0, 1]), torch.tensor([2, 3]), torch.arange(4)
     half = torch.where(torch.tensor([[True], [True], [False], [False]]), advantage, 0.0)

@@ -34,7 +34,7 @@ def started(
         told: called with steps done and steps in all.
 
     Raises:
-        SentinelError: if the environment has nothing to show.
+        SentinelError: if the environment has nothing to show, or weights are no numbers after it.
     """
     if recipe.warm is None:
         return
@@ -45,6 +45,8 @@ def started(
 
     def fill(folder: Path) -> None:
         _learned(policy, environment, recipe, told)
+        policy.model.zero_grad()  # an optimizer that is taken up from a checkpoint must find none
+        _require_learned(policy, recipe)
         torch.save(policy.model.state_dict(), folder / "weights.pt")
 
     folder = kept("warm", key(recipe, environment), fill)
@@ -76,6 +78,16 @@ def _learned(policy: Policy, environment: Environment, recipe: Recipe, told: Cal
         optimizer.step()
         schedule.step()
         told(step + 1, warm.steps)
+
+
+def _require_learned(policy: Policy, recipe: Recipe) -> None:
+    """Refuse weights that are no numbers, before they are kept for other runs."""
+    if not all(bool(x.isfinite().all()) for x in policy.model.state_dict().values() if x.is_floating_point()):
+        warm = recipe.warm
+        raise SentinelError(
+            f"warm.rate is {warm.rate if warm else None}, expected one that leaves numbers: after the warm start a "
+            "weight is not finite, take a lower one"
+        )
 
 
 def _shown(policy: Policy, environment: Environment, recipe: Recipe, step: int) -> tuple[Tensor, Tensor]:
