@@ -10,16 +10,14 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.frameworks.reference.arguments import SIGNAL
 from rl_sentinel.frameworks.reference.calls import (
     CALLS,
-    ENDS,
     KNOWN,
     LAID,
     OF_PROMPTS,
-    OF_READY,
     ORDERS,
-    READY,
     STEPS,
     TURN,
 )
+from rl_sentinel.frameworks.reference.path_calls import ENDS, OF_READY, READY
 from rl_sentinel.frameworks.reference.refusals import by_name, of_words
 from rl_sentinel.frameworks.reference.stored_calls import Calls
 from rl_sentinel.frameworks.target import Target
