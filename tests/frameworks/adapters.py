@@ -19,11 +19,11 @@ def bound(framework: Framework, target: Target) -> dict[tuple[str, str], Boundar
     return dict(pairs)
 
 
-def answering(boundaries: dict[tuple[str, str], Boundary]) -> list[tuple[str, str]]:
+def answering(boundaries: dict[tuple[str, str], Boundary], target: Target | None = None) -> list[tuple[str, str]]:
     """The pairs that do not answer on any small case, or whose outputs never move."""
     silent = []
     for (name, setting), boundary in boundaries.items():
-        ask = Asker(boundary, {})
+        ask = Asker(boundary, {}, gate=target)
         try:
             reason = canary(ask, setting)
         except NotApplicable as words:
@@ -33,7 +33,7 @@ def answering(boundaries: dict[tuple[str, str], Boundary]) -> list[tuple[str, st
     return silent
 
 
-def judged_at(law: Law, boundary: Boundary, setting: str) -> Judgement:
+def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None = None) -> Judgement:
     """The law searched at one boundary under one of its settings."""
     assert law.applies(boundary) == ""
-    return search(law, Asker(boundary, {}), setting, seed=0, budget=16)
+    return search(law, Asker(boundary, {}, gate=target), setting, seed=0, budget=16)

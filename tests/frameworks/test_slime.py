@@ -1,16 +1,20 @@
 """slime's adapter, on a specimen of its call shapes in words of our own."""
 
+from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from frameworks.adapters import answering, bound, judged_at
-from rl_sentinel.cases.random import random_cases
+from frameworks.kit.round_trip import check_round_trip
 from rl_sentinel.core.boundary import Unbound
+from rl_sentinel.frameworks.kit.execution import execute, inputs_of
+from rl_sentinel.frameworks.kit.observation import bind, observe
 from rl_sentinel.frameworks.loading import used
 from rl_sentinel.frameworks.slime import FRAMEWORK
-from rl_sentinel.frameworks.slime.ragged import back, lengths, parts, split_back
+from rl_sentinel.frameworks.slime.advantages import DEFAULTS
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.laws.quantity_answers_to_wrong_input import LAW as MET004
 from rl_sentinel.laws.sequence_decision_splits_row import LAW as SCP001
@@ -61,11 +65,15 @@ LOSS = """
     def compute_advantages_and_returns(args, rollout_data):
         if not mpu.is_pipeline_last_stage():
             return
-        pairs = zip(rollout_data["log_probs"], rollout_data["ref_log_probs"])
-        kl = [compute_approx_kl(a, b, args.kl_loss_type) * bool(args.kl_coef) for a, b in pairs]
+        if args.kl_coef:
+            pairs = zip(rollout_data["log_probs"], rollout_data["ref_log_probs"])
+            kl = [compute_approx_kl(a, b, args.kl_loss_type) for a, b in pairs]
+        else:
+            kl = [torch.zeros_like(a) for a in rollout_data["log_probs"]]
+        values = rollout_data.get("values") or kl
         rollout_data["kl"] = kl
         advantages = []
-        for reward, row, value in zip(rollout_data["rewards"], kl, rollout_data["values"]):
+        for reward, row, value in zip(rollout_data["rewards"], kl, values):
             shaped = row * -args.kl_coef if FIXED else row.mul_(-args.kl_coef)
             if mpu.get_context_parallel_rank() == 0:
                 shaped[-1] += reward
@@ -87,7 +95,9 @@ LOSS = """
 """
 
 REDUCER = """
-    def get_sum_of_sample_mean(total_lengths, response_lengths, loss_masks, calculate_per_token_loss=False):
+    def get_sum_of_sample_mean(
+        total_lengths, response_lengths, loss_masks, sample_denoms=None, calculate_per_token_loss=False
+    ):
         def reduce(x):
             rows = zip(x.split(response_lengths), loss_masks)
             return sum((a * m).sum() / (1 if calculate_per_token_loss else m.sum().clamp(min=1)) for a, m in rows)
@@ -137,8 +147,8 @@ def _files(*, fixed: bool) -> dict[str, str]:
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     """Each family binds and its outputs move, whitening over a group of one process too."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, _files(fixed=True)))
-    assert answering(boundaries) == []
+    target = loads(FRAMEWORK, _files(fixed=True))
+    assert answering(bound(FRAMEWORK, target), target) == []
     assert used["megatron.core.mpu"] == "double"
     assert used["sglang"] == "stand-in"
 
@@ -147,8 +157,9 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 @pytest.mark.parametrize("setting", ["ppo", "ppo, coefficient 0"])
 def test_kl_that_is_a_reward(loads: Loads, setting: str, fixed: bool, found: bool) -> None:  # noqa: FBT001
     """A shaped reward written where the KL was answers to the reward, also at coefficient 0."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, _files(fixed=fixed)))
-    judgement = judged_at(MET004, boundaries["compute_advantages_and_returns", setting], setting)
+    target = loads(FRAMEWORK, _files(fixed=fixed))
+    boundaries = bound(FRAMEWORK, target)
+    judgement = judged_at(MET004, boundaries["compute_advantages_and_returns", setting], setting, target)
     assert (judgement.found is not None) is found
     if judgement.found is not None:
         assert judgement.found.relation.story.startswith("kl may not answer to reward")
@@ -157,8 +168,9 @@ def test_kl_that_is_a_reward(loads: Loads, setting: str, fixed: bool, found: boo
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_sequence_decision(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
     """A mask of sequences that looks at each token's advantage splits rows."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, _files(fixed=fixed)))
-    judgement = judged_at(SCP001, boundaries["compute_opsm_mask", "default"], "default")
+    target = loads(FRAMEWORK, _files(fixed=fixed))
+    boundaries = bound(FRAMEWORK, target)
+    judgement = judged_at(SCP001, boundaries["compute_opsm_mask", "default"], "default", target)
     assert (judgement.found is not None) is found
 
 
@@ -171,11 +183,40 @@ def test_missing_functions_are_unbound(loads: Loads) -> None:
     assert [b.path for b in unbound] == ["slime.utils.ppo_utils.vanilla_gae"]
 
 
-def test_round_trip() -> None:
-    """Samples apart or end to end, and back."""
-    for case in random_cases(5, 8):
-        batch = case.batch
-        column = batch.logprob * batch.valid
-        assert torch.equal(back(parts(batch, "logprob"), batch), column)
-        assert torch.equal(split_back(torch.cat(parts(batch, "logprob")), batch), column)
-        assert lengths(batch)["total_lengths"] == (batch.length + batch.prompt_length).tolist()
+def test_round_trip(loads: Loads) -> None:
+    """Every call of every boundary is read back into the columns and arguments that it was made of."""
+    target = loads(FRAMEWORK, _files(fixed=True))
+    for boundary in bound(FRAMEWORK, target).values():
+        checked = check_round_trip(target, boundary)
+        assert checked.columns > 0, boundary.path
+        assert checked.arguments > 0, boundary.path
+
+
+def test_observed_call(loads: Loads) -> None:
+    """A live call of the trainer's function becomes a case on which the boundary answers alike."""
+    target = loads(FRAMEWORK, _files(fixed=True))
+    boundary = bound(FRAMEWORK, target)["compute_advantages_and_returns", "ppo"]
+    function = target.find("slime.backends.megatron_utils.loss.compute_advantages_and_returns")
+    args = Namespace(**{**DEFAULTS, "advantage_estimator": "ppo", "kl_coef": 0.05})
+    live: dict[str, Any] = {
+        "log_probs": [torch.tensor([-1.0, -0.5]), torch.tensor([-2.0])],
+        "ref_log_probs": [torch.tensor([-1.5, -0.5]), torch.tensor([-2.0])],
+        "values": [torch.tensor([0.5, 0.25]), torch.tensor([1.0])],
+        "rewards": [1.0, -1.0],
+        "loss_masks": [torch.tensor([1, 1], dtype=torch.int32), torch.tensor([1], dtype=torch.int32)],
+        "total_lengths": [3, 2],
+        "response_lengths": [2, 1],
+    }
+    observed = observe(boundary.steps[0], bind(function, (args, live), {}))
+    function(args, live)
+    batch = observed.case("ppo").batch
+    assert batch.old_logprob.tolist() == [[-1.0, -0.5], [-2.0, 0.0]]
+    assert batch.reward.tolist() == [1.0, -1.0]
+    assert batch.mask.tolist() == [[True, True], [True, False]]
+    assert batch.length.tolist() == [2, 1]
+    assert observed.knobs["kl_coef"] == 0.05
+    assert "rollout_logprob" not in observed.columns
+    assert observed.absent(boundary) == frozenset()
+    again = execute(target, boundary, inputs_of(boundary, observed.case("ppo")))
+    expected = torch.nn.utils.rnn.pad_sequence(live["advantages"], batch_first=True)
+    assert torch.equal(again.values["advantage"], expected)

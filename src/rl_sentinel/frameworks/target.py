@@ -34,6 +34,7 @@ class Target:
     recorder: Recorder | None = None
     _found: dict[str, Any] = field(default_factory=dict)
     _kept: dict[Hashable, Any] = field(default_factory=dict)
+    _kept_heads: dict[str, bool] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
         """Whether the dotted path (module, or module and attributes) is there, be it usable or not.
@@ -57,6 +58,24 @@ class Target:
         except Unbindable as why:
             return str(why)
         return ""
+
+    def holds(self, path: str) -> bool:
+        """Whether the dotted path begins in the target's tree, rather than in the standard library or a package."""
+        head = path.partition(".")[0]
+        if head not in self._kept_heads:
+            place = self.root / head
+            self._kept_heads[head] = place.is_dir() or place.with_suffix(".py").is_file()
+        return self._kept_heads[head]
+
+    def replace(self, path: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
+        """Put ``wrap(function)`` in the place of the function at a dotted path; the answer puts it back."""
+        head, tail = self._split(path)
+        owner: Any = self.module(head)
+        for name in tail[:-1]:
+            owner = getattr(owner, name)
+        original = vars(owner)[tail[-1]]
+        setattr(owner, tail[-1], wrap(getattr(owner, tail[-1])))
+        return lambda: setattr(owner, tail[-1], original)
 
     def module(self, path: str) -> ModuleType:
         """Import a module of the target.
@@ -133,7 +152,7 @@ class Target:
             self._kept[key] = make()
         return self._kept[key]
 
-    def call(self, path: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def call(self, path: str, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call the function or class at a dotted path, and tell the recorder where there is one."""
         found = self.find(path)
         if self.recorder is None:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,10 +16,15 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.observation import Observation
+from rl_sentinel.frameworks.kit.execution import Execution, columns_after, execute, inputs_of
 from rl_sentinel.frameworks.target import Target
 
 #: Exceptions by which code refuses an input loudly; others are accidents.
 REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
+
+
+#: The target of boundaries that call functions of ours alone.
+_NOWHERE = Target(Path("/nowhere"))
 
 
 class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
@@ -73,8 +79,13 @@ class Asker:
         settings = dict(boundary.settings.get(case.setting, boundary.settings[next(iter(boundary.settings))]))
         seed_everything(case.seed)
         beat()
+        run = Execution()
         try:
-            values = dict(boundary.call(batch, settings | dict(case.override)))
+            if boundary.steps:
+                run = execute(self.gate or _NOWHERE, boundary, inputs_of(boundary, case, batch))
+                values: dict[str, Tensor] = dict(run.values)
+            else:
+                values = dict(boundary.call(batch, settings | dict(case.override)))
         except NotApplicable:
             raise
         except REFUSALS as refusal:
@@ -85,6 +96,7 @@ class Asker:
         checked = {n: _checked(boundary, n, values.get(n), case.batch) for n in boundary.outputs}
         after = {n: getattr(batch, n).detach() for n in boundary.reads}
         after |= {k.removeprefix("after/"): v.detach() for k, v in values.items() if k.startswith("after/")}
+        after |= {k: v.detach() for k, v in columns_after(boundary, run, case.batch).items() if k in boundary.reads}
         slopes = _slopes(checked, batch, wanted)
         return Observation({n: v.detach() for n, v in checked.items()}, slopes, after)
 

@@ -6,7 +6,7 @@ from types import ModuleType
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.installation import Installation, requirement
-from rl_sentinel.frameworks.slime import advantages, correction, kl, losses, scan
+from rl_sentinel.frameworks.slime import advantages, correction, kl, losses
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.world import one_process
 
@@ -32,7 +32,7 @@ SETUP = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (advantages, scan, correction, kl, losses):
+    for module in (advantages, correction, kl, losses):
         yield from module.boundaries(target)
 
 

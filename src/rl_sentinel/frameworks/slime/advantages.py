@@ -1,25 +1,48 @@
-"""slime's advantages: the trainer's function under each estimator, and the route from raw rewards."""
+"""slime's advantages: the trainer's function under each estimator, the pipeline from raw rewards, and GAE alone."""
 
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import EXCLUDED, Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.batch import EXCLUDED
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.errors import NotApplicable, Unbindable
-from rl_sentinel.frameworks.slime.ragged import LOSS, arguments, back, claims, rollout_data
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import (
+    Cell,
+    Column,
+    Constant,
+    Derived,
+    Earlier,
+    Is,
+    Knob,
+    RowLength,
+    RowTokens,
+    TokenRewards,
+)
+from rl_sentinel.frameworks.kit.containers import EachRow, Object, Table
+from rl_sentinel.frameworks.kit.forms import Padded, Ragged, ZeroPadded
+from rl_sentinel.frameworks.kit.requirements import group_sizes, prompts_are_contiguous
+from rl_sentinel.frameworks.slime.arguments import (
+    LOSS,
+    LOSS_MASKS,
+    MASKS,
+    PPO,
+    RESPONSE_LENGTHS,
+    REWARDS,
+    TOTAL_LENGTHS,
+    options,
+    samples,
+)
 from rl_sentinel.frameworks.target import Target
 
 PATH = f"{LOSS}.compute_advantages_and_returns"
-REWARDS = "slime.ray.rollout.RolloutManager._post_process_rewards"
+NORMALIZED = "slime.ray.rollout.RolloutManager._post_process_rewards"
 SAMPLE = "slime.utils.types.Sample"
 
-#: Arguments that every call reads, off where slime's own default is off.
-FIXED = {
+#: Arguments that every run has, at slime's defaults.
+DEFAULTS = {
     "use_rollout_logprobs": False,
     "custom_advantage_function_path": None,
     "normalize_advantages": False,
@@ -36,6 +59,7 @@ _TEMPORAL = claims(_DOC, credit="temporal", scope="sequence")
 _WHITENED = claims(f"{_DOC}: whitened over the data-parallel group", credit="temporal", scope="batch")
 _OUTCOME = claims(_DOC, credit="outcome", scope="sequence")
 
+#: Setting family -> the command line, and what the estimator claims.
 FAMILIES: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
     "ppo": ({"advantage_estimator": "ppo", "kl_coef": 0.05}, _TEMPORAL),
     "ppo, coefficient 0": ({"advantage_estimator": "ppo", "kl_coef": 0.0}, _TEMPORAL),
@@ -55,7 +79,7 @@ FAMILIES: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
     ),
 }
 
-#: Estimators whose rewards are normalised per prompt before.
+#: Families whose rewards are normalized per prompt before.
 GROUPED: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
     "grpo, from rewards": (
         {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": True},
@@ -67,93 +91,130 @@ GROUPED: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
     ),
 }
 
+_DATA = Use("rollout_data")
+
+#: A sample as the rollout leaves it: the engine fills reward and mask, a filter sets remove_sample.
+_SAMPLE = Object(
+    SAMPLE,
+    {
+        "group_index": Cell("group", "int"),
+        "index": Derived(lambda inputs: inputs.part[0]),
+        "response_length": RowLength(),
+        "reward": Cell("reward"),
+        "loss_mask": RowTokens("mask", "int"),
+        "remove_sample": Is("excluded", EXCLUDED["rejected"]),
+    },
+)
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function once per family, then the route."""
-    try:
-        target.find(PATH)
-    except Unbindable as why:
-        yield Unbound(PATH, "advantage", str(why))
-        return
-    for name, (settings, said) in FAMILIES.items():
-        yield _boundary(target, PATH, name, settings, said)
-    try:
-        target.find(REWARDS)
-        target.find(SAMPLE)
-    except Unbindable as why:
-        yield Unbound(f"{REWARDS} -> {PATH}", "advantage", str(why))
-        return
-    for name, (settings, said) in GROUPED.items():
-        yield _boundary(target, f"{REWARDS} -> {PATH}", name, settings, said)
+    """The trainer's function once per family, from raw rewards, then the two forms of GAE."""
+    for name, (settings, claimed) in FAMILIES.items():
+        yield from bindable(target, _advantages(name, settings, claimed, (), REWARDS))
+    for name, (settings, claimed) in GROUPED.items():
+        yield from bindable(target, _from_rewards(name, settings, claimed))
+    yield from bindable(target, _gae("vanilla_gae"), _gae("chunked_gae", f"{PPO}.vanilla_gae"))
 
 
-def _boundary(target: Target, path: str, name: str, settings: Settings, said: Mapping[str, Claim]) -> Boundary:
-    estimator, route = str(settings["advantage_estimator"]), path != PATH
-    kl = bool(settings["kl_coef"]) or estimator == "ppo"
-    reads = {"reward", "length", "mask"} | ({"old_logprob", "ref_logprob"} if kl else set())
-    reads |= ({"value"} if estimator == "ppo" else set()) | ({"group"} if route else set())
-    outputs = {
-        "advantage": Output("B T", "reward", "advantage"),
-        "returns": Output("B T", "reward", "returns"),
+def _advantages(
+    name: str, settings: Settings, claimed: Mapping[str, Claim], before: tuple[Step, ...], rewards: Codec
+) -> Boundary:
+    """One family: its data has reference log-probs where a KL is paid, and values where there is a critic."""
+    critic = settings["advantage_estimator"] == "ppo"
+    paid = bool(settings["kl_coef"])
+    data: dict[str, Codec] = {
+        "log_probs": samples("old_logprob"),
+        "rewards": rewards,
+        "loss_masks": LOSS_MASKS,
+        "total_lengths": TOTAL_LENGTHS,
+        "response_lengths": RESPONSE_LENGTHS,
     }
-    if kl:
-        outputs["kl"] = Output("B T", "nats", "kl.k1")
-
-    def call(batch: Batch, knobs: Settings) -> Mapping[str, Tensor]:
-        args = arguments(knobs, **FIXED)
-        rewards = _normalised(target, batch, args) if route else batch.reward.tolist()
-        data = rollout_data(batch, rewards)
-        target.call(PATH, args, data)
-        return {
-            "advantage": back(data["advantages"], batch),
-            "returns": back(data["returns"], batch),
-            "kl": back(data["kl"], batch),
-            "after/old_logprob": back(data["log_probs"], batch),
-            "after/ref_logprob": back(data["ref_log_probs"], batch),
-            "after/value": back(data["values"], batch),
-            "after/mask": back(data["loss_masks"], batch).bool(),
-        }
-
+    data |= {"ref_log_probs": samples("ref_logprob")} if paid or critic else {}
+    data |= {"values": samples("value")} if critic else {}
+    outputs = {
+        "advantage": Output("B T", "reward", "advantage", at=_DATA["advantages"], form=Ragged()),
+        "returns": Output("B T", "reward", "returns", at=_DATA["returns"], form=Ragged()),
+    }
+    if paid or critic:
+        outputs["kl"] = Output("B T", "nats", "kl.k1", at=_DATA["kl"], form=Ragged())
+    fixed = {key: value for key, value in DEFAULTS.items() if key not in settings}
+    step = Step(
+        call=PATH,
+        arguments={"args": options(*settings, **fixed), "rollout_data": Table(data)},
+        produced_by={
+            "rollout_data": f"{MASKS}; actor.py, train_actor: log_probs and ref_log_probs from forward passes, "
+            "ref_log_probs only with a reference model",
+        },
+    )
     return Boundary(
-        path=path,
+        path=" -> ".join([str(s.call) for s in before] + [PATH]),
         stage="advantage",
-        call=call,
-        reads=frozenset(reads),
+        steps=(*before, step),
+        unused=frozenset({"excluded", *(() if paid or critic else ("old_logprob",))}),
         outputs=outputs,
         settings={name: settings},
-        claims=said,
+        claims=claimed,
         reach=", ".join(f"--{k.replace('_', '-')} {v}" for k, v in settings.items()),
+        requires=(prompts_are_contiguous, _deviation_has_siblings) if before else (),
     )
 
 
-def _normalised(target: Target, batch: Batch, args: Namespace) -> list[float]:
-    """Rewards after slime's own normalisation, which knows groups by their place in the list.
-
-    Raises:
-        NotApplicable: where a prompt's samples stand apart, or each prompt has one.
-    """
-    labels, sizes = torch.unique_consecutive(batch.group, return_counts=True)
-    if len(labels) != len(set(labels.tolist())):
-        raise NotApplicable("samples of a prompt stand apart: slime groups by position")
-    most = int(sizes.max())
-    if most == 1 and args.grpo_std_normalization:
-        raise NotApplicable("slime_validate_args turns the deviation off where a prompt has one sample")
-    vars(args).update(
-        rewards_normalization=True, n_samples_per_prompt=most, rollout_batch_size=len(labels), reward_key=None
+def _from_rewards(name: str, settings: Settings, claimed: Mapping[str, Claim]) -> Boundary:
+    """Slime groups the rewards of one rollout by position: n_samples_per_prompt each."""
+    arguments = Object(
+        "argparse.Namespace",
+        {
+            "advantage_estimator": Knob("advantage_estimator"),
+            "grpo_std_normalization": Knob("grpo_std_normalization"),
+            "rewards_normalization": Constant(value=True),
+            "n_samples_per_prompt": Derived(lambda inputs: max(group_sizes(inputs))),
+            "rollout_batch_size": Derived(lambda inputs: len(group_sizes(inputs))),
+            "reward_key": Constant(None),
+        },
     )
-    samples = [_sample(target, batch, row) for row in range(batch.rows)]
-    manager = SimpleNamespace(custom_reward_post_process_func=None, args=args)
-    _, rewards = target.call(REWARDS, manager, samples)
-    return list(rewards)
+    manager = {"custom_reward_post_process_func": Constant(None), "args": arguments}
+    step = Step(
+        call=NORMALIZED,
+        name="normalized",
+        arguments={"self": Object("types.SimpleNamespace", manager), "samples": EachRow(_SAMPLE)},
+        produced_by={
+            "samples": "slime/ray/rollout.py, _convert_samples_to_train_data: samples of one rollout in order"
+        },
+    )
+    return _advantages(name, settings, claimed, (step,), Earlier(Use("normalized")[1]))
 
 
-def _sample(target: Target, batch: Batch, row: int) -> object:
-    return target.call(
-        SAMPLE,
-        group_index=int(batch.group[row]),
-        index=row,
-        response_length=int(batch.length[row]),
-        reward=float(batch.reward[row]),
-        loss_mask=batch.mask[row, : int(batch.length[row])].int().tolist(),
-        remove_sample=int(batch.excluded[row]) == EXCLUDED["rejected"],
+def _deviation_has_siblings(inputs: Inputs) -> str:
+    """slime_validate_args turns the deviation off where a prompt has one sample."""
+    alone = max(group_sizes(inputs)) == 1 and bool(inputs.settings["grpo_std_normalization"])
+    return "slime_validate_args turns the deviation off where a prompt has one sample" if alone else ""
+
+
+def _gae(name: str, *twins: str) -> Boundary:
+    """One form of generalized advantage estimation, on samples that the caller pads with 0 to the longest."""
+    padded = ZeroPadded()
+    return Boundary(
+        path=f"{PPO}.{name}",
+        stage="advantage",
+        steps=(
+            Step(
+                call=f"{PPO}.{name}",
+                name="result",
+                arguments={
+                    "rewards": TokenRewards(padded),
+                    "values": Column("value", padded),
+                    "gamma": Knob("gamma"),
+                    "lambd": Knob("lambd"),
+                },
+                produced_by={"rewards": "ppo_utils.py, get_advantages_and_returns_batch: zeros(B, max_len), filled"},
+            ),
+        ),
+        outputs={
+            "advantage": Output("B T", "reward", "advantage", at=Use("result")[0], form=Padded()),
+            "returns": Output("B T", "reward", "returns", at=Use("result")[1], form=Padded()),
+        },
+        settings={"default": {"gamma": 1.0, "lambd": 1.0}, "discounted": {"gamma": 0.9, "lambd": 0.95}},
+        claims=claims("ppo_utils.py, the docstring", credit="temporal", scope="sequence", algorithm="gae"),
+        twins=twins,
+        reach="--advantage-estimator ppo",
     )

@@ -1,49 +1,54 @@
 """slime's off-policy corrections: sequence masking, truncated weights, IcePop."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.slime.ragged import LOSS, PPO, arguments, claims, lengths, masks, parts, split_back
+from rl_sentinel.core.claims import claims
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Derived
+from rl_sentinel.frameworks.kit.forms import OffMask, Packed
+from rl_sentinel.frameworks.slime.arguments import (
+    LOSS,
+    LOSS_MASKS,
+    MASKS,
+    PPO,
+    RESPONSE_LENGTHS,
+    TOTAL_LENGTHS,
+    options,
+    samples,
+)
 from rl_sentinel.frameworks.target import Target
-
-MASKING = f"{PPO}.compute_opsm_mask"
-
-#: Weights, with slime's own default bounds first.
-WEIGHTS: Mapping[str, Mapping[str, Settings]] = {
-    f"{LOSS}.vanilla_tis_function": {"default": {"tis_clip_low": 0.0, "tis_clip": 2.0}},
-    f"{LOSS}.icepop_function": {"default": {"tis_clip_low": 0.5, "tis_clip": 2.0}},
-}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The masking, then each weight."""
-    for path in (MASKING, *WEIGHTS):
-        try:
-            target.find(path)
-            yield _masking(target) if path == MASKING else _weight(target, path)
-        except Unbindable as why:
-            yield Unbound(path, "correct", str(why))
+    """The masking, then each weight with slime's default bounds."""
+    yield from bindable(
+        target,
+        _masking(),
+        _weight("vanilla_tis_function", {"tis_clip_low": 0.0, "tis_clip": 2.0}),
+        _weight("icepop_function", {"tis_clip_low": 0.5, "tis_clip": 2.0}),
+    )
 
 
-def _masking(target: Target) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = (parts(batch, "logprob"), parts(batch, "old_logprob"), parts(batch, "advantage"))
-        kept, _ = target.call(MASKING, arguments(settings), *given, masks(batch))
-        keep = split_back(kept, batch)
-        return {"keep": torch.where(batch.mask, keep, torch.ones_like(keep))}
-
+def _masking() -> Boundary:
+    path = f"{PPO}.compute_opsm_mask"
+    arguments = {
+        "args": options("opsm_delta"),
+        "full_log_probs": samples("logprob"),
+        "full_old_log_probs": samples("old_logprob"),
+        "advantages": samples("advantage"),
+        "loss_masks": LOSS_MASKS,
+    }
+    keep = OffMask(Packed(), 1.0)
     return Boundary(
-        path=MASKING,
+        path=path,
         stage="correct",
-        call=call,
-        reads=frozenset({"logprob", "old_logprob", "advantage", "mask", "length"}),
-        outputs={"keep": Output("B T", "", "keep", "sequence")},
+        steps=(Step(call=path, name="result", arguments=arguments, produced_by={"loss_masks": MASKS}),),
+        outputs={"keep": Output("B T", "", "keep", "sequence", at=Use("result")[0], form=keep)},
         settings={"default": {"opsm_delta": 1e-4}, "wide": {"opsm_delta": 0.1}},
         claims=claims(
             "ppo_utils.py, docstring: Off-Policy Sequence Masking, a count of masked sequences", decides="sequence"
@@ -52,20 +57,23 @@ def _masking(target: Target) -> Boundary:
     )
 
 
-def _weight(target: Target, path: str) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        loss = torch.ones(int(batch.length.sum()))
-        given = {"train_log_probs": parts(batch, "old_logprob"), "loss_masks": masks(batch), **lengths(batch)}
-        given["rollout_log_probs"] = parts(batch, "rollout_logprob")
-        weighed, *_ = target.call(path, arguments(settings), pg_loss=loss, **given)
-        return {"weight": split_back(weighed, batch)}
-
+def _weight(name: str, bounds: Settings) -> Boundary:
+    path = f"{LOSS}.{name}"
+    arguments = {
+        "args": options(*bounds),
+        # A loss of 1 per token leaves the weight; slime passes the loss of policy_loss_function.
+        "pg_loss": Derived(lambda inputs: torch.ones(int(inputs.batch.length.sum()))),
+        "train_log_probs": samples("old_logprob"),
+        "rollout_log_probs": samples("rollout_logprob"),
+        "loss_masks": LOSS_MASKS,
+        "total_lengths": TOTAL_LENGTHS,
+        "response_lengths": RESPONSE_LENGTHS,
+    }
     return Boundary(
         path=path,
         stage="correct",
-        call=call,
-        reads=frozenset({"old_logprob", "rollout_logprob", "mask", "length"}),
-        outputs={"weight": Output("B T", "ratio", "weight", "token")},
-        settings=WEIGHTS[path],
+        steps=(Step(call=path, name="result", arguments=arguments, produced_by={"loss_masks": MASKS}),),
+        outputs={"weight": Output("B T", "ratio", "weight", "token", at=Use("result")[0], form=Packed())},
+        settings={"default": bounds},
         reach="--use-tis",
     )

@@ -1,121 +1,113 @@
 """slime's policy losses with the reducer that its trainer gives them, and that reducer alone."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.slime.ragged import PPO, claims, lengths, masks, parts
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Earlier, Knob
+from rl_sentinel.frameworks.slime.arguments import (
+    LOG_RATIO,
+    LOSS_MASKS,
+    MASK_SUMS,
+    MASKS,
+    PPO,
+    REDUCER,
+    RESPONSE_LENGTHS,
+    TOTAL_LENGTHS,
+    packed,
+    samples,
+)
 from rl_sentinel.frameworks.target import Target
 
-CLIPPED = f"{PPO}.compute_policy_loss"
-CISPO = f"{PPO}.compute_cispo_loss"
-SEQUENCE = f"{PPO}.compute_gspo_kl"
-REDUCER = "slime.backends.megatron_utils.cp_utils.get_sum_of_sample_mean"
+CLIPPED, SEQUENCE, CISPO = (f"{PPO}.compute_{name}" for name in ("policy_loss", "gspo_kl", "cispo_loss"))
 
 CLIP: Settings = {"eps_clip": 0.2, "eps_clip_high": 0.28}
 
 _RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the old policy", ratio="yes")
 _SEQUENCE = claims("ppo_utils.py, compute_gspo_kl: one value per sequence", ratio="yes", scope="sequence")
 
-_REDUCTIONS: Mapping[str, Settings] = {"default": {}, "per token": {"calculate_per_token_loss": True}}
-
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """PPO with and without dual clip, GSPO, CISPO, then the reducer."""
-    for path, make in ((CLIPPED, _ppo), (SEQUENCE, _gspo), (CISPO, _cispo), (REDUCER, _reducers)):
-        if path == CISPO and not target.has(path) and target.has(CLIPPED):
-            continue  # older than CISPO
-        try:
-            target.find(path)
-            target.find(REDUCER)
-            yield from make(target)
-        except Unbindable as why:
-            yield Unbound(path, "aggregate" if path == REDUCER else "policy-loss", str(why))
-
-
-def reduced(target: Target, batch: Batch, tokens: Tensor, settings: Settings) -> Tensor:
-    """What the trainer's reducer makes of the loss of all tokens, put end to end."""
-    per_token = {k: v for k, v in settings.items() if k == "calculate_per_token_loss"}
-    reduce = target.call(REDUCER, **lengths(batch), loss_masks=masks(batch), **per_token)
-    loss: Tensor = reduce(tokens)
-    return loss
-
-
-def _log_ratio(batch: Batch) -> Tensor:
-    """What slime's losses take as ``ppo_kl``: old less current log-probs, end to end."""
-    return torch.cat(parts(batch, "old_logprob")) - torch.cat(parts(batch, "logprob"))
-
-
-def _clip(settings: Settings) -> Settings:
-    return {k: v for k, v in settings.items() if k.startswith("eps_clip")}
-
-
-def _ppo(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = (_log_ratio(batch), torch.cat(parts(batch, "advantage")))
-        loss, _ = target.call(CLIPPED, *given, **_clip(settings))
-        return {"loss": reduced(target, batch, loss, settings)}
-
-    families = {
+    families: Mapping[str, Settings] = {
         "ppo": CLIP,
         "ppo, dual clip": {**CLIP, "eps_clip_c": 3.0},
         "ppo, per token": {**CLIP, "calculate_per_token_loss": True},
     }
-    yield _policy(f"{CLIPPED} -> {REDUCER}", call, families, _RATIO)
+    yield from bindable(target, _loss((_clipped(LOG_RATIO),), families, _RATIO))
+    sequence = Step(
+        call=SEQUENCE,
+        name="ppo_kl",
+        arguments={
+            "full_log_probs": samples("logprob"),
+            "full_old_log_probs": samples("old_logprob"),
+            "local_log_probs": samples("logprob"),
+            "loss_masks": LOSS_MASKS,
+        },
+        produced_by={"loss_masks": MASKS},
+    )
+    yield from bindable(target, _loss((sequence, _clipped(Earlier(Use("ppo_kl")))), {"gspo": CLIP}, _SEQUENCE))
+    older = target.has(CLIPPED) and not target.has(CISPO)
+    yield from bindable(
+        target, _loss((_cispo(),), {"cispo": {"eps_clip": 1.0, "eps_clip_high": 4.0}}, {}), optional=older
+    )
+    yield from bindable(target, _reducer())
 
 
-def _gspo(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        current, old = parts(batch, "logprob"), parts(batch, "old_logprob")
-        kl = target.call(SEQUENCE, current, old, current, masks(batch))
-        loss, _ = target.call(CLIPPED, kl, torch.cat(parts(batch, "advantage")), **_clip(settings))
-        return {"loss": reduced(target, batch, loss, settings)}
-
-    yield _policy(f"{SEQUENCE} -> {CLIPPED} -> {REDUCER}", call, {"gspo": CLIP}, _SEQUENCE)
+def _clipped(ppo_kl: Codec) -> Step:
+    knobs = {name: Knob(name) for name in ("eps_clip", "eps_clip_high", "eps_clip_c")}
+    return Step(call=CLIPPED, name="losses", arguments={"ppo_kl": ppo_kl, "advantages": packed("advantage"), **knobs})
 
 
-def _cispo(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        current, advantage = torch.cat(parts(batch, "logprob")), torch.cat(parts(batch, "advantage"))
-        loss, _ = target.call(CISPO, _log_ratio(batch), current, advantage, **_clip(settings))
-        return {"loss": reduced(target, batch, loss, settings)}
-
-    yield _policy(f"{CISPO} -> {REDUCER}", call, {"cispo": {"eps_clip": 1.0, "eps_clip_high": 4.0}}, {})
+def _cispo() -> Step:
+    columns = {"ppo_kl": LOG_RATIO, "log_probs": packed("logprob"), "advantages": packed("advantage")}
+    return Step(call=CISPO, name="losses", arguments={**columns, **{name: Knob(name) for name in CLIP}})
 
 
-def _policy(
-    path: str,
-    call: Callable[[Batch, Settings], Mapping[str, Tensor]],
-    settings: Mapping[str, Settings],
-    said: Mapping[str, Claim],
-) -> Boundary:
+def _reduced(per_token: Codec) -> tuple[Step, Step]:
+    """The reducer that loss_function makes for the micro-batch, and its use on the loss per token."""
+    arguments = {
+        "total_lengths": TOTAL_LENGTHS,
+        "response_lengths": RESPONSE_LENGTHS,
+        "loss_masks": LOSS_MASKS,
+        "sample_denoms": MASK_SUMS,
+        "calculate_per_token_loss": Knob("calculate_per_token_loss", default=False),
+    }
+    made = Step(
+        call=REDUCER,
+        name="sum_of_sample_mean",
+        arguments=arguments,
+        optional=frozenset({"sample_denoms"}),
+        produced_by={
+            "loss_masks": MASKS,
+            "sample_denoms": "loss.py, loss_function: rollout_mask_sums of rollout.py, _convert_samples_to_train_data",
+        },
+    )
+    return made, Step(call=Use("sum_of_sample_mean"), name="loss", arguments={"0": per_token})
+
+
+def _loss(steps: tuple[Step, ...], settings: Mapping[str, Settings], claimed: Mapping[str, Claim]) -> Boundary:
     return Boundary(
-        path=path,
+        path=" -> ".join([*(str(step.call) for step in steps), REDUCER]),
         stage="policy-loss",
-        call=call,
-        reads=frozenset({"logprob", "old_logprob", "advantage", "mask", "length"}),
+        steps=(*steps, *_reduced(Earlier(Use("losses")[0]))),
         outputs={"loss": Output("", "", "loss")},
         settings=settings,
-        claims=said,
+        claims=claimed,
         reach="; ".join(settings),
     )
 
 
-def _reducers(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        return {"loss": reduced(target, batch, torch.cat(parts(batch, "advantage")), settings)}
-
-    yield Boundary(
+def _reducer() -> Boundary:
+    return Boundary(
         path=REDUCER,
         stage="aggregate",
-        call=call,
-        reads=frozenset({"advantage", "mask", "length"}),
+        steps=_reduced(packed("advantage")),
         outputs={"loss": Output("", "", "loss")},
-        settings=_REDUCTIONS,
+        settings={"default": {}, "per token": {"calculate_per_token_loss": True}},
         reach="--calculate-per-token-loss, or not",
     )
