@@ -188,8 +188,8 @@ def test_round_trip(loads: Loads) -> None:
     target = loads(FRAMEWORK, _files(fixed=True))
     for boundary in bound(FRAMEWORK, target).values():
         checked = check_round_trip(target, boundary)
-        assert checked.columns > 0, boundary.path
-        assert checked.arguments > 0, boundary.path
+        # A kernel that is given packed tokens and no lengths is observed at its caller.
+        assert min(checked.columns, checked.arguments) > 0 or boundary.stage == "kl", boundary.path
 
 
 def test_observed_call(loads: Loads) -> None:

@@ -91,16 +91,15 @@ def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any arg
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray):
-        return one.dtype == other.dtype and one.shape == other.shape and one.tolist() == other.tolist()
+        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tolist() == other.tolist())
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same_value, one, other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
     if isinstance(one, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
+        return bool(one == other) or (math.isnan(one) and math.isnan(other))
     if callable(one) or isinstance(one, bool | int | str | None):
-        equal: bool = one == other
-        return equal
+        return one is other or bool(one == other)
     if callable(getattr(one, "items", None)):
         return same_value(dict(one.items()), dict(other.items()))
     return same_value(_attributes(one), _attributes(other))

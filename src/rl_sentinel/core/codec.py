@@ -46,6 +46,10 @@ class Sizes:
     prompt_length: Tensor | None = None
     mask: Tensor | None = None
 
+    def tell(self, names: frozenset[str]) -> bool:
+        """Whether all of these sizes are known."""
+        return all(getattr(self, name) is not None for name in names)
+
     def merge(self, other: "Sizes") -> "Sizes":
         """These sizes, completed by the ``other`` ones where they are None."""
         names = ("rows", "width", "length", "prompt_length", "mask")
@@ -59,12 +63,20 @@ class Codec:
     as they come back: what the codec cannot carry is lost there, and nowhere else.
     """
 
-    #: Columns of the batch that the argument carries.
-    columns: frozenset[str] = frozenset()
-    #: Columns that decide the argument's shape, and are not carried.
-    shapes: frozenset[str] = frozenset()
-    #: Layout fields that the argument follows.
-    axes: frozenset[Axis] = frozenset()
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns of the batch that the argument carries."""
+        return frozenset()
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """Columns that decide the argument's shape, and are not carried."""
+        return frozenset()
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Layout fields that the argument follows."""
+        return frozenset()
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an expression: value, Call, Use, or a container of them
         """The argument for a case."""
@@ -90,7 +102,15 @@ class Codec:
 class Form:
     """How a ``[B]`` or ``[B, T]`` tensor is laid out: padded, ragged, packed, as full sequences."""
 
-    axes: frozenset[Axis] = frozenset()
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Layout fields that a value follows."""
+        return frozenset()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Fields of :class:`Sizes` without which a value in this layout cannot be read."""
+        return frozenset()
 
     def lay(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - tensors or lists of them
         """The column in this layout."""

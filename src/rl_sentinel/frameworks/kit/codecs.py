@@ -14,7 +14,7 @@ from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
-from rl_sentinel.frameworks.kit.forms import Padded, PerRow, zero_padding
+from rl_sentinel.frameworks.kit.forms import Padded, PerRow
 
 #: Columns that a model computes, in its own precision.
 MODEL_COLUMNS = frozenset(
@@ -47,17 +47,23 @@ class Column(Codec):
     """
 
     name: str
-    form: Form = field(default_factory=Padded)
+    form: Form = field(default_factory=Form)
     dtype: torch.dtype | None = None
     leaf: bool = False
 
+    def __post_init__(self) -> None:
+        """A column per token is padded, and one per row a tensor, unless stated."""
+        if type(self.form) is Form:
+            per_token = COLUMNS[self.name]["axes"].startswith("B T")
+            object.__setattr__(self, "form", Padded() if per_token else PerRow())
+
     @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def columns(self) -> frozenset[str]:
         """The column."""
         return frozenset({self.name})
 
     @property
-    def axes(self) -> frozenset[Axis]:  # type: ignore[override]  # a constant of the class
+    def axes(self) -> frozenset[Axis]:
         """Those of the form, and the precision of what a model computes."""
         return self.form.axes | ({"dtype"} if self.name in MODEL_COLUMNS and self.dtype is None else frozenset())
 
@@ -82,7 +88,9 @@ class Column(Codec):
         return Sizes(mask=self.form.read(value, told).bool()).merge(told)
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - as the form
-        """The column, in the dtype of its role."""
+        """The column, in the dtype of its role; nothing where the layout cannot be read from the call alone."""
+        if not sizes.tell(self.form.needs):
+            return {}
         tensor = self.form.read(value, sizes)
         role = COLUMNS[self.name]["role"]
         return {self.name: tensor.bool() if role == "mask" else tensor.long() if role == "label" else tensor}
@@ -103,17 +111,17 @@ class TokenRewards(Codec):
     dtype: torch.dtype | None = None
 
     @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def columns(self) -> frozenset[str]:
         """Outcome and token rewards."""
         return frozenset({"reward", "token_reward"})
 
     @property
-    def shapes(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def shapes(self) -> frozenset[str]:
         """The last token is where the length says."""
         return frozenset({"length"})
 
     @property
-    def axes(self) -> frozenset[Axis]:  # type: ignore[override]  # a constant of the class
+    def axes(self) -> frozenset[Axis]:
         """Those of the form."""
         return self.form.axes
 
@@ -158,112 +166,6 @@ def partition(labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell(Codec):
-    """A column of one row as a Python number: for objects of which there is one per row."""
-
-    name: str
-    kind: Literal["float", "int", "bool"] = "float"
-
-    @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
-        """The column."""
-        return frozenset({self.name})
-
-    def put(self, inputs: Inputs) -> float | int | bool:
-        """The number of the row."""
-        column: Tensor = getattr(inputs.batch, self.name)
-        return column[0].item()
-
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a number
-        """A column of one row."""
-        dtype = {"float": torch.float32, "int": torch.int64, "bool": torch.bool}[self.kind]
-        return {self.name: torch.tensor([value], dtype=dtype)}
-
-    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The column as it is."""
-        return {self.name: getattr(batch, self.name)}
-
-
-@dataclass(frozen=True, slots=True)
-class Is(Codec):
-    """Whether a label of one row has a value: other values are lost."""
-
-    name: str
-    value: int
-
-    @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
-        """The label."""
-        return frozenset({self.name})
-
-    def put(self, inputs: Inputs) -> bool:
-        """Whether the row has the value."""
-        column: Tensor = getattr(inputs.batch, self.name)
-        return int(column[0]) == self.value
-
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a bool
-        """The value, or 0."""
-        return {self.name: torch.tensor([self.value if value else 0])}
-
-    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The value, or 0."""
-        column: Tensor = getattr(batch, self.name)
-        return {self.name: torch.where(column == self.value, self.value, 0)}
-
-
-@dataclass(frozen=True, slots=True)
-class RowLength(Codec):
-    """The length of one row as an integer: for objects of which there is one per row."""
-
-    @property
-    def shapes(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
-        """The length."""
-        return frozenset({"length"})
-
-    def put(self, inputs: Inputs) -> int:
-        """The length of the row."""
-        return int(inputs.batch.length[0])
-
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a number
-        """The length of the row."""
-        return Sizes(length=torch.tensor([value], dtype=torch.int64))
-
-
-@dataclass(frozen=True, slots=True)
-class RowTokens(Codec):
-    """A per-token column of one row as a list of numbers: for objects of which there is one per row."""
-
-    name: str
-    kind: Literal["float", "int", "bool"] = "float"
-
-    @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
-        """The column."""
-        return frozenset({self.name})
-
-    def put(self, inputs: Inputs) -> list[Any]:
-        """The valid positions of the row."""
-        column: Tensor = getattr(inputs.batch, self.name)[0, : int(inputs.batch.length[0])]
-        return (column.int() if self.kind == "int" else column).tolist()
-
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a list of numbers
-        """The length of the row."""
-        return Sizes(length=torch.tensor([len(value)], dtype=torch.int64))
-
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a list of numbers
-        """A column of one row, padded with 0."""
-        role = COLUMNS[self.name]["role"]
-        dtype = {"signal": torch.float32, "label": torch.int64, "mask": torch.bool}[role]
-        row = torch.zeros(1, sizes.width or len(value), dtype=dtype)
-        row[0, : len(value)] = torch.tensor(value, dtype=dtype)
-        return {self.name: row}
-
-    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The column with 0 in the padding."""
-        return {self.name: zero_padding(getattr(batch, self.name), batch)}
-
-
-@dataclass(frozen=True, slots=True)
 class PromptIds(Codec):
     """The prompt of each row: a numpy array of strings, integers, a list or a tensor; labels become a partition."""
 
@@ -271,7 +173,7 @@ class PromptIds(Codec):
     column: str = "group"
 
     @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def columns(self) -> frozenset[str]:
         """The labels."""
         return frozenset({self.column})
 
@@ -311,7 +213,7 @@ class Lengths(Codec):
     form: Form = field(default_factory=lambda: PerRow("list"))
 
     @property
-    def shapes(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def shapes(self) -> frozenset[str]:
         """The length; prompts decide nothing that a law moves."""
         return frozenset({"length"}) if self.of == "response" else frozenset()
 
@@ -366,7 +268,7 @@ class Derived(Codec):
     follows: frozenset[Axis] = frozenset()
 
     @property
-    def axes(self) -> frozenset[Axis]:  # type: ignore[override]  # a constant of the class
+    def axes(self) -> frozenset[Axis]:
         """The fields that it is computed from."""
         return self.follows
 
@@ -397,12 +299,12 @@ class Computed(Codec):
     compute: Callable[[Inputs], Any]
 
     @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def columns(self) -> frozenset[str]:
         """The columns that it is computed from."""
         return self.of
 
     @property
-    def axes(self) -> frozenset[Axis]:  # type: ignore[override]  # a constant of the class
+    def axes(self) -> frozenset[Axis]:
         """The precision of what a model computes."""
         return frozenset({"dtype"}) if self.of & MODEL_COLUMNS else frozenset()
 

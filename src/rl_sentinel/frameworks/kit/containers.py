@@ -20,17 +20,17 @@ class Container(Codec):
     parts: Mapping[str, Codec]
 
     @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def columns(self) -> frozenset[str]:
         """The columns of all parts."""
         return frozenset[str]().union(*(part.columns for part in self.parts.values()))
 
     @property
-    def shapes(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def shapes(self) -> frozenset[str]:
         """The shape columns of all parts."""
         return frozenset[str]().union(*(part.shapes for part in self.parts.values()))
 
     @property
-    def axes(self) -> frozenset[Axis]:  # type: ignore[override]  # a constant of the class
+    def axes(self) -> frozenset[Axis]:
         """The layout fields of all parts."""
         return frozenset[Axis]().union(*(part.axes for part in self.parts.values()))
 
@@ -102,15 +102,20 @@ def Namespace(**parts: Codec) -> Object:  # noqa: N802 - reads as the class that
 
 
 @dataclass(frozen=True, slots=True)
-class EachRow(Container):
+class EachRow(Codec):
     """A list with one item per row, each made by one codec from the batch of that row alone."""
 
     item: Codec
 
     @property
-    def parts(self) -> Mapping[str, Codec]:  # type: ignore[override]  # the item
-        """The item, by no name."""
-        return {"": self.item}
+    def columns(self) -> frozenset[str]:
+        """The columns of an item."""
+        return self.item.columns
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The shape columns of an item."""
+        return self.item.shapes
 
     def put(self, inputs: Inputs) -> list[Any]:
         """One item per row."""
@@ -135,10 +140,6 @@ class EachRow(Container):
         names = set[str].intersection(*(set(row) for row in rows)) if rows else set()
         return {name: torch.cat([row[name] for row in rows]) for name in sorted(names)}
 
-    def knobs(self, value: Any) -> Settings:  # noqa: ANN401, ARG002 - items are data
-        """None: rows carry no settings."""
-        return {}
-
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The columns of all items, as they come back."""
         return self.item.canonical(batch)
@@ -151,7 +152,7 @@ class Whole(Codec):
     names: frozenset[str]
 
     @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]  # a constant of the class
+    def columns(self) -> frozenset[str]:
         """The columns that count."""
         return self.names
 

@@ -24,7 +24,7 @@ class Padded(Form):
     """``[B, T]``, one row per response, padded at the right to one width; ``layout.extra`` adds columns of padding."""
 
     @property
-    def axes(self) -> frozenset[Axis]:  # type: ignore[override]  # a constant of the class
+    def axes(self) -> frozenset[Axis]:
         """Padding can be added."""
         return frozenset({"extra"})
 
@@ -96,6 +96,11 @@ class Ragged(Form):
 class Packed(Form):
     """The tokens of all responses end to end, ``[N]``; lengths are known from another argument."""
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"length"})
+
     def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
         """Valid positions of all rows, in order."""
         return column[inputs.batch.valid.to(column.device)]
@@ -128,7 +133,12 @@ class FullSequence(Form):
     more: int = 0
 
     @property
-    def axes(self) -> frozenset[Axis]:  # type: ignore[override]  # a constant of the class
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"length", "prompt_length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
         """Padding can be added."""
         return frozenset({"extra"})
 
@@ -192,6 +202,11 @@ class PerRow(Form):
 class PerToken(Form):
     """One number per response, handed back as a row-constant ``[B, T]``, or the reverse: ``[B]`` over the tokens."""
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"mask"})
+
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """``[B]`` over the trained tokens, 0 elsewhere."""
         mask = _mask(sizes)
@@ -221,6 +236,11 @@ class OffMask(Form):
 
     form: Form
     value: float
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"mask"})
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
         """The tensor with ``value`` off the mask."""

@@ -9,21 +9,11 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.frameworks.kit.binding import bindable
-from rl_sentinel.frameworks.kit.codecs import (
-    Cell,
-    Column,
-    Constant,
-    Derived,
-    Earlier,
-    Is,
-    Knob,
-    RowLength,
-    RowTokens,
-    TokenRewards,
-)
+from rl_sentinel.frameworks.kit.codecs import Column, Constant, Derived, Earlier, Knob, TokenRewards
 from rl_sentinel.frameworks.kit.containers import EachRow, Object, Table
 from rl_sentinel.frameworks.kit.forms import Padded, Ragged, ZeroPadded
 from rl_sentinel.frameworks.kit.requirements import group_sizes, prompts_are_contiguous
+from rl_sentinel.frameworks.kit.row_codecs import Cell, Is, RowLength, RowTokens
 from rl_sentinel.frameworks.slime.arguments import (
     LOSS,
     LOSS_MASKS,
