@@ -94,6 +94,10 @@ class Codec:
         """The settings that a live argument carries."""
         return {}
 
+    def references(self, value: Any) -> list[tuple["Codec", Any]]:  # noqa: ANN401 - a live argument
+        """The parts of a live argument that carry columns, as they are passed: what replaces them later is not seen."""
+        return [(self, value)] if self.columns else []
+
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:  # noqa: ARG002 - overridden where columns are carried
         """The columns of ``batch`` as ``take(put(batch))`` gives them."""
         return {}

@@ -1,7 +1,7 @@
 """Calling a boundary on a case: copies in, checked tensors out, refusals told from accidents."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -96,9 +96,31 @@ class Asker:
         checked = {n: _checked(boundary, n, values.get(n), case.batch) for n in boundary.outputs}
         after = {n: getattr(batch, n).detach() for n in boundary.reads}
         after |= {k.removeprefix("after/"): v.detach() for k, v in values.items() if k.startswith("after/")}
-        after |= {k: v.detach() for k, v in columns_after(boundary, run, case.batch).items() if k in boundary.reads}
         slopes = _slopes(checked, batch, wanted)
-        return Observation({n: v.detach() for n, v in checked.items()}, slopes, after)
+        late = _ColumnsAfter(run, case.batch, after) if run.references else after
+        return Observation({n: v.detach() for n, v in checked.items()}, slopes, late)
+
+
+@dataclass(slots=True)
+class _ColumnsAfter(Mapping[str, Tensor]):
+    """The inputs as a call left them, read from its arguments when a law asks: few laws do."""
+
+    run: Execution
+    batch: Batch
+    plain: Mapping[str, Tensor]
+    _read: dict[str, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if not self._read:
+            self._read.update(self.plain)
+            self._read.update({n: column.detach() for n, column in columns_after(self.run, self.batch).items()})
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.plain)
+
+    def __len__(self) -> int:
+        return len(self.plain)
 
 
 def seed_everything(seed: int) -> None:

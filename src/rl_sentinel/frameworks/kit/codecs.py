@@ -169,7 +169,7 @@ def partition(labels: Tensor) -> Tensor:
 class PromptIds(Codec):
     """The prompt of each row: a numpy array of strings, integers, a list or a tensor; labels become a partition."""
 
-    form: Literal["strings", "uuids", "integers", "list", "tensor"] = "strings"
+    form: Literal["strings", "strings-list", "uuids", "integers", "list", "tensor"] = "strings"
     column: str = "group"
 
     @property
@@ -184,6 +184,8 @@ class PromptIds(Codec):
             return labels
         if self.form == "list":
             return labels.tolist()
+        if self.form == "strings-list":
+            return [f"prompt-{label}" for label in labels.tolist()]
         if self.form == "integers":
             return np.array(labels.tolist(), dtype=np.int64)
         if self.form == "uuids":
@@ -228,6 +230,58 @@ class Lengths(Codec):
         if self.of == "response":
             return Sizes(rows=len(told), length=told)
         return Sizes(rows=len(told), prompt_length=told) if self.of == "prompt" else Sizes(rows=len(told))
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseMask(Codec):
+    """1 at every response token, trained or not: it tells the lengths of the responses."""
+
+    form: Form = field(default_factory=Padded)
+    dtype: torch.dtype = torch.int64
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length."""
+        return frozenset({"length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form."""
+        return self.form.axes
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The mask, laid out."""
+        return self.form.lay(inputs.batch.valid.to(self.dtype), inputs)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor of masks
+        """Rows, width and lengths: wherever a row's tokens are, they are counted."""
+        told = self.form.sizes(value)
+        return Sizes(length=(value != 0).sum(1)).merge(told)
+
+
+@dataclass(frozen=True, slots=True)
+class Labels(Codec):
+    """A column per row as a list of Python values, such as flags in metadata."""
+
+    name: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The column."""
+        return frozenset({self.name})
+
+    def put(self, inputs: Inputs) -> list[Any]:
+        """The values."""
+        column: Tensor = getattr(inputs.batch, self.name)
+        return column.tolist()
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a list
+        """The column."""
+        return {self.name: torch.tensor(value)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The column as it is."""
+        return {self.name: getattr(batch, self.name)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,10 @@ class Container(Codec):
         """The knobs of all parts."""
         return {name: knob for part, held in self._held(value) for name, knob in part.knobs(held).items()}
 
+    def references(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
+        """Those of all parts."""
+        return [pair for part, held in self._held(value) for pair in part.references(held)]
+
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The columns of all parts, as they come back."""
         return {name: column for part in self.parts.values() for name, column in part.canonical(batch).items()}
@@ -76,7 +80,7 @@ class Table(Container):
 
 @dataclass(frozen=True, slots=True)
 class Object(Container):
-    """An object that the target's own class or factory makes from keyword arguments.
+    """An object that the target's own class or factory makes; a part whose name is a number is passed by position.
 
     ``make`` is its dotted path. ``read`` gives a part of a live object (by default its attribute); ``shared``
     objects are made once per setting, as a run has one configuration for all its steps.
@@ -89,7 +93,9 @@ class Object(Container):
 
     def put(self, inputs: Inputs) -> Call:
         """The call that makes it."""
-        return Call(self.make, (), {name: part.put(inputs) for name, part in self.parts.items()}, self.shared)
+        values = {name: part.put(inputs) for name, part in self.parts.items()}
+        args = tuple(value for name, value in values.items() if name.isdigit())
+        return Call(self.make, args, {name: v for name, v in values.items() if not name.isdigit()}, self.shared)
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live object
         """An attribute of the object."""

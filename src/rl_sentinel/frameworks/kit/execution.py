@@ -13,7 +13,7 @@ from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Case
-from rl_sentinel.core.codec import Inputs, Sizes
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.frameworks.kit.forms import Number, PerRow
 from rl_sentinel.frameworks.target import Target
@@ -32,13 +32,14 @@ class Encoded:
 class Execution:
     """What a run of a boundary left behind.
 
-    ``values`` are the outputs in the neutral layout, ``calls`` the calls that were made, ``left`` every result and
-    argument by name, ``sizes`` the shape of the batch.
+    ``values`` are the outputs in the neutral layout, ``calls`` the calls that were made, ``references`` what carried
+    columns in their arguments, ``left`` every result and argument by name, ``sizes`` the shape of the batch.
     """
 
     values: dict[str, Tensor] = field(default_factory=dict)
     calls: list[Encoded] = field(default_factory=list)
     left: dict[str, Any] = field(default_factory=dict)
+    references: list[tuple[Codec, Any]] = field(default_factory=list)
     sizes: Sizes = field(default_factory=Sizes)
     leaves: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
@@ -98,7 +99,7 @@ def execute(target: Target, boundary: Boundary, inputs: Inputs, before: Listener
     """
     run = Execution(calls=encode(boundary, inputs), sizes=sizes_of(inputs.batch), leaves=inputs.leaves)
     for encoded in run.calls:
-        _make(target, encoded, run.left, before)
+        _make(target, encoded, run, before)
     for name, output in boundary.outputs.items():
         run.values[name] = _read(output, run, inputs)
     if inputs.leaves and "loss" in run.values:
@@ -115,13 +116,16 @@ def _of_leaves(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
     return total
 
 
-def _make(target: Target, encoded: Encoded, left: dict[str, Any], before: Listener | None) -> None:
+def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | None) -> None:
     """Evaluate one call; leave its arguments and its result by name, as a list where the step is repeated."""
-    step, call = encoded.step, encoded.call
+    step, call, left = encoded.step, encoded.call, run.left
     args = [evaluate(target, value, left) for value in call.args]
     kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
+    passed = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
+    if not step.each:
+        run.references += [pair for n, codec in step.arguments.items() for pair in codec.references(passed[n])]
     if before is not None:
-        before(step, {**{str(n): value for n, value in enumerate(args)}, **kwargs}, left)
+        before(step, passed, left)
     with _observed(target, step.inside) as inner:
         result = _invoke(target, call.function, args, kwargs, left)
     fresh = {**kwargs, **inner, step.result: result}
@@ -254,18 +258,16 @@ def _names(encoded: Encoded) -> set[str]:
     return {encoded.step.result, *encoded.call.kwargs, *encoded.step.inside}
 
 
-def columns_after(boundary: Boundary, run: Execution, batch: Batch) -> dict[str, Tensor]:
-    """The columns of a batch as the arguments hold them after the calls; what a codec cannot carry is unchanged."""
+def columns_after(run: Execution, batch: Batch) -> dict[str, Tensor]:
+    """The columns of a batch as the tensors that were passed hold them after the calls.
+
+    A tensor that the target replaces in a container is no change of the one that was passed.
+    """
     after: dict[str, Tensor] = {}
-    for step in boundary.steps:
-        if step.each:
-            continue
-        for name, codec in step.arguments.items():
-            if name not in run.left:
-                continue
-            before = codec.canonical(batch)
-            for column, now in codec.take(run.left[name], run.sizes).items():
-                whole: Tensor = getattr(batch, column)
-                same = (now == before[column]) | (now.isnan() & before[column].isnan())
-                after[column] = torch.where(same, whole, now.to(whole.dtype))
+    for codec, value in run.references:
+        before = codec.canonical(batch)
+        for column, now in codec.take(value, run.sizes).items():
+            whole: Tensor = getattr(batch, column)
+            same = (now == before[column]) | (now.isnan() & before[column].isnan())
+            after[column] = torch.where(same, whole, now.to(whole.dtype))
     return after

@@ -60,6 +60,47 @@ class ZeroPadded(Padded):
 
 
 @dataclass(frozen=True, slots=True)
+class RightAligned(Form):
+    """``[B, T]`` with each response at the right end of its row and zeros before it; extra padding goes to the left."""
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added."""
+        return frozenset({"extra"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"length"})
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """Each response moved to the end of its row."""
+        width = column.shape[1] + inputs.layout.extra
+        rows = zip(column, inputs.batch.length.tolist(), strict=True)
+        return torch.stack([pad(row[:n], (width - n, 0)) for row, n in rows])
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """Each response moved to the start of its row, 0 in the padding."""
+        length = _lengths(sizes)
+        width = sizes.width or value.shape[1]
+        rows = [row[value.shape[1] - n :] for row, n in zip(value, length, strict=True)]
+        return torch.stack([pad(row, (0, width - row.shape[0])) for row in rows])
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and width."""
+        return Sizes(rows=value.shape[0], width=value.shape[1])
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """What stood in the padding is 0."""
+        return zero_padding(column, batch)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """The end of each row, padded to one tensor."""
+        rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(_lengths(sizes)) if n)
+        return Ragged().source(f"[{rows}]", sizes)
+
+
+@dataclass(frozen=True, slots=True)
 class Ragged(Form):
     """A list with one tensor of ``[length]`` per response, without padding; ``plain`` gives lists of numbers."""
 
@@ -228,6 +269,37 @@ class Number(Form):
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
         """A tensor of the number."""
         return f"torch.as_tensor({expression})"
+
+
+@dataclass(frozen=True, slots=True)
+class RowWise(Form):
+    """``[B, T]`` in another form, or ``[B, 1]`` with one number for all tokens of a row."""
+
+    form: Form
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B, T]``; one number per row stands at all of the row's tokens."""
+        if value.shape[1] != 1 or sizes.width == 1:
+            return self.form.read(value, sizes)
+        valid = torch.arange(sizes.width or 1, device=value.device) < torch.tensor(_lengths(sizes)).unsqueeze(1)
+        return torch.where(valid, value, torch.zeros((), dtype=value.dtype, device=value.device))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - a column says it as well
+        """The numbers as they are."""
+        return expression
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Form):
+    """1 where a call came back at all, as the check of a configuration does that accepts it."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - whatever came back
+        """The number 1."""
+        return torch.tensor(1.0)
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The number 1, after the call."""
+        return "torch.tensor(1.0)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
+import torch
 
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.binding import bound, takes
-from rl_sentinel.frameworks.layout import put_right, token_rewards
-from rl_sentinel.frameworks.skyrl.batches import MODULE, back, claims, right, uids
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Knob
+from rl_sentinel.frameworks.kit.forms import As
+from rl_sentinel.frameworks.kit.roles import by_role, takes
+from rl_sentinel.frameworks.skyrl.arguments import MODULE, PRODUCED_BY, UIDS, Arguments, arguments
 from rl_sentinel.frameworks.target import Target
 
 REGISTRY = f"{MODULE}.AdvantageEstimatorRegistry"
 
-#: The estimator that every release has, so that a failed import is told by name.
+#: The estimator that every release has, so that a failed import is reported by name.
 EVERYWHERE = f"{MODULE}.compute_grpo_outcome_advantage"
 
 #: With rewards 0 and x, mean x/2, the advantage is 1 whatever x is.
@@ -36,18 +39,21 @@ CLAIMS: Mapping[str, Mapping[str, Claim]] = {
     "reinforce++": claims(_DOC, scope="batch", credit="temporal", algorithm="reinforce++"),
 }
 
+#: Estimators that pay each token what follows it.
+TEMPORAL = ("gae", "reinforce++")
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per estimator of the registry."""
     try:
-        found = registered(target, REGISTRY)
+        found, forms = registered(target, REGISTRY), arguments(target)
     except Unbindable as why:
         yield Unbound(EVERYWHERE, "advantage", str(why))
         return
     for name, function in found.items():
         try:
             target.source(function)
-            yield _boundary(target, name, function)
+            yield from bindable(target, _boundary(name, function, forms))
         except Unbindable as why:
             yield Unbound(path_of(function), "advantage", str(why))
 
@@ -63,41 +69,43 @@ def path_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-def _boundary(target: Target, name: str, function: Callable[..., Any]) -> Boundary:
-    path, temporal = path_of(function), name in ("gae", "reinforce++")
-    reads = {"reward", "length"} | ({"token_reward"} if temporal else set())
-    reads |= {"group"} if takes(function, "group") else set()
-    reads |= {"value"} if takes(function, "values") else set()
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        roles = {
-            "token_rewards": put_right(token_rewards(batch), batch.length),
-            "mask": put_right(batch.valid.float(), batch.length),
-            "group": uids(batch),
-            "values": right(batch, "value"),
-            "gamma": settings.get("gamma", 1.0),
-            "lambda": settings.get("lambd", 1.0),
-            "standardise": settings.get("grpo_norm_by_std", True),
-        }
-        advantage, returns = target.call(path, **bound(function, roles))
-        return {"advantage": back(advantage, batch), "returns": back(returns, batch)}
-
-    bound(function, dict.fromkeys(("token_rewards", "mask", "group", "values", "gamma", "lambda", "standardise")))
+def _boundary(name: str, function: Callable[..., Any], forms: Arguments) -> Boundary:
+    path, temporal = path_of(function), name in TEMPORAL
+    roles = {
+        "token_rewards": forms.rewards,
+        "mask": forms.response_mask,
+        "group": UIDS,
+        "values": forms.column("value"),
+        "gamma": Knob("gamma", 1.0),
+        "lambda": Knob("lambd", 1.0),
+        "standardise": Knob("grpo_norm_by_std", default=True),
+    }
     families: dict[str, Settings] = {"default": {}}
     if takes(function, "standardise"):
         families["no-std"] = {"grpo_norm_by_std": False}
     if temporal:
         families["discounted"] = {"gamma": 0.9, "lambd": 0.95}
+    step = Step(
+        call=path,
+        name="result",
+        arguments=by_role(function, roles),
+        produced_by={"response_mask": PRODUCED_BY},
+    )
     return Boundary(
         path=path,
         stage="advantage",
-        call=call,
-        reads=frozenset(reads),
-        outputs={
-            "advantage": Output("B T", "reward", "advantage"),
-            "returns": Output("B T", "reward", "returns"),
-        },
+        steps=(step,),
+        unused=frozenset() if temporal else frozenset({"token_reward"}),
+        outputs=advantage_outputs(forms, Use("result")[0], Use("result")[1]),
         settings=families,
         claims=CLAIMS.get(name, {}),
         reach=f"trainer.algorithm.advantage_estimator={name}",
     )
+
+
+def advantage_outputs(forms: Arguments, advantage: Use, returns: Use) -> Mapping[str, Output]:
+    """Advantages and returns at their places."""
+    return {
+        "advantage": Output("B T", "reward", "advantage", at=advantage, form=As(forms.form, torch.float32)),
+        "returns": Output("B T", "reward", "returns", at=returns, form=As(forms.form, torch.float32)),
+    }

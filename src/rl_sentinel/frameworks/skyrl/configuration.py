@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.skyrl.batches import STEP_WISE, config
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.forms import Accepted
+from rl_sentinel.frameworks.skyrl.arguments import STEP_WISE, config
 from rl_sentinel.frameworks.target import Target
 
 PATH = "skyrl.train.utils.utils.validate_cfg"
@@ -35,25 +33,20 @@ CLAIMS = {f"nonsense:{name}": Claim(_BROADCAST, _WHY) for name in FAMILIES if na
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The check, under a sound configuration first, then under each that excludes itself."""
+    paths = {path: path for settings in FAMILIES.values() for path in settings}
+    whole = config(paths)
     try:
-        target.find(PATH)
-        for settings in FAMILIES.values():
-            config(target, settings)
+        whole.check(target)
     except Unbindable as why:
         yield Unbound(PATH, "config", str(why))
         return
-
-    def call(_batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        target.call(PATH, config(target, settings))
-        return {"accepted": torch.tensor(1.0)}
-
-    yield Boundary(
+    boundary = Boundary(
         path=PATH,
         stage="config",
-        call=call,
-        reads=frozenset(),
-        outputs={"accepted": Output("", "", "accepted")},
+        steps=(Step(call=PATH, name="answer", arguments={"cfg": whole}),),
+        outputs={"accepted": Output("", "", "accepted", form=Accepted())},
         settings=FAMILIES,
         claims=CLAIMS,
         reach="every run",
     )
+    yield from bindable(target, boundary)

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Scope, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Scope, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.skyrl.batches import algorithm, back, right
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.configs import Config
+from rl_sentinel.frameworks.kit.forms import OffMask, RowWise
+from rl_sentinel.frameworks.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.frameworks.target import Target
 
 PATH = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils.compute_off_policy_correction"
+
+SECTION = "trainer.algorithm.off_policy_correction"
 
 #: Name -> settings of the section, and the scope of its weight and of its decision.
 FAMILIES: Mapping[str, tuple[Settings, Scope]] = {
@@ -31,36 +33,31 @@ FAMILIES: Mapping[str, tuple[Settings, Scope]] = {
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per family."""
     for name, (settings, scope) in FAMILIES.items():
+        section = Config(CONFIG, knobs_at={f"{SECTION}.{knob}": knob for knob in settings}, section=SECTION)
         try:
-            target.find(PATH)
-            yield _boundary(target, name, settings, scope)
+            section.check(target)
+            yield from bindable(target, _boundary(name, settings, scope, section, arguments(target)))
         except Unbindable as why:
             yield Unbound(PATH, "correct", str(why))
 
 
-def _boundary(target: Target, name: str, settings: Settings, scope: Scope) -> Boundary:
-    weighs = "tis_ratio_type" in settings
-
-    def call(batch: Batch, knobs: Settings) -> Mapping[str, Tensor]:
-        section = algorithm(target, {f"off_policy_correction.{k}": v for k, v in knobs.items()})
-        mask = right(batch, "mask").float()
-        given = (right(batch, "old_logprob"), right(batch, "rollout_logprob"), mask)
-        weight, _, kept = target.call(PATH, *given, section.off_policy_correction)
-        keep = torch.where(mask > 0, kept, torch.ones_like(kept))
-        if not weighs:
-            return {"keep": back(keep, batch)}
-        return {"weight": back(weight.expand_as(mask), batch), "keep": back(keep, batch)}
-
-    algorithm(target, {f"off_policy_correction.{k}": v for k, v in settings.items()})
-    outputs = {"keep": Output("B T", "", "keep", scope)}
-    if weighs:
-        outputs = {"weight": Output("B T", "ratio", "weight", scope)} | outputs
+def _boundary(name: str, settings: Settings, scope: Scope, section: Config, forms: Arguments) -> Boundary:
+    passed = {
+        "old_log_probs": forms.column("old_logprob"),
+        "rollout_logprobs": forms.column("rollout_logprob"),
+        "loss_mask": forms.loss_mask,
+        "off_policy_correction": section,
+    }
+    keep = OffMask(forms.form, 1.0)
+    outputs = {"keep": Output("B T", "", "keep", scope, at=Use("result")[2], form=keep)}
+    if "tis_ratio_type" in settings:
+        weight = Output("B T", "ratio", "weight", scope, at=Use("result")[0], form=RowWise(forms.form))
+        outputs = {"weight": weight, **outputs}
     return Boundary(
         path=PATH,
         stage="correct",
-        call=call,
-        reads=frozenset({"old_logprob", "rollout_logprob", "mask", "length"}),
+        steps=(Step(call=PATH, name="result", arguments=passed, produced_by={"loss_mask": PRODUCED_BY}),),
         outputs=outputs,
         settings={name: settings},
-        reach=", ".join(f"trainer.algorithm.off_policy_correction.{k}={v}" for k, v in settings.items()),
+        reach=", ".join(f"{SECTION}.{k}={v}" for k, v in settings.items()),
     )

@@ -1,71 +1,80 @@
 """SkyRL's KL estimators, and the trainer's step that puts a KL into the reward."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.skyrl.batches import MODULE, back, right, trainer, training_input
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Knob
+from rl_sentinel.frameworks.kit.configs import Config
+from rl_sentinel.frameworks.kit.containers import Object, Table
+from rl_sentinel.frameworks.kit.forms import As
+from rl_sentinel.frameworks.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, TRAINER, Arguments, arguments
 from rl_sentinel.frameworks.target import Target
 
 PENALTY = f"{MODULE}.compute_approx_kl"
-STEP = "skyrl.train.trainer.RayPPOTrainer.apply_reward_kl_penalty"
+STEP = f"{TRAINER}.apply_reward_kl_penalty"
 CONTROLLER = f"{MODULE}.FixedKLController"
 
 KINDS = ("k1", "abs", "k2", "k3")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per kind of KL, then the step."""
-    for path, make in ((PENALTY, _penalties), (STEP, _step)):
-        try:
-            target.find(path)
-            yield from make(target)
-        except Unbindable as why:
-            yield Unbound(path, "kl", str(why))
+    """One boundary per estimator, then the step."""
+    try:
+        forms = arguments(target)
+    except Unbindable as why:
+        yield from (Unbound(path, "kl", str(why)) for path in (PENALTY, STEP))
+        return
+    yield from bindable(target, *(_penalty(kind, forms) for kind in KINDS))
+    yield from bindable(target, *(_step(kind, forms) for kind in ("k1", "k3")))
 
 
-def _penalties(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        mask = right(batch, "mask").float()
-        kl = target.call(PENALTY, right(batch, "logprob"), right(batch, "ref_logprob"), mask, settings["kind"])
-        return {"kl": back(kl, batch)}
+def _penalty(kind: str, forms: Arguments) -> Boundary:
+    arguments_ = {
+        "log_probs": forms.column("logprob"),
+        "log_probs_base": forms.column("ref_logprob"),
+        "loss_mask": forms.loss_mask,
+        "kl_estimator_type": Knob("kind"),
+    }
+    return Boundary(
+        path=PENALTY,
+        stage="kl",
+        steps=(Step(call=PENALTY, name="kl", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
+        outputs={"kl": Output("B T", "nats", f"kl.{kind}", form=As(forms.form, torch.float32))},
+        settings={kind: {"kind": kind}},
+        reach=f"trainer.algorithm.kl_estimator_type={kind}",
+    )
 
-    for kind in KINDS:
-        yield Boundary(
-            path=PENALTY,
-            stage="kl",
-            call=call,
-            reads=frozenset({"logprob", "ref_logprob", "mask", "length"}),
-            outputs={"kl": Output("B T", "nats", f"kl.{kind}")},
-            settings={kind: {"kind": kind}},
-            reach=f"trainer.algorithm.kl_estimator_type={kind}",
-        )
 
-
-def _step(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        controller = target.call(CONTROLLER, settings["kl_coef"])
-        knobs = {"trainer.algorithm.kl_estimator_type": settings["kind"]}
-        own = trainer(target, knobs, reward_kl_controller=controller)
-        data = target.call(STEP, own, training_input(target, batch))
-        logged = torch.tensor(float(data.metadata["metrics"]["avg_kl"]))
-        return {"token_reward": back(data["rewards"], batch), "kl": logged}
-
-    for kind in ("k1", "k3"):
-        yield Boundary(
-            path=STEP,
-            stage="kl",
-            call=call,
-            reads=frozenset({"reward", "token_reward", "length", "mask", "old_logprob", "ref_logprob"}),
-            outputs={
-                "token_reward": Output("B T", "reward", "token_reward"),
-                "kl": Output("", "nats", "kl.row_mean"),
-            },
-            settings={kind: {"kl_coef": 0.001, "kind": kind}},
-            reach=f"trainer.algorithm.use_kl_in_reward=true, kl_estimator_type={kind}",
-        )
+def _step(kind: str, forms: Arguments) -> Boundary:
+    owner = {
+        "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.kl_estimator_type": "kind"}),
+        "all_metrics": Table({}),
+        "reward_kl_controller": Object(CONTROLLER, {"kl_coef": Knob("kl_coef")}),
+    }
+    data = forms.training_input("action_log_probs", "base_action_log_probs")
+    step = Step(
+        call=STEP,
+        name="data_after",
+        arguments={"self": Object("types.SimpleNamespace", owner), "data": data},
+        produced_by={"data": PRODUCED_BY},
+    )
+    after = Use("data_after")
+    return Boundary(
+        path=STEP,
+        stage="kl",
+        steps=(step,),
+        unused=frozenset({"group"}),
+        outputs={
+            "token_reward": Output(
+                "B T", "reward", "token_reward", at=after["rewards"], form=As(forms.form, torch.float32)
+            ),
+            "kl": Output("", "nats", "kl.row_mean", at=after.attribute("metadata")["metrics"]["avg_kl"]),
+        },
+        settings={kind: {"kl_coef": 0.001, "kind": kind}},
+        reach=f"trainer.algorithm.use_kl_in_reward=true, kl_estimator_type={kind}",
+    )

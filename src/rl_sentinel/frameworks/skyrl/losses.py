@@ -4,14 +4,16 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.frameworks.kit.configs import Config
 from rl_sentinel.frameworks.skyrl.advantages import path_of, registered
-from rl_sentinel.frameworks.skyrl.batches import MODULE, algorithm, claims, right
+from rl_sentinel.frameworks.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.frameworks.target import Target
 
 REGISTRY = f"{MODULE}.PolicyLossRegistry"
@@ -42,11 +44,13 @@ CLAIMS: Mapping[str, Mapping[str, Claim]] = {
 REDUCTIONS = ("token_mean", "sequence_mean", "seq_mean_token_sum_norm")
 LENGTH = 8
 
+_SECTION = "trainer.algorithm"
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per registered loss and reduction, then the critic's."""
+    """One boundary per registered loss, then the critic's."""
     try:
-        found = registered(target, REGISTRY)
+        found, forms = registered(target, REGISTRY), arguments(target)
     except Unbindable as why:
         yield Unbound(PPO, "policy-loss", str(why))
         return
@@ -55,58 +59,86 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         try:
             target.source(function)
-            yield _policy(target, name, function)
+            section = _section(name)
+            section.check(target)
+            yield from bindable(target, _policy(target, name, function, section, forms))
         except Unbindable as why:
             yield Unbound(path_of(function), "policy-loss", str(why))
-    try:
-        target.find(CRITIC)
-        yield _critic(target)
-    except Unbindable as why:
-        yield Unbound(CRITIC, "value-loss", str(why))
+    yield from bindable(target, _critic(forms))
 
 
-def _policy(target: Target, name: str, function: Callable[..., Any]) -> Boundary:
+def _section(name: str) -> Config:
+    fixed = {f"{_SECTION}.policy_loss_type": name, f"{_SECTION}.max_seq_len": LENGTH}
+    return Config(CONFIG, fixed, {f"{_SECTION}.loss_reduction": "loss_reduction"}, section=_SECTION)
+
+
+def _policy(target: Target, name: str, function: Callable[..., Any], section: Config, forms: Arguments) -> Boundary:
+    """The loss; where a release scales the advantages of a mini-batch for the reduction first, that step before it."""
     path, scales = path_of(function), target.has(SCALE)
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        mask, advantage = right(batch, "mask").float(), right(batch, "advantage")
-        reduction = settings["loss_reduction"]
-        if scales:
-            advantage = target.call(SCALE, advantage, mask, reduction, batch.rows, LENGTH)
-        knobs = {"policy_loss_type": name, "loss_reduction": reduction, "max_seq_len": LENGTH}
-        given = (right(batch, "logprob"), right(batch, "old_logprob"), advantage)
-        sampler = right(batch, "rollout_logprob")
-        answer = target.call(path, *given, algorithm(target, knobs), mask, sampler)
-        return {"loss": answer[0]}
-
-    algorithm(target, {"policy_loss_type": name, "loss_reduction": "token_mean", "max_seq_len": LENGTH})
-    old = "rollout_logprob" if name in _TO_SAMPLER else "old_logprob"
+    advantage: Codec = forms.column("advantage")
+    steps = []
+    if scales:
+        scaling = {
+            "advantages": advantage,
+            "loss_mask": forms.loss_mask,
+            "loss_reduction": Knob("loss_reduction"),
+            "micro_batch_size": Derived(lambda inputs: inputs.batch.rows),
+            "max_seq_len": Constant(LENGTH),
+            "prompt_boundaries": Constant(None),
+        }
+        steps = [
+            Step(
+                call=SCALE,
+                name="scaled",
+                arguments=scaling,
+                optional=frozenset({"prompt_boundaries"}),
+                produced_by={"micro_batch_size": "trainer.py, _normalize_advantages: one mini-batch, one micro-batch"},
+            )
+        ]
+        advantage = Earlier(Use("scaled"))
+    passed = (
+        forms.column("logprob"),
+        forms.column("old_logprob"),
+        advantage,
+        section,
+        forms.loss_mask,
+        forms.column("rollout_logprob"),
+    )
+    names = list(inspect.signature(function).parameters)[: len(passed)]
+    loss = Step(
+        call=path,
+        name="result",
+        arguments=dict(zip(names, passed, strict=True)),
+        produced_by={
+            names[4]: PRODUCED_BY,
+            names[5]: "worker.py, _forward_backward_micro: rollout_logprobs of the sampler",
+        },
+    )
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",
-        call=call,
-        reads=frozenset({"logprob", old, "advantage", "mask", "length"}),
-        outputs={"loss": Output("", "", "loss")},
-        settings={f"{name}, {r}": {"loss_reduction": r} for r in REDUCTIONS},
+        steps=(*steps, loss),
+        unused=frozenset({"old_logprob" if name in _TO_SAMPLER else "rollout_logprob"}),
+        outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
+        settings={f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in REDUCTIONS},
         claims=CLAIMS.get(name, {}),
         reach=f"trainer.algorithm.policy_loss_type={name}",
     )
 
 
-def _critic(target: Target) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        section = algorithm(target, settings)
-        given = {"values": right(batch, "value"), "old_values": right(batch, "old_value")}
-        given |= {"returns": right(batch, "returns"), "loss_mask": right(batch, "mask").float()}
-        return {"loss": target.call(CRITIC, **given, config=section)[0]}
-
-    inspect.signature(target.find(CRITIC)).bind(None, None, None, config=None, loss_mask=None)
+def _critic(forms: Arguments) -> Boundary:
+    passed = {
+        "values": forms.column("value"),
+        "old_values": forms.column("old_value"),
+        "returns": forms.column("returns"),
+        "config": Config(CONFIG, knobs_at={f"{_SECTION}.value_clip": "value_clip"}, section=_SECTION),
+        "loss_mask": forms.loss_mask,
+    }
     return Boundary(
         path=CRITIC,
         stage="value-loss",
-        call=call,
-        reads=frozenset({"value", "old_value", "returns", "mask", "length"}),
-        outputs={"loss": Output("", "", "loss")},
+        steps=(Step(call=CRITIC, name="result", arguments=passed, produced_by={"loss_mask": PRODUCED_BY}),),
+        outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings={"default": {"value_clip": 0.2}},
         reach="trainer.algorithm.advantage_estimator=gae",
     )

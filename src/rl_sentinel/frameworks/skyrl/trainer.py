@@ -1,33 +1,33 @@
 """SkyRL's trainer: advantages of single responses and of step-wise trajectories, and their scaling."""
 
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.skyrl.advantages import CLAIMS, REGISTRY, registered
-from rl_sentinel.frameworks.skyrl.batches import (
-    INPUT,
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Constant, Derived
+from rl_sentinel.frameworks.skyrl.advantages import CLAIMS, REGISTRY, TEMPORAL, advantage_outputs, registered
+from rl_sentinel.frameworks.skyrl.arguments import (
     MODULE,
+    PRODUCED_BY,
     STEP_WISE,
-    back,
-    claims,
+    TRAINER,
+    Arguments,
+    arguments,
     config,
-    right,
     steps_in_order,
     trainer,
-    training_input,
 )
 from rl_sentinel.frameworks.target import Target
 
-PATH = "skyrl.train.trainer.RayPPOTrainer.compute_advantages_and_returns"
-SCALE = "skyrl.train.trainer.RayPPOTrainer._normalize_advantages"
-NORMALISE = f"{MODULE}.normalize_advantages_dict"
+PATH = f"{TRAINER}.compute_advantages_and_returns"
+SCALE = f"{TRAINER}._normalize_advantages"
+NORMALIZE = f"{MODULE}.normalize_advantages_dict"
 
 ESTIMATOR = "trainer.algorithm.advantage_estimator"
 
@@ -35,90 +35,95 @@ _STEPS = claims(
     "trainer.py, compute_advantages_and_returns: the last step's advantage is broadcast to all steps of a trajectory",
     trajectories="step-wise",
 )
-_NORMALISED = claims("config.py, AlgorithmConfig.advantage_batch_normalize", scope="batch")
+_NORMALIZED = claims("config.py, AlgorithmConfig.advantage_batch_normalize", scope="batch")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The method under each estimator, plain and step-wise; then the batch normalisation."""
+    """The method under each estimator, plain and step-wise; then the batch normalization."""
     try:
         target.find(PATH)
-        names = list(registered(target, REGISTRY))
+        names, forms = list(registered(target, REGISTRY)), arguments(target)
     except Unbindable as why:
         yield Unbound(PATH, "advantage", str(why))
         return
     for name in names:
-        yield from _guarded(target, name, name, {ESTIMATOR: name})
-        if CLAIMS.get(name, {}) and CLAIMS[name]["credit"].value == "outcome":
-            yield from _guarded(target, f"step-wise {name}", name, {ESTIMATOR: name, STEP_WISE: True})
-    if target.has(NORMALISE) or target.has(SCALE):
-        yield _normalisation(target)
+        outcome = bool(CLAIMS.get(name, {})) and CLAIMS[name]["credit"].value == "outcome"
+        for step_wise in (False, True) if outcome else (False,):
+            yield from _advantages(target, name, forms, step_wise=step_wise)
+    if target.has(NORMALIZE):
+        yield from bindable(target, _normalized(forms))
+    elif target.has(SCALE):
+        yield from bindable(target, _scaled(forms))
 
 
-def _guarded(target: Target, label: str, name: str, settings: Settings) -> Iterator[Boundary | Unbound]:
-    try:
-        config(target, settings)
-        yield _boundary(target, label, name, settings)
-    except Unbindable as why:
-        yield Unbound(PATH, "advantage", str(why))
-
-
-def _boundary(target: Target, label: str, name: str, settings: Settings) -> Boundary:
-    step_wise = STEP_WISE in settings
-    reads = {"reward", "length", "mask", "group"} | ({"trajectory", "last_step"} if step_wise else set())
-    reads |= {"gae": {"value", "token_reward"}, "reinforce++": {"token_reward"}}.get(name, set())
-
-    def call(batch: Batch, knobs: Settings) -> Mapping[str, Tensor]:
-        if step_wise:
-            steps_in_order(batch)
-        data = target.call(PATH, trainer(target, knobs), training_input(target, batch))
-        return {"advantage": back(data["advantages"], batch), "returns": back(data["returns"], batch)}
-
-    return Boundary(
+def _advantages(target: Target, name: str, forms: Arguments, *, step_wise: bool) -> Iterator[Boundary | Unbound]:
+    settings: Settings = {ESTIMATOR: name, **({STEP_WISE: True} if step_wise else {})}
+    critic = ("values",) if name == "gae" else ()
+    step = Step(
+        call=PATH,
+        name="data_after",
+        arguments={"self": trainer(settings), "data": forms.training_input(*critic, step_wise=step_wise)},
+        produced_by={"data": PRODUCED_BY},
+    )
+    boundary = Boundary(
         path=PATH,
         stage="advantage",
-        call=call,
-        reads=frozenset(reads),
-        outputs={
-            "advantage": Output("B T", "reward", "advantage"),
-            "returns": Output("B T", "reward", "returns"),
-        },
-        settings={label: settings},
+        steps=(step,),
+        unused=frozenset() if name in TEMPORAL else frozenset({"token_reward"}),
+        outputs=advantage_outputs(forms, Use("data_after")["advantages"], Use("data_after")["returns"]),
+        settings={f"step-wise {name}" if step_wise else name: settings},
         claims={**CLAIMS.get(name, {}), **(_STEPS if step_wise else {})},
         reach=", ".join(f"{k}={v}" for k, v in settings.items()),
+        requires=(steps_in_order,) if step_wise else (),
     )
+    # The last step marks a trajectory's end, so the order of rows says which rows are one trajectory.
+    boundary = replace(boundary, reads=boundary.reads | {"trajectory"}) if step_wise else boundary
+    try:
+        config(settings).check(target)
+    except Unbindable as why:
+        yield Unbound(PATH, "advantage", str(why))
+        return
+    yield from bindable(target, boundary)
 
 
-def _normalisation(target: Target) -> Boundary:
-    path = NORMALISE if target.has(NORMALISE) else SCALE
-    settings: Settings = {"trainer.algorithm.advantage_batch_normalize": True}
-    if path == SCALE:  # the method scales for the reduction too
-        settings = {**settings, "trainer.algorithm.loss_reduction": "token_mean"}
+def _normalized(forms: Arguments) -> Boundary:
+    """The function of older releases, which normalizes the batch and nothing else."""
+    return _normalization(forms, NORMALIZE, {"data": _data(forms)}, {}, optional=frozenset())
 
-    def call(batch: Batch, knobs: Settings) -> Mapping[str, Tensor]:
-        data = target.call(
-            INPUT,
-            {
-                "advantages": right(batch, "advantage"),
-                "response_mask": right(batch, "valid").to(torch.int64),
-                "loss_mask": right(batch, "mask").to(torch.int64),
-            },
-        )
-        if path == NORMALISE:
-            data = target.call(path, data)
-        else:
-            given = {"mini_batch_boundaries": [(0, batch.rows)], "prompt_boundaries": None}
-            takes = inspect.signature(target.find(path)).parameters
-            own = {k: v for k, v in given.items() if k in takes}
-            data = target.call(path, trainer(target, knobs), data, **own)
-        return {"advantage": back(data["advantages"], batch)}
 
+def _scaled(forms: Arguments) -> Boundary:
+    """The method of newer releases, which also scales for the reduction of the loss: a mean over tokens here."""
+    settings: Settings = {"trainer.algorithm.loss_reduction": "token_mean"}
+    arguments_: dict[str, Codec] = {
+        "self": trainer({"trainer.algorithm.advantage_batch_normalize": True, **settings}),
+        "data": _data(forms),
+        "mini_batch_boundaries": Derived(lambda inputs: [(0, inputs.batch.rows)]),
+        "prompt_boundaries": Constant(None),
+    }
+    return _normalization(forms, SCALE, arguments_, settings, optional=frozenset({"prompt_boundaries"}))
+
+
+def _data(forms: Arguments) -> Codec:
+    tensors = {
+        "advantages": forms.column("advantage"),
+        "response_mask": forms.response_mask,
+        "loss_mask": forms.loss_mask,
+    }
+    return forms.batch(tensors, {})
+
+
+def _normalization(
+    forms: Arguments, path: str, passed: dict[str, Codec], more: Settings, optional: frozenset[str]
+) -> Boundary:
+    step = Step(call=path, name="data_after", arguments=passed, optional=optional, produced_by={"data": PRODUCED_BY})
     return Boundary(
         path=path,
         stage="normalise",
-        call=call,
-        reads=frozenset({"advantage", "mask", "length"}),
-        outputs={"advantage": Output("B T", "reward", "advantage")},
-        settings={"default": settings},
-        claims=_NORMALISED,
+        steps=(step,),
+        outputs={
+            "advantage": Output("B T", "reward", "advantage", at=Use("data_after")["advantages"], form=forms.form)
+        },
+        settings={"default": {"trainer.algorithm.advantage_batch_normalize": True, **more}},
+        claims=_NORMALIZED,
         reach="trainer.algorithm.advantage_batch_normalize=true",
     )
