@@ -16,7 +16,7 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centred
 from rl_sentinel.signal.loss import reinforce
 from rl_sentinel.signal.reduce import Aggregation
-from rl_sentinel.train.task import Outcome, Task
+from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,21 @@ class Digits:
 
     most: int = 5
 
-    def task(self, chance: random.Random) -> Task:
+    def task(self, rng: random.Random) -> Task:
         """What the policy reads, and what judges its answer."""
-        digit = chance.randint(1, self.most)
+        digit = rng.randint(1, self.most)
         return Task(f"{digit}>", str(digit) * digit)
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
         """Text for another turn, or the outcome: half a point for the right digit, all for the right number."""
-        right = ended and said[-1] == task.answer
-        close = bool(said[-1]) and set(said[-1]) == set(task.answer)
+        right = ended and responses[-1] == task.answer
+        close = bool(responses[-1]) and set(responses[-1]) == set(task.answer)
         return Outcome(1.0 if right else 0.5 * close, right)
 
-    def warm(self, chance: random.Random) -> tuple[str, str, bool]:
+    def warm(self, rng: random.Random) -> tuple[str, str, bool]:
         """What is shown before: the right digit, any number of times."""
-        task = self.task(chance)
-        return task.prompt, task.answer[0] * chance.randint(1, self.most), True
+        task = self.task(rng)
+        return task.prompt, task.answer[0] * rng.randint(1, self.most), True
 
 
 def best_of(reward: Tensor, *, group: Tensor, live: Tensor, bonus: float) -> Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from rl_sentinel.train.task import Outcome, Task
+from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,16 @@ class Sums:
 
     most: int = 9
 
-    def task(self, chance: random.Random) -> Task:
+    def task(self, rng: random.Random) -> Task:
         """Two numbers from 0 to ``most``."""
-        one, two = chance.randint(0, self.most), chance.randint(0, self.most)
+        one, two = rng.randint(0, self.most), rng.randint(0, self.most)
         asked = f"<|im_start|>user\n{one} + {two} =<|im_end|>\n<|im_start|>assistant\n"
         return Task(asked, str(one + two))
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
-        """Half for the number and nothing else; until that is ever said, a part for its being there, and for an end."""
-        right = ended and said[-1].strip() == task.answer
-        there = task.answer in re.findall(r"\d+", said[-1])
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
+        """Half for the right number alone; part of that if the number appears, or if the response ends."""
+        right = ended and responses[-1].strip() == task.answer
+        there = task.answer in re.findall(r"\d+", responses[-1])
         return Outcome(0.3 * there + 0.2 * ended + 0.5 * right, right)
 
 

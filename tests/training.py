@@ -17,13 +17,12 @@ import rl_sentinel.signal.loss
 from rl_sentinel.core.modules import defined
 from rl_sentinel.signal.loss import reinforce
 from rl_sentinel.signal.reduce import Aggregation
-from rl_sentinel.train.characters import END, Characters
-from rl_sentinel.train.episodes import Chances, Episode, opened, played
-from rl_sentinel.train.policy import Policy, from_scratch
-from rl_sentinel.train.recipe import Recipe, made
-from rl_sentinel.train.sampling import Sampled
-from rl_sentinel.train.selection import Selection, selected
-from rl_sentinel.train.task import Outcome, Task
+from rl_sentinel.train.config.recipe import Recipe, made
+from rl_sentinel.train.config.selection import Selection, selected
+from rl_sentinel.train.model.character_tokenizer import END, Characters
+from rl_sentinel.train.model.policy import Policy, from_scratch
+from rl_sentinel.train.rollout.episodes import Chances, Episode, opened, played
+from rl_sentinel.train.rollout.interfaces import Outcome, Sampled, Task
 
 #: The recipe as TOML, for the command line.
 TOML = """
@@ -64,23 +63,23 @@ rate = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """Say the letter that was read: partly right already by chance, so that there is something to reinforce."""
+    """Say the letter that was read: partly right already by rng, so that there is something to reinforce."""
 
     letters: str = "ab"
 
-    def task(self, chance: random.Random) -> Task:
+    def task(self, rng: random.Random) -> Task:
         """One letter."""
-        letter = chance.choice(self.letters)
+        letter = rng.choice(self.letters)
         return Task(letter, letter)
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
         """The share of the right letter in what was said."""
-        reward = said[-1].count(task.answer) / 3
+        reward = responses[-1].count(task.answer) / 3
         return Outcome(reward, reward == 1)
 
-    def warm(self, chance: random.Random) -> tuple[str, str, bool]:
+    def warm(self, rng: random.Random) -> tuple[str, str, bool]:
         """A sign, whatever the letter."""
-        return chance.choice(self.letters), "=", True
+        return rng.choice(self.letters), "=", True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,9 @@ class Marked(Letter):
 
     parts: ClassVar[tuple[str, ...]] = ("letter", "ended")
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
         """The share of the right letter is the whole reward."""
-        reward = said[-1].count(task.answer) / 3
+        reward = responses[-1].count(task.answer) / 3
         return Outcome(reward, reward == 1, parts=(reward, float(ended)))
 
 
@@ -99,13 +98,13 @@ class Marked(Letter):
 class Twice:
     """Two turns: whatever is said is answered by ``|``, then judged by the second turn's length."""
 
-    def task(self, chance: random.Random) -> Task:  # noqa: ARG002 - asked with it
+    def task(self, rng: random.Random) -> Task:  # noqa: ARG002 - asked with it
         """Nothing to choose."""
         return Task("ab", "")
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
         """A bar after the first turn."""
-        return "|" if len(said) == 1 else Outcome(float(len(said[1])), ended)
+        return "|" if len(responses) == 1 else Outcome(float(len(responses[1])), ended)
 
 
 def empty_loss(logprob: Tensor | None = None, reward: Tensor | None = None, *, aggregation: object = None) -> None:
@@ -135,7 +134,7 @@ class Scripted:
     def sample(
         self,
         prompts: Sequence[tuple[int, ...]],
-        chance: Tensor,  # noqa: ARG002 - asked with it
+        uniform: Tensor,  # noqa: ARG002 - asked with it
         *,
         greedy: bool = False,  # noqa: ARG002 - as above
     ) -> list[Sampled]:
@@ -178,7 +177,7 @@ def kept_in(home: Path) -> Callable[[str, str, Callable[[Path], None]], Path]:
 
 def sampled(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[Episode]]:
     """Trajectories of an untrained policy whose logits are far apart, so that its samples differ."""
-    from rl_sentinel.train.engine.process import Engine  # noqa: PLC0415 - what is under test elsewhere
+    from rl_sentinel.train.rollout.engine.process import Engine  # noqa: PLC0415 - what is under test elsewhere
 
     selection, policy = selected(wanted), from_scratch(wanted)
     with torch.no_grad():

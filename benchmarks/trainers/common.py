@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from rl_sentinel.audit.cache import kept
-from rl_sentinel.train import supervised
-from rl_sentinel.train.policy import Policy, from_scratch
-from rl_sentinel.train.recipe import Recipe, made
-from rl_sentinel.train.selection import selected
+from rl_sentinel.train.config.recipe import Recipe, made
+from rl_sentinel.train.config.selection import selected
+from rl_sentinel.train.model.policy import Policy, from_scratch
+from rl_sentinel.train.run import warm_start
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "sort.toml"
 
@@ -35,7 +35,7 @@ def recipe(out: str, *, seed: int, steps: int, price: float) -> Recipe:
 def warmed(wanted: Recipe) -> Policy:
     """The policy after the warm start, which the cache keeps."""
     policy = from_scratch(wanted)
-    supervised.started(policy, selected(wanted).environment, wanted, kept=kept, told=lambda _done, _whole: None)
+    warm_start.started(policy, selected(wanted).environment, wanted, kept=kept, told=lambda _done, _whole: None)
     return policy
 
 

@@ -5,7 +5,7 @@ import tempfile
 
 from benchmarks.trainers.common import Turns, recipe
 from rl_sentinel.audit.cache import kept
-from rl_sentinel.train import loop
+from rl_sentinel.train.run import loop
 
 
 def main() -> None:

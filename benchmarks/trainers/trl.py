@@ -12,12 +12,12 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.trainers.common import Turns, recipe, warmed
-from rl_sentinel.train import chance
-from rl_sentinel.train.characters import END, LETTERS, PADDING, SIZE, Characters
-from rl_sentinel.train.policy import Policy
-from rl_sentinel.train.recipe import Recipe
-from rl_sentinel.train.selection import selected
-from rl_sentinel.train.task import Outcome, Task
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.selection import selected
+from rl_sentinel.train.model.character_tokenizer import END, LETTERS, PADDING, SIZE, Characters
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.rollout.interfaces import Outcome, Task
+from rl_sentinel.train.run import rng
 
 
 def exported(policy: Policy, wanted: Recipe, folder: Path) -> str:
@@ -104,7 +104,7 @@ def main() -> None:
         wanted = recipe(folder, seed=int(seed), steps=int(steps), price=float(price))
         environment, text = selected(wanted).environment, Characters()
         places = [(step, n) for step in range(wanted.steps) for n in range(wanted.rollout.prompts)]
-        tasks = [environment.task(chance.plain(wanted.seed, "task", *place)) for place in places]
+        tasks = [environment.task(rng.plain(wanted.seed, "task", *place)) for place in places]
 
         def reward(completion_ids: list[list[int]], prompts: list[str], answer: list[str], **_: object) -> list[float]:
             outcomes = []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_sentinel.train.journal import lines
+from rl_sentinel.train.run.journal import lines
 from told import ran, told
 from training import TOML
 

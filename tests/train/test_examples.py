@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rl_sentinel.train.journal import lines
-from rl_sentinel.train.loop import train
-from rl_sentinel.train.recipe import read
-from rl_sentinel.train.selection import selected
-from rl_sentinel.train.task import Outcome
+from rl_sentinel.train.config.recipe import read
+from rl_sentinel.train.config.selection import selected
+from rl_sentinel.train.rollout.interfaces import Outcome
+from rl_sentinel.train.run.journal import lines
+from rl_sentinel.train.run.loop import train
 from training import kept_in, recipe
 
 OWN = Path(__file__).parents[2] / "examples" / "own.py"

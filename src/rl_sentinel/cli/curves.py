@@ -9,7 +9,7 @@ from rich.console import Console
 from rl_sentinel.cli.place import writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report.curves import picture, table
-from rl_sentinel.train.journal import lines
+from rl_sentinel.train.run.journal import lines
 
 
 def curves(

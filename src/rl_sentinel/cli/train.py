@@ -15,11 +15,11 @@ from rl_sentinel.core.paths import expanded
 from rl_sentinel.report.curves import picture, table
 from rl_sentinel.report.tensorboard import TensorBoard
 from rl_sentinel.report.training import Live
-from rl_sentinel.train import loop
-from rl_sentinel.train.evidence import replayed
-from rl_sentinel.train.journal import lines
-from rl_sentinel.train.ranks import Ranks
-from rl_sentinel.train.recipe import read
+from rl_sentinel.train.config.recipe import read
+from rl_sentinel.train.run import loop
+from rl_sentinel.train.run.distributed import Ranks
+from rl_sentinel.train.run.failed_step import replayed
+from rl_sentinel.train.run.journal import lines
 
 
 def train(

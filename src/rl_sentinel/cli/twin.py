@@ -9,9 +9,9 @@ from rich.console import Console
 
 from rl_sentinel.audit.cache import kept
 from rl_sentinel.report.training import Live
-from rl_sentinel.train.loop import Watch
-from rl_sentinel.train.recipe import read
-from rl_sentinel.train.twin import PERTURBATIONS, twins
+from rl_sentinel.train.config.recipe import read
+from rl_sentinel.train.run.loop import Watch
+from rl_sentinel.train.run.twin_runs import PERTURBATIONS, twins
 
 
 def twin(

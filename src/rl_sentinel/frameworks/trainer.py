@@ -14,8 +14,8 @@ from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.target import Target
 
 TRAIN = "rl_sentinel.train"
-PREPARED = f"{TRAIN}.preparation.prepared"
-SPEAKING, LOSS = f"{TRAIN}.update.speaking", f"{TRAIN}.update.loss_of"
+PREPARED = f"{TRAIN}.update.training_batch.prepared"
+SPEAKING, LOSS = f"{TRAIN}.update.policy_update.speaking", f"{TRAIN}.update.policy_update.loss_of"
 
 GRPO: Mapping[str, Any] = {"name": "grpo", "standardise": False, "epsilon": 0.0}
 PPO: Mapping[str, Any] = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28}
@@ -43,7 +43,7 @@ def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling:
         rollout = {"prompts": 1, "responses": 2, "tokens": 1, "merged": False, **sampling}
         recipe, selection = _chosen(target, rollout=rollout)
         mute = SimpleNamespace(padding=0)
-        models = target.call(f"{TRAIN}.policy.Models", mute, mute, None)
+        models = target.call(f"{TRAIN}.model.policy.Models", mute, mute, None)
         episodes, rows = _episodes(target, batch, columns)
         found, _ready = target.call(PREPARED, recipe, selection, models, episodes, step=0, price=0.0)
         advantage = torch.zeros(batch.mask.shape, dtype=found.advantage.dtype)
@@ -72,8 +72,8 @@ def _episodes(target: Target, batch: Batch, columns: tuple[str, ...]) -> tuple[l
     found: dict[int, Any] = {}
     for row in order:
         group, size = int(batch.group[row]), int(batch.length[row])
-        judged = target.call(f"{TRAIN}.task.Outcome", float(batch.reward[row]), correct=False)
-        episode = target.call(f"{TRAIN}.episodes.Episode", whose[row], group, None, (1,))
+        judged = target.call(f"{TRAIN}.rollout.interfaces.Outcome", float(batch.reward[row]), correct=False)
+        episode = target.call(f"{TRAIN}.rollout.episodes.Episode", whose[row], group, None, (1,))
         episode = found.setdefault(whose[row], episode)
         episode.outcome, episode.ended = judged, bool(batch.scored[row]) if "scored" in columns else True
         episode.steps.append(
@@ -99,7 +99,7 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
         recipe, selection = _chosen(target, loss={"name": name, "aggregation": mode, **told})
         laid = SimpleNamespace(prompt_length=batch.prompt_length, length=batch.length)
         columns = {"mask": batch.mask, "advantage": batch.advantage, "old_logprob": batch.old_logprob}
-        made = target.call(f"{TRAIN}.update.Batch", laid=laid, **columns, ref_logprob=None)
+        made = target.call(f"{TRAIN}.update.policy_update.Batch", laid=laid, **columns, ref_logprob=None)
         whole = selection.aggregation(recipe, batch.mask, batch.group)
         rows = target.call(SPEAKING, made, torch.arange(batch.rows), lazy=selection.lazy)
         size = max(1, -(-len(rows) // int(settings.get("micro_batches", 1) or 1)))
@@ -139,8 +139,8 @@ def _chosen(target: Target, **more: Mapping[str, object]) -> tuple[Any, Any]:
     told = RECIPE | more
     key = f"{id(target)} {told}"
     if key not in _KNOWN:
-        recipe = target.call(f"{TRAIN}.recipe.made", told, where="audit")
-        _KNOWN[key] = recipe, target.call(f"{TRAIN}.selection.selected", recipe)
+        recipe = target.call(f"{TRAIN}.config.recipe.made", told, where="audit")
+        _KNOWN[key] = recipe, target.call(f"{TRAIN}.config.selection.selected", recipe)
     return _KNOWN[key]
 
 

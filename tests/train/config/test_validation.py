@@ -1,0 +1,71 @@
+"""Numbers that each are possible, and together are not."""
+
+from typing import Any
+
+import pytest
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.selection import selected
+from rl_sentinel.train.config.validation import require_limits
+from training import recipe
+
+REINFORCE = {"estimator": {"name": "reinforce"}}
+ONE: dict[str, Any] = {"rollout": {"prompts": 1, "responses": 1, "tokens": 3}, "update": {"prompts": 1}}
+
+
+def _over(mean: str, deviation: str, **more: Any) -> dict[str, Any]:
+    return {"reward": {"normalisation": {"mean": mean, "deviation": deviation, **more}}}
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({**REINFORCE, "rollout": {"responses": 1}, **_over("group", "group")},
+         "rollout.responses is 1, expected 2 or more with reward.normalisation.mean group"),
+        ({**REINFORCE, "rollout": {"responses": 1}, **_over("batch", "group")},
+         "rollout.responses is 1, expected 2 or more with reward.normalisation.deviation group"),
+        ({**REINFORCE, "rollout": {"responses": 1}, **_over("none", "group")},
+         "rollout.responses is 1, expected 2 or more with reward.normalisation.deviation group"),
+        ({**REINFORCE, **ONE, **_over("batch", "none")},
+         "rollout.prompts and rollout.responses are 1, expected 2 or more of one with reward.normalisation.mean batch"),
+        ({**REINFORCE, **ONE, **_over("batch", "none", leave_one_out=True)},
+         "rollout.prompts and rollout.responses are 1, expected 2 or more of one with reward.normalisation.mean batch"),
+        ({**REINFORCE, **ONE, **_over("none", "batch")},
+         "rollout.prompts and rollout.responses are 1, expected 2 or more of one with reward.normalisation.deviation"),
+        ({"estimator": {"name": "reinforce_plus_plus", "discount": 1.0, "epsilon": 0.0}, **ONE},
+         "rollout.prompts and rollout.responses are 1, expected 2 or more of one with estimator reinforce_plus_plus"),
+        ({"estimator": {"name": "maxrl"}, "rollout": {"responses": 1}},
+         "rollout.responses is 1, expected 2 or more with estimator maxrl: a lone response has nobody"),
+        ({"kl": {"target": 0.1, "horizon": 1000.0}},
+         "kl.target is 0.1 without a price, expected kl.reward or kl.loss above 0"),
+        ({"kl": {"loss": 0.1, "target": 0.1, "horizon": 1.6}},
+         "kl.horizon is 1.6, expected above 1.6: with 8 samples a step"),
+        ({"threads": 10**5}, "threads is 100000, expected at most "),
+        ({"rollout": {"prompts": 10**9}},
+         "rollout.prompts x rollout.responses x rollout.tokens is 12000000000, expected at most 268435456: all"),
+        ({"warm": {"steps": 1, "rows": 10**9}}, "warm.rows x policy.positions is 32000000000, expected at most"),
+        ({"policy": {"hidden": 10**6}}, "policy is of 40"),
+        ({"policy": {"positions": 10**12}}, "policy is of "),
+    ],
+)  # fmt: skip
+def test_what_is_too_small_or_too_large_is_one_line(more: dict[str, Any], line: str) -> None:
+    """Before anything is loaded."""
+    with pytest.raises(SentinelError) as told:
+        selected(recipe(**more))
+    assert str(told.value).startswith(line)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {**REINFORCE, "rollout": {"responses": 1}, **_over("batch", "batch")},
+        {**REINFORCE, **ONE},
+        {"threads": 64, **_over("group", "batch", leave_one_out=True)},
+        {"kl": {"loss": 0.1, "target": 0.1, "horizon": 1.7}},
+    ],
+)
+def test_what_is_enough_is_let_through(more: dict[str, Any]) -> None:
+    """Two of a population, and a horizon above what one step would end."""
+    require_limits(recipe(**more), claims={})
+    selected(recipe(**more))
