@@ -1,4 +1,4 @@
-"""``python -m mutants``: audit mutants of ``signal`` with the laws alone, and write what became of them."""
+"""``python -m mutants``: run the laws on mutants of the signal, the unit tests on mutants of contract checks."""
 
 import argparse
 import hashlib
@@ -14,7 +14,7 @@ import torch
 
 import rl_sentinel
 from mutants import beside as judges
-from mutants import page
+from mutants import page, peer
 from mutants.results import Result, Store, digest
 from mutants.sites import Mutant, mutants
 from mutants.trial import Baseline, Trial
@@ -33,24 +33,34 @@ ENOUGH = 0.95
 
 
 def every_mutant() -> list[Mutant]:
-    """All mutants of all modules of ``signal``, in a fixed order."""
+    """All mutants of all modules of ``signal``, in a fixed order: of the signal and of contract checks."""
     root = PACKAGE / "signal"
     paths = sorted(root.rglob("*.py"))
     return [m for p in paths for m in mutants(str(p.relative_to(root)), p.read_text(encoding="utf-8"))]
 
 
+def signal_mutants() -> list[Mutant]:
+    """Those that change what is computed."""
+    return [m for m in every_mutant() if not m.contract]
+
+
+def contract_mutants() -> list[Mutant]:
+    """Those that only change what is refused."""
+    return [m for m in every_mutant() if m.contract]
+
+
 def drawn(every: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """The ``count`` whose names hash lowest with the seed: what changes in one module draws no others elsewhere."""
+    """The ``count`` whose names hash lowest with the seed, so that a change of one module keeps the draw elsewhere."""
     return every if count >= len(every) else heapq.nsmallest(count, every, key=lambda m: _lot(m.name, seed))
 
 
 def _lot(name: str, seed: int) -> bytes:
-    """The place of a mutant in the draw of a seed."""
+    """The hash of a mutant's name under a seed."""
     return hashlib.sha256(f"{seed} {name}".encode()).digest()
 
 
 def baseline(target: Target, ordered: Sequence[Law]) -> Baseline:
-    """What each boundary of the library as it stands enters and refuses."""
+    """The functions that each boundary of the unchanged library enters, and the cases that it refuses."""
     events: list[dict[str, Any]] = []
     run_all([Trial(target, ordered)], 1, events.append)
     measured = [e for e in events if e["event"] == "measured"]
@@ -60,7 +70,7 @@ def baseline(target: Target, ordered: Sequence[Law]) -> Baseline:
 
 
 def tried(chosen: list[Mutant], store: Store, jobs: int) -> list[tuple[Mutant, Result]]:
-    """What became of each mutant; those that the store does not have are audited."""
+    """The outcome of each mutant; those that the store lacks are audited."""
     target = loading.load(FRAMEWORK, PACKAGE.parent, rl_sentinel.__version__)
     ordered = sorted(laws().values(), key=lambda law: law.code)
     missing = {m.name: m for m in chosen if store.get(m) is None}
@@ -75,57 +85,76 @@ def tried(chosen: list[Mutant], store: Store, jobs: int) -> list[tuple[Mutant, R
     return [(m, store.get(m) or {"outcome": "loud", "law": "", "detail": "no answer"}) for m in chosen]
 
 
+def judged(chosen: list[Mutant], who: str, ask: judges.Ask, place: Path, jobs: int) -> dict[str, Result]:
+    """The outcome of each mutant before another judge than the laws; those that the store lacks are tried."""
+    store = Store(place, f"{who} {judges.digest(PACKAGE)}")
+    missing = {m.name: m for m in chosen if store.get(m) is None}
+
+    def take(event: dict[str, Any]) -> None:
+        store.put(missing[event["boundary"]], {k: event[k] for k in ("outcome", "detail")})
+
+    run_all([judges.Beside(who, m, ask) for m in missing.values()], jobs, take)
+    return {m.name: store.get(m) or {"outcome": "killed", "detail": "no answer"} for m in chosen}
+
+
 def beside(found: page.Tried, place: Path, jobs: int) -> page.Beside:
-    """By who else was asked, of each mutant that runs: what was seen, kept as the laws' verdicts are."""
-    judges.importable()
+    """By judge: the outcome of each mutant that runs."""
+    peer.fetch()
     measured: list[dict[str, Any]] = []
     run_all([judges.Beside("polgrad", None, judges.by_peer({}))], 1, measured.append)
-    asked = {"the tests of its module": judges.by_tests, "polgrad 0.2.1": judges.by_peer(measured[0]["reach"])}
     running = [m for m, r in found if r["outcome"] != "loud"]
-    seen: dict[str, dict[str, Result]] = {}
-    for who, ask in asked.items():
-        store = Store(place, f"{who} {judges.digest(PACKAGE)}")
-        missing = {m.name: m for m in running if store.get(m) is None}
+    asked = {"the tests of its module": judges.by_tests, "polgrad 0.2.1": judges.by_peer(measured[0]["reach"])}
+    return {who: judged(running, who, ask, place, jobs) for who, ask in asked.items()}
 
-        def take(event: dict[str, Any], store: Store = store, missing: dict[str, Mutant] = missing) -> None:
-            store.put(missing[event["boundary"]], {k: event[k] for k in ("outcome", "detail")})
 
-        run_all([judges.Beside(who, m, ask) for m in missing.values()], jobs, take)
-        seen[who] = {m.name: store.get(m) or {"outcome": "killed", "detail": "no answer"} for m in running}
-    return seen
+def contracts(count: int, seed: int, only: str, place: Path, jobs: int) -> page.Tried:
+    """Mutants of contract checks before the unit tests."""
+    chosen = [m for m in drawn(contract_mutants(), count, seed) if only in m.name]
+    outcomes = judged(chosen, "contracts", judges.by_tests, place, jobs)
+    return [(m, outcomes[m.name]) for m in chosen]
 
 
 def main() -> int:
-    """Run; 0 if enough are killed, and nothing is called equivalent that is not."""
+    """Run; 0 if enough mutants of the signal are killed and no listed equivalent is."""
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
-    parser.add_argument("--count", type=int, default=320, help="how many to draw")
+    parser.add_argument("--count", type=int, default=320, help="how many mutants of the signal to draw")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fresh", type=int, default=2, help="seed of a second draw, for which nothing has been mended")
-    parser.add_argument("--fresh-count", type=int, default=160, help="how many that one has")
+    parser.add_argument("--fresh", type=int, default=2, help="seed of a second draw, after which nothing was changed")
+    parser.add_argument("--fresh-count", type=int, default=160, help="size of the second draw")
+    parser.add_argument("--contract-count", type=int, default=160, help="how many mutants of contract checks to draw")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="only those whose name has this in it; the page is left alone")
+    parser.add_argument("--only", default="", help="only mutants whose name contains this; leaves the page alone")
+    parser.add_argument("--sample", action="store_true", help="leave the page and the second draw alone")
     parser.add_argument("--store", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    every, began = every_mutant(), time.monotonic()
+    judges.importable()
+    part, began = bool(given.only or given.sample), time.monotonic()
+    every, place, jobs = signal_mutants(), given.store, given.jobs
     chosen = [m for m in drawn(every, given.count, given.seed) if given.only in m.name]
-    found = tried(chosen, Store(given.store, digest(PACKAGE)), given.jobs)
+    found = tried(chosen, Store(place, digest(PACKAGE)), jobs)
+    checks = contracts(given.contract_count, given.seed, given.only, place, jobs)
     same, lines = page.equivalents(), list[str]()
-    for mutant, result in found:
-        if given.only or (result["outcome"] == "survived" and mutant.name not in same):
-            lines.append(f"{result['outcome']}: {mutant.name} (line {mutant.line}) {result['law']} {result['detail']}")
-    store = Store(given.store, digest(PACKAGE))
-    fresh = [] if given.only else tried(drawn(every, given.fresh_count, given.fresh), store, given.jobs)
-    wrong = page.mistaken([*found, *fresh])
-    lines += [f"called equivalent, and is not: {name}" for name in wrong]
+    for mutant, result in [*found, *checks]:
+        if part or (result["outcome"] == "survived" and mutant.name not in same):
+            law = result.get("law", "unit tests")
+            lines.append(f"{result['outcome']}: {mutant.name} (line {mutant.line}) {law} {result['detail']}")
+    fresh = [] if part else tried(drawn(every, given.fresh_count, given.fresh), Store(place, digest(PACKAGE)), jobs)
+    wrong = page.mistaken([*found, *fresh, *checks])
+    lines += [f"listed as equivalent, but killed or loud: {name}" for name in wrong]
     lines.append(page.summary(found, len(every), given.seed))
-    lines += [] if given.only else [page.summary(fresh, len(every), given.fresh)]
+    lines += [] if part else [page.summary(fresh, len(every), given.fresh)]
+    lines.append(page.contract_summary(checks, len(contract_mutants()), given.seed))
     lines.append(f"{time.monotonic() - began:.0f} s")
     sys.stdout.write("\n".join(lines) + "\n")
-    if not given.only:
-        others = beside(found, given.store, given.jobs)
-        text = page.page(found, len(every), given.seed, others, page.Fresh(fresh, given.fresh))
+    if not part:
+        figures = page.Figures(
+            page.Draw(found, len(every), given.seed),
+            page.Draw(fresh, len(every), given.fresh),
+            page.Draw(checks, len(contract_mutants()), given.seed),
+        )
+        text = page.page(figures, beside(found, place, jobs))
         (ROOT / "docs" / "mutants.md").write_text(text, encoding="utf-8")
     return int(bool(wrong) or page.rate(found) < ENOUGH)
 

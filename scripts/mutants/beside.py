@@ -1,4 +1,4 @@
-"""What others than the laws see of a mutant: the tests of its module, and polgrad where it has the function."""
+"""Judges of a mutant besides the laws: the unit tests, and polgrad where it has the function."""
 
 import contextlib
 import hashlib
@@ -21,19 +21,25 @@ from rl_sentinel.audit.worker.tracing import entered
 ROOT = Path(__file__).parents[2]
 SIGNAL = ROOT / "src" / "rl_sentinel" / "signal"
 
-#: Oracles of all functions, of which a mutant is asked those of its module.
+#: Tests of all functions against the oracle; a mutant runs those of its module.
 ORACLES = ("test_oracle.py", "test_oracle_draws.py", "test_oracle_gradients.py")
 
+#: Tests of what is refused, which a mutant of a contract check runs.
+CONTRACTS = ("test_refusals.py", "test_refused_calls.py", "test_wrong_kinds.py")
+
 Send = Callable[[Event], None]
+
+#: Gives the outcome of a mutant, or of the unchanged library for None.
+Ask = Callable[[Mutant | None], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A mutant (or none) before one of the two: a job for a watched child, in one piece."""
+    """A mutant (or none) before one judge: a job for a watched child, in one piece."""
 
     who: str
     mutant: Mutant | None
-    ask: Callable[[Mutant | None], dict[str, Any]]
+    ask: Ask
 
     @property
     def name(self) -> tuple[str, str]:
@@ -54,11 +60,11 @@ class Beside:
         return replace(self)
 
     def lost(self, piece: str, reason: str) -> Event:  # noqa: ARG002 - one piece
-        """A call that never ends, or ends its process, is seen by whoever made it."""
+        """A call that never ends, or ends its process, counts as killed."""
         return {"event": "result", "outcome": "killed", "detail": f"the call {reason}"}
 
     def run(self, send: Send) -> None:
-        """Send one event with what was seen."""
+        """Send one event with the outcome."""
         if self.mutant is not None:
             plant(self.mutant)
         send({"event": "start", "law": CANARY})
@@ -66,19 +72,21 @@ class Beside:
 
 
 class _Beating:
-    """Tells who watches that tests go on."""
+    """Reports to the supervisor that tests go on."""
 
     def pytest_runtest_logstart(self) -> None:
         beat()
 
 
 def by_tests(mutant: Mutant | None) -> dict[str, Any]:
-    """The tests of the mutant's module, and of its functions against the oracle; without one, of all modules."""
+    """The tests of the mutant's module and of its functions; all tests without a mutant."""
     folder = ROOT / "tests" / "signal"
     if mutant is None:
         return _tested([str(folder)])
     path = Path(mutant.module)
     own = folder / path.parent / f"test_{path.stem}.py"
+    if mutant.contract:
+        return _tested([*([str(own)] if own.exists() else []), *(str(folder / n) for n in CONTRACTS)])
     words = ".".join(path.with_suffix("").parts)
     loss = f" or (gradients and {path.stem})" if path.parent.name == "loss" else ""
     files = [str(folder / n) for n in ORACLES]
@@ -86,15 +94,15 @@ def by_tests(mutant: Mutant | None) -> dict[str, Any]:
 
 
 def _tested(arguments: list[str]) -> dict[str, Any]:
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         found = pytest.main(["-x", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", *arguments], [_Beating()])
     passed = found in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     return {"outcome": "survived" if passed else "killed"}
 
 
-def by_peer(reach: Mapping[str, Collection[str]]) -> Callable[[Mutant | None], dict[str, Any]]:
-    """A judge by polgrad's functions, of which ``reach`` says what of the library each runs."""
+def by_peer(reach: Mapping[str, Collection[str]]) -> Ask:
+    """A judge by polgrad's functions; ``reach`` lists the library functions that each one runs."""
 
     def judged(mutant: Mutant | None) -> dict[str, Any]:
         if mutant is None:
@@ -105,8 +113,8 @@ def by_peer(reach: Mapping[str, Collection[str]]) -> Callable[[Mutant | None], d
             beat()
             try:
                 one.run()
-            except Exception as seen:  # noqa: BLE001 - whatever a mutant does is seen
-                return {"outcome": "killed", "detail": f"{one.name}: {type(seen).__name__}"}
+            except Exception as error:  # noqa: BLE001 - whatever a mutant raises
+                return {"outcome": "killed", "detail": f"{one.name}: {type(error).__name__}"}
         return {"outcome": "survived" if own else "no such function"}
 
     return judged
@@ -122,7 +130,7 @@ def _reached() -> Iterator[tuple[str, list[str]]]:
 
 
 def digest(package: Path) -> str:
-    """Of all that the two verdicts depend on."""
+    """Of everything that the verdicts depend on."""
     total = hashlib.sha256(f"{peer.NAME} {peer.VERSION}".encode())
     folders = [package / "signal", ROOT / "tests" / "signal"]
     own = [Path(__file__).with_name(f"{n}.py") for n in ("beside", "operators", "peer", "planted", "sites")]
@@ -132,6 +140,5 @@ def digest(package: Path) -> str:
 
 
 def importable() -> None:
-    """The tests' own modules, as pytest's configuration has them, and polgrad."""
+    """Make the modules of the tests importable, as pytest's configuration does."""
     sys.path[:0] = [str(ROOT / n) for n in ("tests", "tests/signal", "scripts") if str(ROOT / n) not in sys.path]
-    peer.fetch()

@@ -1,4 +1,4 @@
-"""``docs/mutants.md``: the figures, and every mutant that no law noticed."""
+"""``docs/mutants.md``: the figures, and every mutant that survived."""
 
 import tomllib
 from collections import Counter
@@ -18,56 +18,61 @@ SOURCES = Path(rl_sentinel.__file__).parent / "signal"
 
 Tried = Sequence[tuple[Mutant, Result]]
 
-#: By who else was asked: name of a mutant -> what was seen.
+#: Judge -> name of a mutant -> its outcome.
 Beside = Mapping[str, Mapping[str, Result]]
 
 OTHERS = """\
-## Beside the laws
+## Besides the laws
 
-The same mutants, before others. *The tests of its module* are its own test file and its functions' cases against
-the oracle, in `tests/signal`. polgrad 0.2.1, a package for the conformance of policy-gradient losses, is asked where
+The same mutants before other judges. *The tests of its module* are its own test file and its functions' cases against
+the oracle, in `tests/signal`. polgrad 0.2.1 is a package for the conformance of policy-gradient losses. It runs where
 it has a function that corresponds to one that runs the mutated code: six losses by its own check (`assert_conforms`:
 values and gradients); GRPO, RLOO, REINFORCE++ baseline, GAE, four KLs, a KL in the reward, three aggregations and the
-value loss by its functions, on its random batches, since it has no check of these. Of all else it has none.
+value loss by its functions on its random batches. It has no function for the rest.
 """
 
 HEAD = """\
 # Mutants of the signal library
 
-How much would the laws notice? Small faults are put into `rl_sentinel.signal`, one at a time, and each
-faulty library is audited as any framework is: canary, then every law at every boundary that runs the changed
-function, with the cases that an audit tries by default. No test of the library takes part. `make mutants`
-does this anew and rewrites this page; a run that was stopped goes on where it was.
+How many small faults do the laws find? One fault at a time is put into `rl_sentinel.signal`. There are two figures:
 
-- **killed**: some law is broken at some boundary.
-- **loud**: the change cannot go unnoticed, law or no law: the module does not import, the call raises, an output
-  never moves, or a batch is refused that was answered before. These count neither way.
-- **survived**: it runs, and every law holds. Listed below; *equivalent* are those for which it is argued that no
-  result can differ by more than rounding.
+1. **Laws on the signal**: faults in what is computed. Each faulty library is audited as any framework is: canary, then
+   every law at every boundary that runs the changed function, with the cases that an audit tries by default. No unit
+   test takes part.
+2. **Contract checks**: faults in what is refused (argument checks). The laws do not judge these; the unit tests do.
+
+`make mutants` repeats this and rewrites this page; an interrupted run continues where it stopped.
+
+- **killed**: some law is broken at some boundary (or, for contract checks, some unit test fails).
+- **loud**: the fault shows without a law: the module does not import, a call raises, an output never moves, or a batch
+  is refused that was answered before. These are not counted.
+- **survived**: it runs, and every law holds. Listed below; *equivalent* are those whose results are argued to differ by
+  no more than rounding.
 """
-
 
 FRESH = """\
 ## A second draw
 
-The survivors of the first were looked at one by one, and laws and cases mended where they showed a kind of fault that
-none noticed; that figure is of the draw too. This one was drawn after that, and nothing was mended for it: what it says
-is what to expect of a mutant that nobody has seen. Whoever mends something for its survivors draws another (`--fresh`).
+The survivors of the first draw were reviewed, and laws and cases were added for them, so its figure depends on the
+draw. This draw was made afterwards and nothing was changed for it: it estimates the rate on unseen mutants. After a
+change for its survivors, use another seed (`--fresh`).
 """
 
 
-class Fresh(NamedTuple):
-    """A draw for which nothing has been mended, and its seed."""
+class Draw(NamedTuple):
+    """Mutants that were drawn and their outcomes, how many there are to draw from, and the seed."""
 
     tried: Tried
+    every: int
     seed: int
 
 
-#: What a reader of the table must know of one law.
-OF_CFG003 = """\
-CFG003 is what the library refuses and what it must take: nonsense by name, and each function by its signature (kinds
-and shapes of what it gives, numbers off the mask, nothing trained, packed rows against padded ones).
-"""
+class Figures(NamedTuple):
+    """The draws of the page: of the signal, of the signal again, and of contract checks."""
+
+    signal: Draw
+    fresh: Draw
+    contracts: Draw
 
 
 def equivalents() -> dict[str, str]:
@@ -84,7 +89,7 @@ def rate(tried: Tried) -> float:
 
 
 def mistaken(tried: Tried) -> list[str]:
-    """Mutants that are called equivalent, and were killed or were loud."""
+    """Mutants that are listed as equivalent, and were killed or loud."""
     same = equivalents()
     return [m.name for m, r in tried if m.name in same and r["outcome"] != "survived"]
 
@@ -105,17 +110,47 @@ def summary(tried: Tried, every: int, seed: int) -> str:
     )
 
 
-def page(tried: Tried, every: int, seed: int, beside: Beside, fresh: Fresh) -> str:
+def contract_summary(tried: Tried, every: int, seed: int) -> str:
+    """The figure of contract checks."""
+    same = equivalents()
+    counted = [(m, r) for m, r in tried if m.name not in same]
+    killed = sum(r["outcome"] == "killed" for _, r in counted)
+    return (
+        f"{len(tried)} of {every} possible mutants of contract checks were tried (drawn with seed {seed}), "
+        f"of which {len(tried) - len(counted)} are equivalent.\nOf the other {len(counted)}, the unit tests kill "
+        f"{killed} ({killed / max(1, len(counted)):.1%})."
+    )
+
+
+def page(figures: Figures, beside: Beside) -> str:
     """The whole page."""
-    figures = ["## Figures\n", summary(tried, every, seed), ""]
-    second = [FRESH, summary(fresh.tried, every, fresh.seed), ""]
-    tables = [*_others(tried, beside), *_laws(tried), *_operators(tried)]
-    left = ["## Survivors\n", *_left(tried), "## Survivors of the second draw\n", *_left(fresh.tried)]
-    return "\n".join([HEAD, *figures, *second, *tables, *left])
+    signal, fresh, contracts = figures
+    tables = [*_others(signal.tried, beside), *_laws(signal.tried), *_operators(signal.tried)]
+    return "\n".join(
+        [
+            HEAD,
+            "## Laws on the signal\n",
+            summary(*signal),
+            "",
+            "## Contract checks\n",
+            contract_summary(*contracts),
+            "",
+            FRESH,
+            summary(*fresh),
+            "",
+            *tables,
+            "## Survivors\n",
+            *_left(signal.tried),
+            "## Survivors of the second draw\n",
+            *_left(fresh.tried),
+            "## Contract checks that survived\n",
+            *_left(contracts.tried),
+        ]
+    )
 
 
 def _others(tried: Tried, beside: Beside) -> list[str]:
-    """Of the mutants that run and are not equivalent, what others see, and what the laws see of the same ones."""
+    """Of the mutants that run and are not equivalent: kills of the other judges and of the laws."""
     same = equivalents()
     running = {m.name: r["outcome"] for m, r in tried if r["outcome"] != "loud" and m.name not in same}
     lines = [
@@ -133,7 +168,7 @@ def _others(tried: Tried, beside: Beside) -> list[str]:
 
 def _laws(tried: Tried) -> list[str]:
     first = Counter(str(r["law"]) for _, r in tried if r["outcome"] == "killed")
-    lines = ["## The law that killed first\n", OF_CFG003, "| law | mutants |", "|---|---|"]
+    lines = ["## The law that killed first\n", "| law | mutants |", "|---|---|"]
     return [*lines, *(f"| {law} | {count} |" for law, count in sorted(first.items())), ""]
 
 
@@ -151,7 +186,9 @@ def _left(tried: Tried) -> list[str]:
     survived = sorted((m for m, r in tried if r["outcome"] == "survived"), key=lambda m: m.name)
     open_ones = [_item(m) for m in survived if m.name not in same]
     lines = (
-        ["Not argued to be equivalent, so that a law or a case may be missing:\n", *open_ones, ""] if open_ones else []
+        ["Not argued to be equivalent, so a law, a case or a test may be missing:\n", *open_ones, ""]
+        if open_ones
+        else []
     )
     for why in sorted({same[m.name] for m in survived if m.name in same}):
         lines += [f"Equivalent: {why}\n", *(_item(m) for m in survived if same.get(m.name) == why), ""]
@@ -159,6 +196,6 @@ def _left(tried: Tried) -> list[str]:
 
 
 def _item(mutant: Mutant) -> str:
-    """The change, and the line that it was made in."""
+    """The change, and its line."""
     line = (SOURCES / mutant.module).read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()
     return f"- {mutant.module} {mutant.function}: `{mutant.before}` -> `{mutant.after}` in `{line}`"

@@ -1,4 +1,4 @@
-"""What became of each mutant, kept on disk, so that a run that was stopped goes on."""
+"""Outcomes of mutants on disk, so that an interrupted run continues."""
 
 import ast
 import hashlib
@@ -27,7 +27,7 @@ class Store:
     """Results by mutant, as lines of JSON; those of another state of the package are not read."""
 
     def __init__(self, path: Path, state: str) -> None:
-        """Open the file, which need not be there."""
+        """Read the file if it exists."""
         self.path, self.state = path, state
         self.found: dict[str, Result] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -36,11 +36,11 @@ class Store:
                 self.found[entry["key"]] = entry["result"]
 
     def get(self, mutant: Mutant) -> Result | None:
-        """What became of a mutant, if it was tried in this state."""
+        """The outcome of a mutant, if it was tried in this state."""
         return self.found.get(_key(mutant))
 
     def put(self, mutant: Mutant, result: Result) -> None:
-        """Keep a result at once."""
+        """Write a result."""
         self.found[_key(mutant)] = result
         with self.path.open("a", encoding="utf-8") as file:
             file.write(

@@ -11,10 +11,20 @@ from mutants.operators import OPERATORS
 
 Step = tuple[str, int | None]
 
+#: The way to a node, the node, the function that it belongs to, and whether it only decides what is refused.
+Site = tuple[tuple[Step, ...], ast.AST, str, bool]
+
+#: Modules that only refuse.
+CONTRACTS = frozenset({"checks.py"})
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change to one module: ``tree`` is the whole module with it, on the lines of the original."""
+    """One change to one module.
+
+    ``tree`` is the whole module with the change, on the lines of the original. ``contract`` is True where the changed
+    code only decides what is refused.
+    """
 
     module: str
     function: str
@@ -24,6 +34,7 @@ class Mutant:
     after: str
     number: int
     tree: ast.Module
+    contract: bool = False
 
     @property
     def name(self) -> str:
@@ -35,14 +46,15 @@ class Mutant:
 def mutants(module: str, source: str) -> Iterator[Mutant]:
     """Every change that the operators make to the code of a module, each source once.
 
-    Left alone: docstrings, annotations, decorators, what a module claims of itself (names in capitals),
-    and the wording of errors (what stands in a branch that ends by raising, and sentences with values in them).
+    Not changed: docstrings, annotations, decorators, constants of a module, and the wording of errors (branches that
+    end by raising, and f-strings).
     """
     tree = ast.parse(source)
-    seen, told = set(map(ast.unparse, tree.body)), Counter[tuple[str, str, str]]()
+    seen, numbers = set(map(ast.unparse, tree.body)), Counter[tuple[str, str, str]]()
     # An operator may have written torch in.
     imported = ast.fix_missing_locations(ast.Import([ast.alias("torch")]))
-    for steps, node, function in _sites(tree, (), ""):
+    whole = module in CONTRACTS
+    for steps, node, function, contract in _sites(tree, (), "", contract=whole):
         at = steps[0][1] or 0
         for operator, change in OPERATORS.items():
             for fresh in change(node):
@@ -52,8 +64,8 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
                 seen.add(text)
                 other = ast.Module([*tree.body[:at], statement, *tree.body[at + 1 :], imported], tree.type_ignores)
                 line, words = getattr(node, "lineno", 0), (function, _short(node), _short(fresh))
-                told[words] += 1
-                yield Mutant(module, function, line, operator, words[1], words[2], told[words], other)
+                numbers[words] += 1
+                yield Mutant(module, function, line, operator, words[1], words[2], numbers[words], other, contract)
 
 
 def _short(node: ast.AST) -> str:
@@ -61,15 +73,25 @@ def _short(node: ast.AST) -> str:
     return line if len(line) <= 90 else f"{line[:87]}..."
 
 
-def _sites(node: ast.AST, steps: tuple[Step, ...], function: str) -> Iterator[tuple[tuple[Step, ...], ast.AST, str]]:
+def _sites(node: ast.AST, steps: tuple[Step, ...], function: str, *, contract: bool) -> Iterator[Site]:
     if function:
-        yield steps, node, function
+        yield steps, node, function, contract
     for name, value in ast.iter_fields(node):
         if name in {"annotation", "returns", "decorator_list", "type_params", "bases"}:
             continue
         for at, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if isinstance(child, ast.AST) and not _left_alone(node, name, child, at):
-                yield from _sites(child, (*steps, (name, at)), _outer(node, child, function))
+                refuses = contract or _only_refuses(node, name, child)
+                yield from _sites(child, (*steps, (name, at)), _outer(node, child, function), contract=refuses)
+
+
+def _only_refuses(parent: ast.AST, name: str, child: ast.AST) -> bool:
+    """A condition that raises, a call whose result is dropped, or a function that requires something."""
+    if isinstance(parent, ast.If) and name == "test":
+        return isinstance(parent.body[-1], ast.Raise)
+    if isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
+        return isinstance(child.value.func, ast.Name)
+    return isinstance(child, ast.FunctionDef) and child.name.lstrip("_").startswith(("require_", "validate"))
 
 
 def _outer(parent: ast.AST, child: ast.AST, function: str) -> str:

@@ -1,4 +1,4 @@
-"""One mutant audited: the module replaced in a forked child, its boundaries judged by the laws."""
+"""Audit one mutant: replace its module in a forked child, then run the laws on its boundaries."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,7 +35,7 @@ Send = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The library as it stands: what each boundary enters, and which cases it refuses."""
+    """The unchanged library: the functions that each boundary enters, and how many cases it refuses."""
 
     entered: Mapping[Pair, frozenset[str]]
     refused: Mapping[Pair, int]
@@ -46,7 +46,7 @@ class Baseline:
         return frozenset(pair for pair, names in self.entered.items() if place in names)
 
     def narrow(self, pair: Pair) -> tuple[int, Pair]:
-        """How much of the library runs under a boundary: at the least a fault is seen most plainly."""
+        """Sort key: boundaries that run the least of the library first, where a fault shows best."""
         return len(self.entered[pair]), pair
 
 
@@ -70,7 +70,7 @@ class Trial:
         return self.target.root
 
     def pieces(self) -> list[str]:
-        """One piece: a mutant that ends its child is loud, and is not gone on with."""
+        """One piece: a mutant that ends its child is loud."""
         return [CANARY]
 
     def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - one piece
@@ -78,11 +78,11 @@ class Trial:
         return self
 
     def lost(self, piece: str, reason: str) -> Event:  # noqa: ARG002 - one piece
-        """What is told of a child that died."""
+        """The result of a child that died."""
         return {"event": "result", "outcome": "loud", "law": "", "detail": f"the call {reason}"}
 
     def run(self, send: Send) -> None:
-        """Send one event with what became of it."""
+        """Send one event with the outcome."""
         if self.mutant is None or self.baseline is None:
             self._measured(send)
             return
@@ -104,19 +104,19 @@ class Trial:
             return {"outcome": "loud", "law": "", "detail": f"{type(error).__name__}: {error}"}
         others = {b.path: b for b in every.values()}
         asked = {pair: Asker(every[pair], others) for pair in sorted(reach & set(every), key=baseline.narrow)}
-        why, told = dict[Pair, str](), set[tuple[str, int]]()
+        why, asked_once = dict[Pair, str](), set[tuple[str, int]]()
         loud = ""
         for laws in self._kinds():
             for (path, setting), ask in asked.items():
                 wanted = [law for law in laws if ask.boundary.stage in law.stages and not law.applies(ask.boundary)]
-                once = id(ask.boundary)  # of which all settings are asked at once by some laws
-                wanted = [law for law in wanted if (law.code, once) not in told]
+                once = id(ask.boundary)  # some laws ask all of its settings at once
+                wanted = [law for law in wanted if (law.code, once) not in asked_once]
                 if wanted and (path, setting) not in why:
                     why[path, setting] = _fails(ask, setting, baseline.refused[path, setting])
                     loud = loud or why[path, setting]
                 for law in wanted if not why.get((path, setting)) else ():
                     send({"event": "start", "law": CANARY})
-                    told |= {(law.code, once)} if law.at_once else set()
+                    asked_once |= {(law.code, once)} if law.at_once else set()
                     try:
                         with while_running():
                             judgement = search(law, ask, setting, seed=SEED, budget=BUDGET)
@@ -152,7 +152,7 @@ def _outer(name: str) -> str:
 def _refused(ask: Asker, setting: str) -> int:
     count = 0
     cases = small_cases(setting) + random_cases(FIXED_SEED, BUDGET // 2, setting)
-    for case in cases if ask.boundary.reads else cases[:1]:  # what reads nothing answers all alike
+    for case in cases:
         try:
             ask(case)
         except (Refused, NotApplicable):
@@ -161,16 +161,16 @@ def _refused(ask: Asker, setting: str) -> int:
 
 
 def _differentiated(ask: Asker, setting: str) -> None:
-    """Ask for gradients, whose functions run only then: to all columns, and to each alone, which may be another way."""
+    """Take gradients to all columns and to each alone, so that the code of backward passes is entered."""
     columns = sorted(n for n in ask.boundary.reads if COLUMNS[n]["role"] == "signal")
     for wanted in (columns, *([n] for n in columns)):
         for case in small_cases(setting)[:3]:
-            with suppress(Exception):  # whatever has no gradient is no matter here
+            with suppress(Exception):  # a boundary without a gradient enters no more
                 ask(case, gradients=wanted)
 
 
 def _fails(ask: Asker, setting: str, before: int) -> str:
-    """Why a boundary cannot be judged, or refuses cases that it answered before."""
+    """Why the laws cannot run at a boundary, or that it refuses more cases than before; empty otherwise."""
     try:
         with while_running():
             why, refused = canary(ask, setting), _refused(ask, setting)

@@ -1,4 +1,4 @@
-"""``audit rl_sentinel``: nothing broken, and each pair tried or in the reviewed table."""
+"""``audit rl_sentinel``: nothing is broken, and each pair was tried or has a reviewed reason."""
 
 import json
 from pathlib import Path
@@ -19,8 +19,8 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     report = tmp_path_factory.mktemp("self") / "report.json"
     ran = CliRunner().invoke(app, ["audit", "rl_sentinel", "--level", "hazard", "--json", str(report)])
     assert ran.exit_code == 0, ran.output
-    found: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))["verdicts"]
-    return found
+    judged: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))["verdicts"]
+    return judged
 
 
 def test_nothing_is_broken(verdicts: list[dict[str, Any]]) -> None:
@@ -30,18 +30,17 @@ def test_nothing_is_broken(verdicts: list[dict[str, Any]]) -> None:
 
 
 def test_not_applicable_is_reviewed(verdicts: list[dict[str, Any]]) -> None:
-    """The table has exactly the pairs that were not tried, each with a reason and a review."""
-    pairs, reviewed = applicability.read(TABLE.read_text(encoding="utf-8"))
-    assert pairs == applicability.table(verdicts)
+    """The table has exactly the reasons of the pairs that were not tried, each with a review."""
+    rows, reviewed = applicability.read(TABLE.read_text(encoding="utf-8"))
+    assert rows == applicability.table(verdicts)
     assert [key for key, why in reviewed.items() if len(why) < 20] == []
 
 
 def test_table_is_written_and_read() -> None:
-    """A new pair comes with an empty review, an old one keeps its own."""
-    said = {"law": "MSK001", "outcome": "not-applicable", "reason": "it reads no mask", "setting": "default"}
-    held = {"law": "MSK001", "outcome": "holds", "reason": "", "setting": "default", "boundary": "rl_sentinel.signal.b"}
-    found = applicability.table([said | {"boundary": "rl_sentinel.signal.a"}, held])
-    pairs, reviewed = applicability.read(applicability.written(found, {("MSK001", "it reads no mask"): "so it is"}))
-    assert pairs == found == {("MSK001", "it reads no mask"): ["a [default]"]}
-    assert reviewed == {("MSK001", "it reads no mask"): "so it is"}
-    assert applicability.read(applicability.written(found, {}))[1] == {("MSK001", "it reads no mask"): ""}
+    """A new reason comes with an empty review, an old one keeps its own."""
+    skipped = {"law": "MSK001", "outcome": "not-applicable", "reason": "it reads no mask"}
+    rows = applicability.table([skipped, {**skipped, "outcome": "holds", "reason": ""}, skipped])
+    key = ("MSK001", "it reads no mask")
+    text = applicability.written(rows, {key: "so it is"})
+    assert applicability.read(text) == ({key: 2}, {key: "so it is"}) == (rows, {key: "so it is"})
+    assert applicability.read(applicability.written(rows, {}))[1] == {key: ""}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mutants import page, peer
-from mutants.__main__ import drawn, every_mutant
+from mutants.__main__ import contract_mutants, drawn, every_mutant, signal_mutants
 from mutants.operators import OPERATORS
 from mutants.sites import Mutant, mutants
 from torch import Tensor
@@ -68,6 +68,28 @@ def test_what_is_left_alone() -> None:
         assert '"""The mean, at least 1."""' in text
 
 
+def test_contract_checks_are_apart() -> None:
+    """Conditions that raise, calls that only refuse, and functions that require; the rest computes."""
+    source = (
+        SOURCE
+        + """
+
+def _require_more(low):
+    return low + 1
+
+
+def weigh(values):
+    within("values", values + 1)
+    return values * 2
+"""
+    )
+    changes = {(m.function, m.before, m.contract) for m in mutants("page.py", source)}
+    assert {("mean", "low < 0", True), ("_require_more", "low + 1", True), ("weigh", "values + 1", True)} <= changes
+    assert {("mean", "total - low", False), ("weigh", "values * 2", False)} <= changes
+    assert all(m.contract for m in contract_mutants())
+    assert {m.module for m in signal_mutants()} > {"kl.py", "loss/ppo.py"}
+
+
 def test_operators_say_what_they_do() -> None:
     """The page is made of their first lines."""
     assert all(o.__doc__ and o.__doc__.count("\n") == 0 for o in OPERATORS.values())
@@ -122,9 +144,13 @@ def test_figures() -> None:
     beside = {
         "a test": {"kl.py k1: 0 -> 1": {"outcome": "killed"}, "kl.py k1: 0 -> 2": {"outcome": "no such function"}}
     }
-    whole = page.page(tried, 3, 0, beside, page.Fresh([(alive, tried[1][1])], 5))
+    survivor = [(alive, tried[1][1])]
+    figures = page.Figures(page.Draw(tried, 3, 0), page.Draw(survivor, 3, 5), page.Draw(survivor * 2, 9, 1))
+    whole = page.page(figures, beside)
     assert "1 of 3 possible mutants were tried (drawn with seed 5): 0 are loud, 1 run." in whole
-    assert whole.count("- kl.py k1: `0` -> `2` in `r") == 2
+    assert "2 of 9 possible mutants of contract checks were tried" in whole
+    assert "Of the other 2, the unit tests kill 0 (0.0%)." in whole
+    assert whole.count("- kl.py k1: `0` -> `2` in `r") == 4
     assert "| a test | 1 | 1 | 1 | 1 | 0 |" in whole
     assert "1 are loud, 2 run." in whole
     assert "- kl.py k1: `0` -> `2` in `r" in whole

@@ -4,8 +4,9 @@ import ast
 import importlib
 import inspect
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 from torch import Tensor
@@ -21,20 +22,31 @@ MASK = torch.tensor([[True, True, False], [True, True, True]])
 WIDE = torch.tensor([[-0.5, -1.0, -1.5], [-0.7, -0.2, -0.1]])
 ROW = torch.tensor([0.5, 1.0])
 
-#: Parameters of tensors -> what is sound; others hold a column of numbers per token.
-SOUND: dict[str, Tensor] = {
-    **dict.fromkeys(("reward", "reward_baseline", "row"), ROW),
-    **dict.fromkeys(("live", "scored", "keep", "last"), torch.tensor([True, True])),
-    **dict.fromkeys(("group", "trajectory"), torch.tensor([3, 4])),
-    **dict.fromkeys(("length", "prompt_length", "tokens"), torch.tensor([1, 2])),
-    **dict.fromkeys(("mask", "chosen", "fact"), MASK),
-    "reward_parts": torch.ones(2, 2),
-    "logits": torch.zeros(2, 3, 5),
-    "token": torch.zeros(2, 3, dtype=torch.long),
-    "pi_squared": WIDE.exp(),
-    "version": torch.zeros(2, 3, dtype=torch.long),
-    "turn": torch.tensor([[0, 0, 9], [2, 2, 3]]),
-}
+
+def columns(mask: Tensor) -> dict[str, Tensor]:
+    """Sound tensors beside a padded mask, by parameter; every other parameter is a column of :func:`wide`."""
+    rows, width = mask.shape
+    length, of_rows = torch.arange(rows) % 2 + 1, torch.ones(rows, 1)
+    return {
+        **dict.fromkeys(("reward", "reward_baseline", "row"), torch.tensor([0.5, 1.0, 0.25])[:rows]),
+        **dict.fromkeys(("scored", "keep", "last"), torch.ones(rows).bool()),
+        "group": torch.tensor([3, 4, 4])[:rows],
+        "trajectory": torch.tensor([3, 4, 5])[:rows],
+        **dict.fromkeys(("length", "prompt_length", "tokens"), length),
+        **dict.fromkeys(("mask", "chosen", "fact"), mask),
+        "live": mask.any(dim=1),
+        "reward_parts": of_rows * torch.tensor([1.0, 2.0]),
+        "logits": torch.stack([wide(mask), wide(mask) * 2, -wide(mask), torch.full(mask.shape, -torch.inf)], dim=2),
+        **dict.fromkeys(("token", "version"), torch.arange(rows * width).reshape(rows, width) % 3),
+        "pi_squared": wide(mask).exp(),
+        "turn": (torch.arange(width) // 2).expand(rows, width),
+    }
+
+
+def wide(mask: Tensor) -> Tensor:
+    """A column of log-probs, all different, in the shape of a mask."""
+    return WIDE if mask is MASK else -(torch.arange(float(mask.numel())) % 11 + 1).reshape(mask.shape) / 16
+
 
 #: What else is given.
 GIVEN: dict[str, Any] = {
@@ -61,17 +73,25 @@ GIVEN: dict[str, Any] = {
     "current": 3,
 }
 
-#: Function -> parameters that hold another thing there.
-OWN: dict[str, dict[str, Any]] = {
-    **{f"groups.{n}": {"values": ROW} for n in ("group_sums", "group_maxima", "deviations", "moments")},
-    "groups.centred": {"values": ROW, "weight": ROW},
-    "groups.require_finite": {"values": ROW},
-    "advantage.gdpo.advantages": {"weight": ROW},
-    **{f"correction.bounds.{n}": {"weight": WIDE.exp()} for n in ("truncated", "clipped", "masked", "self_normalised")},
-    "metrics.effective_sample_size": {"weight": WIDE.exp()},
-    "minibatches.aggregation": {"length": None, "group": None},
-    "steps.over_trajectories": {"estimator": rloo.advantages},
-    "align.response_aligned": {"values": torch.zeros(2, 4)},
+#: Function -> parameters with other arguments than their names say, made for a mask.
+OWN: dict[str, Callable[[Tensor], dict[str, Any]]] = {
+    **{
+        f"groups.{n}": lambda mask: {"values": columns(mask)["reward"]}
+        for n in ("group_sums", "group_maxima", "deviations", "moments", "require_finite")
+    },
+    "groups.centred": lambda mask: dict.fromkeys(("values", "weight"), columns(mask)["reward"]),
+    "advantage.gdpo.advantages": lambda _: {"weight": ROW},
+    **{
+        name: lambda mask: {"weight": wide(mask).exp()}
+        for name in (
+            *(f"correction.bounds.{n}" for n in ("truncated", "clipped", "masked", "self_normalised")),
+            "metrics.effective_sample_size",
+        )
+    },
+    "minibatches.aggregation": lambda _: {"length": None, "group": None},
+    "steps.over_trajectories": lambda _: {"estimator": rloo.advantages},
+    "align.response_aligned": lambda mask: {"values": torch.zeros(len(mask), 4)},
+    "covariance.drawn_between": lambda _: {"low": -9.0, "high": 9.0, "share": 1.0},
 }
 
 #: Functions of no tensors or of records, whose refusals are tested beside them; those that are refusals themselves.
@@ -106,10 +126,19 @@ def _public() -> dict[str, Callable[..., Any]]:
 PUBLIC = _public()
 
 
-def arguments(name: str) -> dict[str, Any]:
-    """Arguments that are taken: by their names, and 0.5 for any other number."""
-    found: dict[str, Any] = {}
+def arguments(name: str, mask: Tensor = MASK) -> dict[str, Any]:
+    """Valid arguments of a public function beside a padded mask; 0.5 for a number that no table has."""
+    tensors, made = columns(mask), dict[str, Any]()
     for one, about in inspect.signature(PUBLIC[name]).parameters.items():
-        column = "Tensor" in str(about.annotation) or "Float[" in str(about.annotation) or one in SOUND
-        found[one] = SOUND.get(one, GIVEN.get(one, WIDE if column else 0.5))
-    return found | OWN.get(name, {})
+        column = "Tensor" in str(about.annotation) or "Float[" in str(about.annotation)
+        made[one] = tensors.get(one, GIVEN.get(one, wide(mask) + (len(one) % 5) / 64 if column else 0.5))
+    return made | (OWN[name](mask) if name in OWN else {})
+
+
+def words(name: str) -> list[dict[str, Any]]:
+    """Every combination of the words and flags that a function may be called with."""
+    kinds = {n: p.annotation for n, p in inspect.signature(PUBLIC[name]).parameters.items()}
+    values: dict[str, tuple[Any, ...]] = {n: get_args(k) for n, k in kinds.items() if get_origin(k) is Literal}
+    values |= {n: (True, False) for n, k in kinds.items() if k is bool}
+    values.pop("mode", None)  # the other modes want another argument
+    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]

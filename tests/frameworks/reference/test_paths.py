@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from frameworks.reference_specimen import TARGET, asked
+from frameworks.reference_specimen import outputs_of
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.frameworks.reference.paths import boundaries
 from rl_sentinel.frameworks.target import Target
 
 #: Two prompts of two rows each; the last row ends in a token that does not train.
@@ -24,29 +23,29 @@ BATCH = batch_of(
 
 def _asked(path: str, setting: str, **more: torch.Tensor) -> dict[str, torch.Tensor]:
     batch = batch_of(**{**{n: getattr(BATCH, n) for n in BATCH.__slots__}, **more})
-    return asked(boundaries(TARGET), path, setting, batch)
+    return outputs_of(path, setting, batch)
 
 
 def test_outcomes_of_trajectories() -> None:
     """The first two rows are steps of one, with the outcome of its last: 0, whose sibling is 4; the mean is 2."""
     steps = {"trajectory": torch.tensor([6, 6, 7, 9]), "last_step": torch.tensor([False, True, True, True])}
-    told = _asked("loss_ready", "grpo of trajectories", group=torch.tensor([3, 3, 3, 8]), **steps)
-    assert told["advantage"].tolist() == [-2.0, -2.0, 2.0, 0.0]
+    outputs = _asked("loss_ready", "grpo of trajectories", group=torch.tensor([3, 3, 3, 8]), **steps)
+    assert outputs["advantage"].tolist() == [-2.0, -2.0, 2.0, 0.0]
 
 
 def test_void_outcomes_are_out_of_every_mean() -> None:
     """Rows that never ended: the other has nobody to be compared with."""
-    told = _asked("loss_ready", "suppressed", scored=torch.tensor([True, True, True, False]))
-    assert told["advantage"][2:].tolist() == [0.0, 0.0]
-    assert told["advantage"][:2].tolist() == pytest.approx([2**0.5, -(2**0.5)], rel=1e-5)
+    outputs = _asked("loss_ready", "suppressed", scored=torch.tensor([True, True, True, False]))
+    assert outputs["advantage"][2:].tolist() == [0.0, 0.0]
+    assert outputs["advantage"][:2].tolist() == pytest.approx([2**0.5, -(2**0.5)], rel=1e-5)
 
 
 @pytest.mark.parametrize("setting", ["tokens and rows rejected", "tokens and rows rejected, packed"])
 def test_a_row_that_is_rejected_is_nobodys_sibling(setting: str) -> None:
     """8 nats from its sampler where it trains; padded and packed alike. Off the mask it is near enough."""
     assert _asked("loss_ready", setting)["advantage"].tolist() == [0.5, -0.5, 1.0, -1.0]
-    told = _asked("loss_ready", setting, mask=torch.ones(4, 2).bool(), rollout_logprob=BATCH.rollout_logprob * 9)
-    assert told["advantage"].tolist() == [0.0] * 4
+    outputs = _asked("loss_ready", setting, mask=torch.ones(4, 2).bool(), rollout_logprob=BATCH.rollout_logprob * 9)
+    assert outputs["advantage"].tolist() == [0.0] * 4
     far = torch.tensor([[-1.0, -1.0], [-1.0, -1.0], [-1.0, -1.25], [-9.0, -9.0]])
     assert _asked("loss_ready", setting, rollout_logprob=far)["advantage"].tolist() == [0.5, -0.5, 0.0, 0.0]
 
@@ -85,15 +84,15 @@ def test_what_the_policy_has_moved_away_from() -> None:
     """A row of negative advantages, a nat away; the others stay, whichever way they moved."""
     moved = torch.tensor([[-1.0, -1.0], [-2.0, -2.0], [-2.0, -2.0], [-1.0, -1.0]])
     advantage = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
-    told = _asked("trusted", "default", logprob=moved, advantage=advantage)
-    assert told["keep"].tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 0.0]]
-    assert told["rejected"].item() == 0.25
+    outputs = _asked("trusted", "default", logprob=moved, advantage=advantage)
+    assert outputs["keep"].tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 0.0]]
+    assert outputs["rejected"].item() == 0.25
 
 
 def test_turns_are_laid_out_as_rows() -> None:
     """Each with its own tokens, log-probs and rewards, whatever prompt stands before."""
-    told = _asked("laid_out", "apart")
-    assert told["response"].tolist() == BATCH.token.tolist()
-    assert told["logprob"].tolist() == BATCH.logprob.tolist()
-    assert told["token_reward"].tolist() == BATCH.token_reward.tolist()
-    assert told["trained"].tolist() == BATCH.mask.tolist()
+    outputs = _asked("laid_out", "apart")
+    assert outputs["response"].tolist() == BATCH.token.tolist()
+    assert outputs["logprob"].tolist() == BATCH.logprob.tolist()
+    assert outputs["token_reward"].tolist() == BATCH.token_reward.tolist()
+    assert outputs["trained"].tolist() == BATCH.mask.tolist()

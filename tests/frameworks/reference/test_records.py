@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from frameworks.reference_specimen import TARGET, asked
+from frameworks.reference_specimen import outputs_of
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.frameworks.reference.records import boundaries
 
 #: Rows of two prompts between each other, of 2, 1 and 2 tokens.
 BATCH = batch_of(
@@ -23,15 +22,15 @@ BATCH = batch_of(
 @pytest.mark.parametrize("stored", ["padded", "packed"])
 def test_each_column_comes_back(stored: str) -> None:
     """At its own row and token, from the mini-batch of its prompt."""
-    told = asked(boundaries(TARGET), "prompts_apart", f"{stored}, one prompt each", BATCH)
+    outputs = outputs_of("prompts_apart", f"{stored}, one prompt each", BATCH)
     columns = {"advantage": "advantage", "kl": "logprob", "weight": "value", "returns": "returns", "trained": "mask"}
     for field, column in {**columns, "reward": "reward"}.items():
-        assert told[field].tolist() == getattr(BATCH, column).tolist(), field
+        assert outputs[field].tolist() == getattr(BATCH, column).tolist(), field
 
 
 @pytest.mark.parametrize("how", ["weighed", "as it is"])
 @pytest.mark.parametrize("stored", ["padded", "packed"])
 def test_an_outcome_stands_on_its_trained_tokens(stored: str, how: str) -> None:
     """Twice the outcome by half a weight is the outcome; off the mask it is exactly 0."""
-    told = asked(boundaries(TARGET), "token_advantage", f"{stored}, {how}", BATCH)
-    assert told["advantage"].tolist() == [[2.0, 0.0], [3.0, 0.0], [5.0, 5.0]]
+    outputs = outputs_of("token_advantage", f"{stored}, {how}", BATCH)
+    assert outputs["advantage"].tolist() == [[2.0, 0.0], [3.0, 0.0], [5.0, 5.0]]

@@ -1,8 +1,7 @@
-"""Boundaries of metrics: each function of a raw batch, with the name by which its definition is known."""
+"""Boundaries of metrics: each function of a raw batch, and the definition that its docstring gives."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,216 +9,151 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims, given
+from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL
+from rl_sentinel.frameworks.reference.rows import bind
 from rl_sentinel.frameworks.target import Target
 
 METRICS = f"{SIGNAL}.metrics"
-STATISTICS = f"{METRICS}.statistics"
 
-#: Quantity -> column, whether it has one number per row, and its unit.
-_OF: Mapping[str, tuple[str, bool, str]] = {
-    "reward": ("reward", True, "reward"),
-    "entropy": ("entropy", False, "nats"),
-    "advantage": ("advantage", False, "reward"),
-}
-
-#: Last word of a quantity -> the statistic, and the words of its definition.
-_WORDS = {
+#: Statistic -> field of the record, and the words of its definition.
+_STATISTICS = {
     "mean": ("mean", "mean"),
     "std": ("deviation", "deviation (n - 1)"),
     "min": ("least", "minimum"),
     "max": ("most", "maximum"),
 }
 
-#: Quantity -> whose statistics they are, by their definition.
-_WHOSE = {
-    "reward": "outcome reward over live rows",
-    "entropy": "entropy over trained tokens",
-    "advantage": "advantage over trained tokens",
-    "ratio": "ratio of logprob to old_logprob over trained tokens",
+#: Quantity -> its values, the columns they are made of, whether there is one per row, its unit, and its population.
+_OF: Mapping[str, tuple[Callable[[Batch], Tensor], str, bool, str, str]] = {
+    "reward": (lambda b: b.reward, "reward", True, "reward", "outcome reward over live rows"),
+    "entropy": (lambda b: b.entropy, "entropy", False, "nats", "entropy over trained tokens"),
+    "advantage": (lambda b: b.advantage, "advantage", False, "reward", "advantage over trained tokens"),
+    "ratio": (
+        lambda b: (b.logprob - b.old_logprob).exp(),
+        "logprob old_logprob",
+        False,
+        "ratio",
+        "ratio of logprob to old_logprob over trained tokens",
+    ),
 }
 
-#: Setting -> the range that ratios are held to; with no room at all, a ratio of 1 stands at both bounds.
-_CLIPS: Mapping[str, Settings] = {
-    "default": {"clip_low": NUMBERS["clip_low"], "clip_high": NUMBERS["clip_high"]},
-    "no room": {"clip_low": 0.0, "clip_high": 0.0},
-}
+#: Function, columns it reads, setting, the call, and per output (in order): quantity, unit, definition, knobs.
+_Row = tuple[
+    str,
+    str,
+    Mapping[str, Settings],
+    Callable[[Callable[..., object], Batch, Settings], object],
+    Mapping[str, tuple[str, str, str]],
+    Mapping[str, str],
+]
 
-#: Setting -> what each weight is multiplied by, which changes no share, and the weight above which it is 0.
-_WEIGHED: Mapping[str, Settings] = {
-    "ratios": {"unit": 1.0, "high": math.inf},
-    "huge ones": {"unit": 1e25, "high": math.inf},
-    "tiny ones, some of them 0": {"unit": 1e-25, "high": 2.0},
-}
+_ROWS: tuple[_Row, ...] = (
+    (
+        "clip_fraction",
+        "logprob old_logprob advantage mask",
+        {  # with no room at all, a ratio of 1 equals both bounds
+            "default": {"clip_low": NUMBERS["clip_low"], "clip_high": NUMBERS["clip_high"]},
+            "no room": {"clip_low": 0.0, "clip_high": 0.0},
+        },
+        lambda f, b, s: f(b.logprob, b.old_logprob, b.advantage, mask=b.mask, **s),
+        {
+            "tokens": ("clip_fraction", "", "mean of where clipping binds over trained tokens"),
+            "sequences": ("sequences_clipped", "", "mean of rows where clipping binds over live rows"),
+        },
+        {"knob:clip_low": "0.05|0.6", "knob:clip_high": "0.05|0.9"},
+    ),
+    (
+        "mean_kl",
+        "logprob ref_logprob mask",
+        {"default": {}},
+        lambda f, b, _: f(b.logprob, b.ref_logprob, mask=b.mask),
+        {
+            k: (f"kl.{k}", "nats", f"mean of {k} of logprob against ref_logprob over trained tokens")
+            for k in ("k1", "k3")
+        },
+        {},
+    ),
+    (
+        "effective_sample_size",
+        "logprob old_logprob mask",
+        {  # a unit by which weights are multiplied changes no share; a weight above ``high`` is 0
+            "ratios": {"unit": 1.0, "high": math.inf},
+            "huge ones": {"unit": 1e25, "high": math.inf},
+            "tiny ones, some of them 0": {"unit": 1e-25, "high": 2.0},
+        },
+        lambda f, b, s: f(_weights(b, s), mask=b.mask),
+        {"share": ("effective_sample_size", "", "ratios of logprob to old_logprob over trained tokens")},
+        {},
+    ),
+    (
+        "explained_variance",
+        "value returns mask",
+        {"default": {}},
+        lambda f, b, _: f(b.value, b.returns, mask=b.mask),
+        {"share": ("explained_variance", "", "of a variance, 0 where there is none")},
+        {},
+    ),
+    (
+        "dead_group_fraction",
+        "reward group mask",
+        {"default": {}},
+        lambda f, b, _: f(b.reward, group=b.group, live=b.live),
+        {"share": ("dead_group_fraction", "", "prompts of live rows")},
+        {},
+    ),
+    (
+        "share",
+        "scored mask",
+        {"default": {}},
+        lambda f, b, _: f(~b.scored, mask=b.live),
+        {"share": ("unscored", "", "mean of no score over live rows")},
+        {},
+    ),
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Statistics of three columns and of the ratio, then each of the others."""
-    for quantity in (*_OF, "ratio"):
-        yield _statistics(target, quantity)
-    yield _clipped(target)
-    means = {k: (f"kl.{k}", f"mean of {k} of logprob against ref_logprob over trained tokens") for k in ("k1", "k3")}
-    yield _metric(target, "mean_kl", ("logprob", "ref_logprob"), means, unit="nats")
-    yield _sample_size(target)
-    explained = {"share": ("explained_variance", "of a variance, 0 where there is none")}
-    yield _metric(target, "explained_variance", ("value", "returns"), explained)
-    yield _rows(
-        target,
-        "dead_group_fraction",
-        {"reward", "group", "mask"},
-        lambda b: target.call(f"{METRICS}.dead_group_fraction", b.reward, group=b.group, live=b.live),
-        "prompts of live rows",
-    )
-    yield from _staleness(target)
-    without = _rows(
-        target,
-        "share",
-        {"scored", "mask"},
-        lambda b: target.call(f"{METRICS}.share", ~b.scored, mask=b.live),
-        "mean of no score over live rows",
-    )
-    yield replace(without, outputs={"share": Output("", "", "unscored", over="live")})
+    """Statistics of three columns and of the ratio, then the other metrics."""
+    for quantity, (_, reads, _, unit, population) in _OF.items():
+        yield bind(
+            target,
+            f"{METRICS}.statistics",
+            "metric",
+            _statistics,
+            reads=f"{reads} mask",
+            outputs={n: Output("", unit, f"{quantity}.{n}", over="live") for n in _STATISTICS},
+            settings={quantity: {"of": quantity}},
+            said={f"definition:{n}": f"{words} of {population}" for n, (_, words) in _STATISTICS.items()},
+        )
+    yield from (_bound(target, row) for row in _ROWS)
 
 
-def _statistics(target: Target, quantity: str) -> Boundary:
-    column, of_rows, unit = _OF.get(quantity, ("", False, "ratio"))
-    whose = _WHOSE[quantity]
-
-    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        values = getattr(batch, column) if column else (batch.logprob - batch.old_logprob).exp()
-        found = target.call(STATISTICS, values, mask=batch.live if of_rows else batch.mask)
-        return {word: getattr(found, name) for word, (name, _) in _WORDS.items()}
-
-    reads = {column} if column else {"logprob", "old_logprob"}
-    return Boundary(
-        path=STATISTICS,
-        stage="metric",
-        call=call,
-        reads=frozenset(reads | {"mask"}),
-        outputs={word: Output("", unit, f"{quantity}.{word}", over="live") for word in _WORDS},
-        settings={quantity: {"of": quantity}},
-        claims=claims(target.find(STATISTICS), **_pinned({n: f"{w} of {whose}" for n, (_, w) in _WORDS.items()})),
-    )
+def _statistics(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    values, _, of_rows, _, _ = _OF[str(settings["of"])]
+    record = target.call(f"{METRICS}.statistics", values(batch), mask=batch.live if of_rows else batch.mask)
+    return {n: getattr(record, field) for n, (field, _) in _STATISTICS.items()}
 
 
-def _clipped(target: Target) -> Boundary:
-    path = f"{METRICS}.clip_fraction"
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        columns = (batch.logprob, batch.old_logprob, batch.advantage)
-        found = target.call(path, *columns, mask=batch.mask, **settings)
-        return {"tokens": found.tokens, "sequences": found.sequences}
-
-    return Boundary(
-        path=path,
-        stage="metric",
-        call=call,
-        reads=frozenset({"logprob", "old_logprob", "advantage", "mask"}),
-        outputs={
-            "tokens": Output("", "", "clip_fraction", over="live"),
-            "sequences": Output("", "", "sequences_clipped", over="live"),
-        },
-        settings=_CLIPS,
-        claims=claims(
-            target.find(path),
-            **{"knob:clip_low": "0.05|0.6", "knob:clip_high": "0.05|0.9"},
-            **_pinned(
-                {
-                    "tokens": "mean of where clipping binds over trained tokens",
-                    "sequences": "mean of rows where clipping binds over live rows",
-                }
-            ),
-        ),
-    )
-
-
-def _pinned(definitions: Mapping[str, str]) -> dict[str, str]:
-    """By output: which of the accepted definitions it is, as its docstring says."""
-    return {f"definition:{name}": words for name, words in definitions.items()}
-
-
-def _metric(
-    target: Target, name: str, columns: tuple[str, ...], quantities: Mapping[str, tuple[str, str]], *, unit: str = ""
-) -> Boundary:
-    """A function of token columns and their mask; of each output its quantity and definition."""
+def _bound(target: Target, row: _Row) -> Boundary:
+    name, reads, settings, call, outputs, knobs = row
     path = f"{METRICS}.{name}"
 
-    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        given = [getattr(batch, column) for column in columns]
-        found = target.call(path, *given, mask=batch.mask)
-        return dict(zip(quantities, found if isinstance(found, tuple) else (found,), strict=True))
+    def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        result = call(lambda *columns, **more: target.call(path, *columns, **more), batch, settings)
+        return dict(zip(outputs, result if isinstance(result, tuple) else (result,), strict=True))
 
-    return Boundary(
-        path=path,
-        stage="metric",
-        call=call,
-        reads=frozenset({*columns, "mask"}),
-        outputs={n: Output("", unit, q, over="live") for n, (q, _) in quantities.items()},
-        claims=claims(target.find(path), **_pinned({n: words for n, (_, words) in quantities.items()})),
-    )
-
-
-def _sample_size(target: Target) -> Boundary:
-    """Of the ratios of two policies, those above a bound made 0, in any unit."""
-    path = f"{METRICS}.effective_sample_size"
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        ratio = (batch.logprob - batch.old_logprob).exp()
-        weight = torch.where(ratio <= float(settings["high"] or 0), ratio * float(settings["unit"] or 0), 0.0)
-        return {"share": target.call(path, weight, mask=batch.mask)}
-
-    return Boundary(
-        path=path,
-        stage="metric",
-        call=call,
-        reads=frozenset({"logprob", "old_logprob", "mask"}),
-        outputs={"share": Output("", "", "effective_sample_size", over="live")},
-        settings=_WEIGHED,
-        claims=claims(target.find(path), **_pinned({"share": "ratios of logprob to old_logprob over trained tokens"})),
-    )
-
-
-def _staleness(target: Target) -> Iterator[Boundary]:
-    """Updates behind, and the decision on them."""
-    path, decided = f"{SIGNAL}.staleness.staleness", f"{SIGNAL}.staleness.fresh_rows"
-    now: Settings = {"current": NUMBERS["current"]}
-
-    def told(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        found = target.call(path, **given(target.find(path), batch), **settings)
-        return {"mean": found.mean, "most": found.most, "mixed": found.mixed}
-
-    def keep(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        return {"keep": target.call(decided, **given(target.find(decided), batch), **settings)}
-
-    reads = frozenset({"version", "mask"})
-    said = {"mean": "mean updates behind", "most": "most updates behind", "mixed": "share of rows of several versions"}
-    yield Boundary(
-        path=path,
-        stage="correct",
-        call=told,
+    return bind(
+        target,
+        path,
+        "metric",
+        compute,
         reads=reads,
-        outputs={n: Output("", "", f"staleness.{n}", over="live") for n in said},
-        settings={"default": now},
-        claims=claims(target.find(path), **{f"algorithm:{n}": words for n, words in said.items()}),
-    )
-    yield Boundary(
-        path=decided,
-        stage="correct",
-        call=keep,
-        reads=reads,
-        outputs={"keep": Output("B", "", "keep", "sequence")},
-        settings={"default": {"most": 3.0, **now}},
-        claims=claims(target.find(decided), algorithm="fresh rows"),
+        outputs={n: Output("", unit, quantity, over="live") for n, (quantity, unit, _) in outputs.items()},
+        settings=settings,
+        said={**{f"definition:{n}": words for n, (_, _, words) in outputs.items()}, **knobs},
     )
 
 
-def _rows(target: Target, name: str, reads: set[str], call: Callable[[Batch], Tensor], definition: str) -> Boundary:
-    path = f"{METRICS}.{name}"
-    return Boundary(
-        path=path,
-        stage="metric",
-        call=lambda batch, _settings: {"share": call(batch)},
-        reads=frozenset(reads),
-        outputs={"share": Output("", "", name, over="live")},
-        claims=claims(target.find(path), **_pinned({"share": definition})),
-    )
+def _weights(batch: Batch, settings: Settings) -> Tensor:
+    ratio = (batch.logprob - batch.old_logprob).exp()
+    return torch.where(ratio <= float(settings["high"] or 0), ratio * float(settings["unit"] or 0), 0.0)

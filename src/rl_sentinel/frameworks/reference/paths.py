@@ -1,7 +1,7 @@
-"""Boundaries of the composed path: what it hands on by sets of choices, its mini-batches, its last decision."""
+"""Boundaries of the composed path: what it returns for sets of choices, its mini-batches and its last decision."""
 
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -9,325 +9,313 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output
-from rl_sentinel.core.case import Settings
-from rl_sentinel.frameworks.reference.arguments import NUMBERS, SIGNAL, claims, given
-from rl_sentinel.frameworks.reference.layouts import turns
+from rl_sentinel.core.boundary import Boundary, Output, Stage
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.frameworks.reference.arguments import NUMBERS, PADDED, SEGMENTS, SIGNAL, arguments, pack
+from rl_sentinel.frameworks.reference.rows import ADVANTAGE, REQUIRES_GRAD, TOKEN_ADVANTAGE, bind
 from rl_sentinel.frameworks.target import Target
 
 READY = f"{SIGNAL}.path.loss_ready"
 APART = f"{SIGNAL}.ready.prompts_apart"
 TRUSTED = f"{SIGNAL}.ready.trusted"
-LAID = f"{SIGNAL}.rollout.laid_out"
 
-#: Name of choices that are given packed tokens.
-_PACKED = "tokens and rows rejected, packed"
+#: Makes the choices of a path from the functions of the target, the batch and the settings.
+Choose = Callable[[Target, Batch, Settings], Mapping[str, object]]
 
 #: Bounds of a token's k1 against the sampler, and of a row's mean, in nats per token.
 _BOUNDS: Settings = {"estimator": "k1", "low": -0.4, "high": 0.4}
+_ROWS = {**_BOUNDS, "over": "mean"}
 
-#: Choices that reject, by name -> what is decided by; a row is out where it is dropped, or where no token is kept.
-_REJECTED: Mapping[str, Settings] = {
-    "rejected": {**_BOUNDS, "over": "mean"},
-    **{name: {**_BOUNDS, "over": "mean", "tokens": True} for name in ("tokens and rows rejected", _PACKED)},
-}
+_POLICIES = ("old_logprob", "rollout_logprob")
+
+_GROUPED = {"scope": "group", "grouping": "id", "credit": "outcome", "masked": "yes", "baseline": "relative"}
+_KEPT = {**_GROUPED, "algorithm": "outcomes of what is kept, centred"}
+_MASKED = {"masked": "yes", "masked-slots": "any"}
+
+_DISCOUNTED: Settings = {n: NUMBERS[n] for n in ("discount", "decay")}
+_THRESHOLD: Settings = {"threshold": NUMBERS["threshold"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Path:
+    """One set of choices.
+
+    ``columns`` go into the rollout beside reward, group and mask; ``module`` is the estimator whose module's claims
+    hold; ``own`` changes the batch before the call.
+    """
+
+    name: str
+    choose: Choose
+    columns: tuple[str, ...] = ()
+    outputs: Mapping[str, Output]
+    settings: Settings = field(default_factory=dict[str, Scalar])
+    said: Mapping[str, str] = field(default_factory=dict[str, str])
+    module: str = ""
+    packed: bool = False
+    old_is_current: bool = False
+    stage: Stage = "advantage"
+
+
+def _find(target: Target, name: str, **numbers: Any) -> Any:  # noqa: ANN401 - a function under audit
+    function = target.find(f"{SIGNAL}.{name}")
+    return partial(function, **numbers) if numbers else function
+
+
+def _grpo(target: Target, *_: object) -> dict[str, object]:
+    return {"estimator": _find(target, "advantage.grpo.advantages", standardise=False, epsilon=0.0)}
+
+
+def _suppressed(target: Target, *_: object) -> dict[str, object]:
+    choices = {"mean": "group", "deviation": "group", "leave_one_out": False, "biased": False, "epsilon": 1e-6}
+    by = target.call(f"{SIGNAL}.normalisation.Normalisation", **choices)
+    return {"estimator": _find(target, "advantage.rloo.advantages"), "normalisation": by}
+
+
+def _rejected(target: Target, *_: object) -> dict[str, object]:
+    return {**_grpo(target), "rejections": (_find(target, "correction.rejection.rows_kept", **_ROWS),)}
+
+
+def _twice_rejected(target: Target, *_: object) -> dict[str, object]:
+    tokens = _find(target, "correction.rejection.tokens_kept", **_BOUNDS)
+    return {**_grpo(target), "rejections": (tokens, _find(target, "correction.rejection.rows_kept", **_ROWS))}
+
+
+def _weighed(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
+    return {
+        "estimator": _find(target, "advantage.rloo.advantages"),
+        "weight": _find(target, f"correction.weights.{settings['level']}_weights"),
+        "bounds": (_find(target, "correction.bounds.truncated", high=settings["high"]),),
+    }
+
+
+def _parts(target: Target, batch: Batch, settings: Settings) -> dict[str, object]:
+    weight = arguments(_find(target, "advantage.gdpo.advantages"), batch)["weight"]
+    return {"estimator": _find(target, "advantage.gdpo.advantages", weight=weight, **settings)}
+
+
+def _priced(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
+    numbers = {n: settings[n] for n in _DISCOUNTED}
+    kl = {"kl": _find(target, "kl.k1"), "kl_coefficient": settings["coefficient"]}
+    return {"estimator": _find(target, "advantage.gae.advantages", **numbers), **kl}
+
+
+def _estimator(name: str) -> Choose:
+    return lambda target, _, settings: {
+        "estimator": _find(
+            target, f"advantage.{name}.advantages", **{n: settings[n] for n in _DISCOUNTED if n in settings}
+        )
+    }
+
+
+_TOGETHER = "tokens and rows rejected"
+_OUT: Mapping[str, Output] = {"advantage": ADVANTAGE}
+_WITH_RETURNS = {"advantage": TOKEN_ADVANTAGE, "returns": Output("B T", "reward", "returns")}
+_SAID_OF_PRICED = {"scope": "sequence", "credit": "temporal", "knob:discount": "0.5|1.0", "knob:decay": "0.0|1.0"}
+
+_PATHS: tuple[_Path, ...] = (
+    _Path(
+        name="grpo of trajectories",
+        choose=_grpo,
+        columns=("trajectory", "last_step"),
+        outputs=_OUT,
+        said={**_GROUPED, "trajectories": "step-wise"},
+    ),
+    _Path(
+        name="suppressed",
+        choose=_suppressed,
+        columns=("scored",),
+        outputs=_OUT,
+        said={**_GROUPED, "suppresses": "unscored"},
+    ),
+    _Path(name="rejected", choose=_rejected, columns=_POLICIES, outputs=_OUT, settings=_ROWS, said=_KEPT),
+    *(
+        _Path(
+            name=f"{_TOGETHER}, packed" if packed else _TOGETHER,
+            choose=_twice_rejected,
+            columns=_POLICIES,
+            outputs=_OUT,
+            settings={**_ROWS, "tokens": True},
+            said=_KEPT,
+            packed=packed,
+        )
+        for packed in (False, True)
+    ),
+    *(
+        _Path(
+            name=f"weights of a {level}",
+            choose=_weighed,
+            columns=_POLICIES,
+            outputs={"weight": output, "requires_grad": REQUIRES_GRAD},
+            settings={"level": level, "high": NUMBERS["high"]},
+            said={"masked": "yes", "weights": "constant", **({"algorithm": "truncated"} if level == "token" else {})},
+            old_is_current=True,
+            stage="correct",
+        )
+        for level, output in (
+            ("token", Output("B T", "ratio", "weight", "token")),
+            ("sequence", Output("B T", "ratio", "weight", "sequence")),
+        )
+    ),
+    _Path(
+        name="gdpo of parts",
+        choose=_parts,
+        columns=("reward_parts",),
+        outputs=_OUT,
+        settings={"epsilon": NUMBERS["epsilon"]},
+        module="gdpo",
+    ),
+    _Path(
+        name="gae with a kl",
+        choose=_priced,
+        columns=("old_logprob", "ref_logprob", "value", "token_reward"),
+        outputs={"advantage": TOKEN_ADVANTAGE, "kl": Output("B T", "nats", "kl.k1")},
+        settings={**_DISCOUNTED, "coefficient": NUMBERS["coefficient"]},
+        said={**_MASKED, **_SAID_OF_PRICED, "knob:coefficient": "0.1|0.5"},
+    ),
+    *(
+        _Path(
+            name=f"{name.replace('_', ' ')}, {'packed' if packed else 'padded'}",
+            choose=_estimator(name),
+            columns=columns,
+            outputs=_WITH_RETURNS,
+            settings=_DISCOUNTED,
+            module=name,
+            packed=packed,
+        )
+        for name, columns in (("gae", ("token_reward", "value")), ("turn_level_gae", ("token_reward", "value", "turn")))
+        for packed in (False, True)
+    ),
+    _Path(
+        name="optimal token baseline",
+        choose=_estimator("optimal_token_baseline"),
+        columns=("old_logprob", "pi_squared", "token_reward"),
+        outputs={"advantage": TOKEN_ADVANTAGE},
+        module="optimal_token_baseline",
+        old_is_current=True,
+    ),
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Outcomes of trajectories, suppressed and normalised ones, with rejection; tokens with a KL; then what follows."""
-    grpo = partial(target.find(f"{SIGNAL}.advantage.grpo.advantages"), standardise=False, epsilon=0.0)
-    rloo = target.find(f"{SIGNAL}.advantage.rloo.advantages")
-    said = {"scope": "group", "grouping": "id", "credit": "outcome", "masked": "yes"}
-    steps = ("trajectory", "last_step")
-    whole = {**said, "trajectories": "step-wise"}
-    yield _outcome(target, "grpo of trajectories", {"estimator": grpo}, steps, **whole, baseline="relative")
-    by = target.call(
-        f"{SIGNAL}.normalisation.Normalisation",
-        mean="group",
-        deviation="group",
-        leave_one_out=False,
-        biased=False,
-        epsilon=NUMBERS["epsilon"],
-    )
-    void = {"suppresses": "unscored"}
-    yield _outcome(
-        target, "suppressed", {"estimator": rloo, "normalisation": by}, ("scored",), **said, **void, baseline="relative"
-    )
-    kept = partial(target.find(f"{SIGNAL}.correction.rejection.rows_kept"), **_BOUNDS, over="mean")
-    yield _outcome(
+    """Each set of choices; then mini-batches of prompts, and off-policy sequence masking."""
+    yield from (_bound(target, path) for path in _PATHS)
+    yield bind(
         target,
-        "rejected",
-        {"estimator": grpo, "rejections": (kept,)},
-        ("old_logprob", "rollout_logprob"),
-        **said,
-        baseline="relative",
+        f"{READY} -> {APART}",
+        "batch",
+        _apart,
+        reads="reward group mask",
+        outputs={"reward": Output("B", "reward", "reward")},
+        settings={"one prompt": {"prompts": 1}, "two prompts": {"prompts": 2}},
     )
-    near = partial(target.find(f"{SIGNAL}.correction.rejection.tokens_kept"), **_BOUNDS)
-    rejected = {"estimator": grpo, "rejections": (near, kept)}
-    columns = ("old_logprob", "rollout_logprob")
-    yield _outcome(target, "tokens and rows rejected", rejected, columns, **said, baseline="relative")
-    yield _outcome(target, _PACKED, rejected, columns, **said, baseline="relative")
-    for level in ("token", "sequence"):
-        yield _weighed(target, level)
-    yield _parts(target)
-    yield _temporal(target)
-    for name in ("gae", "turn_level_gae"):
-        yield from (_judged(target, name, stored) for stored in ("padded", "packed"))
-    yield _baselined(target)
-    yield _apart(target, grpo)
-    yield _trusted(target)
-    yield from (_trusted_by_outcome(target, stored) for stored in ("padded", "packed"))
-    yield _laid(target)
+    rejected = {"rejected": Output("", "", "rejected_fraction", over="live")}
+    knob = {**_MASKED, "knob:threshold": "0.01|0.5"}
+    yield bind(
+        target,
+        f"{READY} -> {TRUSTED}",
+        "correct",
+        _trusted,
+        reads="logprob old_logprob advantage mask",
+        outputs={"keep": Output("B T", "", "keep", "sequence"), **rejected},
+        settings={"default": _THRESHOLD},
+        said=knob,
+    )
+    for stored in ("padded", "packed"):
+        yield bind(
+            target,
+            f"{READY} -> {TRUSTED}",
+            "correct",
+            _trusted_by_outcome(packed=stored == "packed"),
+            reads="logprob old_logprob reward group mask length",
+            outputs={"keep": Output("B", "", "keep", "sequence"), **rejected},
+            settings={f"outcomes, {stored}": {**_THRESHOLD, "per_response": True}},
+            said={
+                **knob,
+                "algorithm:keep": "off policy sequences kept",
+                "algorithm:rejected": "rejected fraction",
+            },
+        )
 
 
-def ready(
+def loss_ready(
     target: Target, batch: Batch, columns: tuple[str, ...], choices: Mapping[str, object], *, packed: bool = False
-) -> Any:  # noqa: ANN401 - the copy's own class
-    """What the path hands on, of a batch of which these columns are known besides."""
-    named = {n: getattr(batch, n) for n in columns}
-    if "last_step" in named:
-        named["last"] = named.pop("last_step")
-    plain = {"reward": batch.reward, "group": batch.group, "mask": batch.mask}
+) -> Any:  # noqa: ANN401 - a class under audit
+    """What the path returns for a rollout of these columns beside reward, group and mask."""
+    own = {"last" if n == "last_step" else n: getattr(batch, n) for n in columns}
+    plain: dict[str, Any] = {"reward": batch.reward, "group": batch.group, "mask": batch.mask}
     if packed:
-        wide = {n: c for n, c in (plain | named).items() if c.shape == batch.mask.shape and n != "reward_parts"}
-        named |= {n: target.call(f"{SIGNAL}.segments.packed", c, length=batch.length) for n, c in wide.items()}
-        plain["mask"] = target.call(f"{SIGNAL}.segments.Segments", named.pop("mask"), batch.length)
-    rollout = target.call(f"{SIGNAL}.rollout.Rollout", **plain, **named)
+        own = {n: c if n == "reward_parts" else pack(target, c, batch) for n, c in own.items()}
+        plain["mask"] = target.call(SEGMENTS, pack(target, batch.mask, batch), batch.length)
+    rollout = target.call(f"{SIGNAL}.rollout.Rollout", **plain, **own)
     return target.call(READY, rollout, by=target.call(f"{SIGNAL}.path.Choices", **choices))
 
 
-def _outcome(
-    target: Target, name: str, choices: Mapping[str, object], columns: tuple[str, ...], **said: str
-) -> Boundary:
-    by = {"algorithm": "outcomes of what is kept, centred"} if name in _REJECTED else {}
+def _bound(target: Target, path: _Path) -> Boundary:
+    claims = target.find(f"{SIGNAL}.advantage.{path.module}.CLAIMS") if path.module else {}
+    temporal = "value" in path.columns
 
-    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        return {"advantage": ready(target, batch, columns, choices, packed=name == _PACKED).advantage}
+    def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        own = with_columns(batch, old_logprob=batch.logprob) if path.old_is_current else batch
+        choices = path.choose(target, batch, settings)
+        ready = loss_ready(target, own, path.columns, choices, packed=path.packed)
+        if path.stage == "correct":
+            return {"weight": ready.weight.detach(), "requires_grad": torch.tensor(float(ready.weight.requires_grad))}
+        answers = {n: getattr(ready, n) for n in path.outputs}
+        if path.packed and temporal:
+            place = {"length": batch.length, "width": batch.width, "fill": 0.0}
+            answers = {n: target.call(PADDED, x, **place) for n, x in answers.items()}
+        return answers
 
-    return Boundary(
-        path=READY,
-        stage="advantage",
-        call=call,
-        reads=frozenset({"reward", "group", "mask", *columns, *(["length"] if name == _PACKED else [])}),
-        outputs={"advantage": Output("B", "reward", "advantage")},
-        settings={name: {"choices": name, **_REJECTED.get(name, {})}},
-        claims=claims(target.find(READY), masked_slots="any", **said, **by),
+    reads = {*path.columns, "reward", "group", "mask"}
+    if path.packed:
+        reads |= {"length"}
+    if path.old_is_current:
+        reads = (reads - {"old_logprob"}) | {"logprob"}
+    if path.stage == "correct":
+        reads -= {"reward", "group"}
+    if path.name == "gdpo of parts":
+        reads -= {"reward"}
+    if path.name == "gae with a kl":
+        reads -= {"group"}
+    return bind(
+        target,
+        f"{READY}.weight" if path.stage == "correct" else READY,
+        path.stage,
+        compute,
+        reads=" ".join(reads),
+        outputs=path.outputs,
+        settings={path.name: path.settings or {"choices": path.name}},
+        said={"masked-slots": "any", **claims, **path.said},
+        claims_of=READY,
     )
 
 
-def _weighed(target: Target, level: str) -> Boundary:
-    """Bounded weights against the policy that sampled, of tokens, or of responses on each of their tokens."""
-    columns = ("old_logprob", "rollout_logprob")
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        bound = partial(target.find(f"{SIGNAL}.correction.bounds.truncated"), high=settings["high"])
-        weight = target.find(f"{SIGNAL}.correction.weights.{level}_weights")
-        choices = {"estimator": target.find(f"{SIGNAL}.advantage.rloo.advantages"), "weight": weight}
-        own = with_columns(batch, old_logprob=batch.logprob)  # before an update both are one
-        found = ready(target, own, columns, {**choices, "bounds": (bound,)}).weight
-        return {"weight": found.detach(), "requires_grad": torch.tensor(float(found.requires_grad))}
-
-    said = {"algorithm": "truncated"} if level == "token" else {}
-    outputs = {"weight": Output("B T", "ratio", "weight", "token" if level == "token" else "sequence")}
-    return Boundary(
-        path=f"{READY}.weight",
-        stage="correct",
-        call=call,
-        reads=frozenset({"logprob", "rollout_logprob", "mask"}),
-        outputs=outputs | {"requires_grad": Output("", "", "requires_grad")},
-        settings={f"weights of a {level}": {"level": level, "high": NUMBERS["high"]}},
-        claims=claims(target.find(READY), masked="yes", masked_slots="any", weights="constant", **said),
-    )
+def _apart(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    whole = loss_ready(target, batch, (), _grpo(target))
+    reward = torch.zeros_like(batch.reward)
+    for part in target.call(APART, whole, prompts=settings["prompts"], generator=None):
+        reward[torch.isin(batch.group, part.group)] = part.reward
+    return {"reward": reward}
 
 
-def _parts(target: Target) -> Boundary:
-    """GDPO, which weighs the parts of an outcome itself."""
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        function = target.find(f"{SIGNAL}.advantage.gdpo.advantages")
-        weight = given(function, batch)["weight"]
-        choices = {"estimator": partial(function, weight=weight, epsilon=settings["epsilon"])}
-        return {"advantage": ready(target, batch, ("reward_parts",), choices).advantage}
-
-    said = target.find(f"{SIGNAL}.advantage.gdpo.CLAIMS")
-    return Boundary(
-        path=READY,
-        stage="advantage",
-        call=call,
-        reads=frozenset({"reward_parts", "group", "mask"}),
-        outputs={"advantage": Output("B", "reward", "advantage")},
-        settings={"gdpo of parts": {"epsilon": NUMBERS["epsilon"]}},
-        claims=claims(target.find(READY), **said),
-    )
+def _trusted(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """Off-policy sequence masking with advantages of tokens."""
+    whole = loss_ready(target, batch, (), {"estimator": lambda mask: torch.where(mask, batch.advantage, 0.0)})
+    count = float(batch.live.sum().clamp(min=1))
+    trusted = target.call(TRUSTED, whole, batch.logprob, batch.old_logprob, **settings, denominator=count)
+    return {"keep": trusted.mask.float(), "rejected": trusted.dropped_fraction}
 
 
-def _baselined(target: Target) -> Boundary:
-    """The optimal token baseline, which reads tokens and compares a prompt's rows at each."""
-    columns = ("old_logprob", "pi_squared", "token_reward")
+def _trusted_by_outcome(*, packed: bool) -> Callable[[Target, Batch, Settings], Mapping[str, Tensor]]:
+    """The same with one advantage per response."""
 
-    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        estimator = target.find(f"{SIGNAL}.advantage.optimal_token_baseline.advantages")
-        own = with_columns(batch, old_logprob=batch.logprob)  # before an update both are one
-        return {"advantage": ready(target, own, columns, {"estimator": estimator}).advantage}
-
-    said = target.find(f"{SIGNAL}.advantage.optimal_token_baseline.CLAIMS")
-    return Boundary(
-        path=READY,
-        stage="advantage",
-        call=call,
-        reads=frozenset({"reward", "group", "mask", "logprob", "pi_squared", "token_reward"}),
-        outputs={"advantage": Output("B T", "reward", "advantage")},
-        settings={"optimal token baseline": {"choices": "optimal token baseline"}},
-        claims=claims(target.find(READY), **said),
-    )
-
-
-def _temporal(target: Target) -> Boundary:
-    """GAE of a reward that pays for its KL, which is logged as it is."""
-    columns = ("old_logprob", "ref_logprob", "value", "token_reward")
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        numbers = {n: settings[n] for n in ("discount", "decay")}
-        estimator = partial(target.find(f"{SIGNAL}.advantage.gae.advantages"), **numbers)
-        price = {"kl": target.find(f"{SIGNAL}.kl.k1"), "kl_coefficient": settings["coefficient"]}
-        found = ready(target, batch, columns, {"estimator": estimator, **price})
-        return {"advantage": found.advantage, "kl": found.kl}
-
-    said = {"scope": "sequence", "credit": "temporal", "masked": "yes", "masked_slots": "any"}
-    said |= {"knob:discount": "0.5|1.0", "knob:decay": "0.0|1.0", "knob:coefficient": "0.1|0.5"}
-    return Boundary(
-        path=READY,
-        stage="advantage",
-        call=call,
-        reads=frozenset({"reward", "mask", *columns}),
-        outputs={
-            "advantage": Output("B T", "reward", "advantage"),
-            "kl": Output("B T", "nats", "kl.k1"),
-        },
-        settings={"gae with a kl": {n: NUMBERS[n] for n in ("discount", "decay", "coefficient")}},
-        claims=claims(target.find(READY), **said),
-    )
-
-
-def _judged(target: Target, name: str, stored: str) -> Boundary:
-    """Advantages by a critic, and what it is trained towards: its own value and the advantage of the same step."""
-    function = target.find(f"{SIGNAL}.advantage.{name}.advantages")
-    columns = tuple(n for n in ("value", "token_reward", "turn") if n in inspect.signature(function).parameters)
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        estimator = partial(function, **{n: settings[n] for n in ("discount", "decay")})
-        found = ready(target, batch, columns, {"estimator": estimator}, packed=stored == "packed")
-        answers = {"advantage": found.advantage, "returns": found.returns}
-        if stored == "padded":
-            return answers
-        place = {"length": batch.length, "width": batch.width, "fill": 0.0}
-        return {n: target.call(f"{SIGNAL}.segments.padded", x, **place) for n, x in answers.items()}
-
-    said = target.find(f"{SIGNAL}.advantage.{name}.CLAIMS")
-    return Boundary(
-        path=READY,
-        stage="advantage",
-        call=call,
-        reads=frozenset({"reward", "group", "mask", *columns, *(["length"] if stored == "packed" else [])}),
-        outputs={n: Output("B T", "reward", n) for n in ("advantage", "returns")},
-        settings={f"{name.replace('_', ' ')}, {stored}": {n: NUMBERS[n] for n in ("discount", "decay")}},
-        claims=claims(target.find(READY), **said),
-    )
-
-
-def _apart(target: Target, estimator: object) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        whole = ready(target, batch, (), {"estimator": estimator})
-        found = torch.zeros_like(batch.reward)
-        for part in target.call(APART, whole, prompts=settings["prompts"], generator=None):
-            found[torch.isin(batch.group, part.group)] = part.reward
-        return {"reward": found}
-
-    return Boundary(
-        path=f"{READY} -> {APART}",
-        stage="batch",
-        call=call,
-        reads=frozenset({"reward", "group", "mask"}),
-        outputs={"reward": Output("B", "reward", "reward")},
-        settings={"one prompt": {"prompts": 1}, "two prompts": {"prompts": 2}},
-        claims=claims(target.find(APART)),
-    )
-
-
-def _trusted(target: Target) -> Boundary:
-    """Off-policy sequence masking of what the path handed on, with advantages of tokens."""
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        whole = ready(target, batch, (), {"estimator": lambda mask: torch.where(mask, batch.advantage, 0.0)})
-        count = float(batch.live.sum().clamp(min=1))
-        found = target.call(TRUSTED, whole, batch.logprob, batch.old_logprob, **settings, denominator=count)
-        return {"keep": found.mask.float(), "rejected": found.dropped_fraction}
-
-    return Boundary(
-        path=f"{READY} -> {TRUSTED}",
-        stage="correct",
-        call=call,
-        reads=frozenset({"logprob", "old_logprob", "advantage", "mask"}),
-        outputs={
-            "keep": Output("B T", "", "keep", "sequence"),
-            "rejected": Output("", "", "rejected_fraction", over="live"),
-        },
-        settings={"default": {"threshold": NUMBERS["threshold"]}},
-        claims=claims(target.find(TRUSTED), masked="yes", masked_slots="any", **{"knob:threshold": "0.01|0.5"}),
-    )
-
-
-def _trusted_by_outcome(target: Target, stored: str) -> Boundary:
-    """The same with one advantage for each response, which stands on all of its tokens."""
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        packed = stored == "packed"
-        whole = ready(target, batch, (), {"estimator": lambda reward: reward}, packed=packed)
+    def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        whole = loss_ready(target, batch, (), {"estimator": lambda reward: reward}, packed=packed)
         columns = [batch.logprob, batch.old_logprob]
-        if packed:
-            columns = [target.call(f"{SIGNAL}.segments.packed", c, length=batch.length) for c in columns]
-        count, threshold = float(batch.live.sum().clamp(min=1)), settings["threshold"]
-        found = target.call(TRUSTED, whole, *columns, threshold=threshold, denominator=count)
-        return {
-            "keep": target.call(f"{SIGNAL}.reduce.live_rows", found.mask).float(),
-            "rejected": found.dropped_fraction,
-        }
+        columns = [pack(target, c, batch) for c in columns] if packed else columns
+        count = float(batch.live.sum().clamp(min=1))
+        trusted = target.call(TRUSTED, whole, *columns, threshold=settings["threshold"], denominator=count)
+        keep = target.call(f"{SIGNAL}.reduce.live_rows", trusted.mask).float()
+        return {"keep": keep, "rejected": trusted.dropped_fraction}
 
-    said = {"algorithm:keep": "off policy sequences kept", "algorithm:rejected": "rejected fraction"}
-    return Boundary(
-        path=f"{READY} -> {TRUSTED}",
-        stage="correct",
-        call=call,
-        reads=frozenset({"logprob", "old_logprob", "reward", "group", "mask", "length"}),
-        outputs={
-            "keep": Output("B", "", "keep", "sequence"),
-            "rejected": Output("", "", "rejected_fraction", over="live"),
-        },
-        settings={f"outcomes, {stored}": {"threshold": NUMBERS["threshold"], "per_response": True}},
-        claims=claims(target.find(TRUSTED), masked="yes", masked_slots="any", **said, **{"knob:threshold": "0.01|0.5"}),
-    )
-
-
-def _laid(target: Target) -> Boundary:
-    """Rows as turns of one conversation, each laid out as a row."""
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        known = {"reward": {"one": 0.0}, "group": {"one": 0}, "scored": {"one": True}}
-        told = turns(target, batch, 0)
-        whole = target.call(LAID, told, **known, merged=settings["merged"], padding=-1)
-        laid, found = whole.rollout, {"response": torch.zeros_like(batch.token)}
-        for row, (first, count) in enumerate(zip(whole.prompt_length.tolist(), whole.length.tolist(), strict=True)):
-            found["response"][row, :count] = whole.token[row, first : first + count]
-        wide = {"logprob": laid.rollout_logprob, "token_reward": laid.token_reward, "trained": laid.mask}
-        return found | {n: torch.nn.functional.pad(c, (0, batch.width - c.shape[1])) for n, c in wide.items()}
-
-    return Boundary(
-        path=LAID,
-        stage="batch",
-        call=call,
-        reads=frozenset({"logprob", "token_reward", "mask", "length", "token"}),
-        outputs={n: Output("B T", unit, n) for n, unit in (("logprob", "nats"), ("token_reward", "reward"))}
-        | {"trained": Output("B T", "", "mask"), "response": Output("B T", "", "token")},
-        settings={"apart": {"merged": False}},
-        claims=claims(target.find(LAID), conserves="yes", padding="zero"),
-    )
+    return compute
