@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, Scope
 
 Stage = Literal[
     "reward",
@@ -24,8 +25,6 @@ Stage = Literal[
     "step",
 ]
 
-Scope = Literal["token", "sequence", "group", "batch"]
-
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -41,14 +40,6 @@ class Output:
     quantity: str = ""
     scope: Scope | Literal[""] = ""
     over: Literal["", "live", "all"] = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a boundary says of itself, and the line of the target that says so."""
-
-    value: str
-    cite: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +59,10 @@ class Boundary:
     reads: frozenset[str]
     outputs: Mapping[str, Output]
     settings: Mapping[str, Settings] = field(default_factory=lambda: {"default": {}})
-    claims: Mapping[str, Claim] = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
     writes: frozenset[str] = frozenset()
     twins: tuple[str, ...] = ()
     reach: str = ""
-
-    def claim(self, key: str) -> str:
-        """The claimed value, or an empty word."""
-        return self.claims[key].value if key in self.claims else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import torch
 
 from frameworks.reference_specimen import TARGET
 from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.claims import Claims
 from rl_sentinel.frameworks.reference.chosen import chosen, knobs_of, settings_of
 
 
@@ -16,9 +17,9 @@ def test_numbers_are_those_of_the_chooser() -> None:
 
 def test_a_share_of_all_is_no_knob() -> None:
     """Where it is a choice it matters, and so do the bounds of a draw."""
-    assert set(knobs_of("kl_cov")) == {"knob:share"}
-    assert set(knobs_of("clip_cov")) == {"knob:cov_low", "knob:cov_high"}
-    assert knobs_of("ppo") == {}
+    assert set(knobs_of("kl_cov").texts()) == {"knob:share"}
+    assert set(knobs_of("clip_cov").texts()) == {"knob:cov_low", "knob:cov_high"}
+    assert knobs_of("ppo") == Claims()
 
 
 def test_by_hand() -> None:

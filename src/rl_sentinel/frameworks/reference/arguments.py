@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.claims import Claims, claims_from_text
 from rl_sentinel.frameworks.target import Target
 
 SIGNAL = "rl_sentinel.signal"
@@ -135,7 +135,7 @@ def cut(target: Target, module: str, name: str, size: int) -> Iterator[None]:
             setattr(place, name, before)
 
 
-def claims(function: Callable[..., Any], **more: str) -> dict[str, Claim]:
+def claims(function: Callable[..., Any], **more: str) -> Claims:
     """What a function's module says of itself, of the function, and what the way of calling it adds."""
     module = inspect.getmodule(function)
     own = getattr(module, "CLAIMS_OF", {}).get(function.__name__, {})
@@ -144,8 +144,9 @@ def claims(function: Callable[..., Any], **more: str) -> dict[str, Claim]:
     parts = {name: name.partition(":") for name in more}  # behind a colon stands the name of a setting or an output
     added = {kind.replace("_", "-") + colon + of: more[n] for n, (kind, colon, of) in parts.items()}
     added |= {"rows": "live"} if "aggregation" in added else {}  # whose mean a loss is, everywhere in the library
-    void = {"knob:epsilon"} if added.get("standardised") == "no" else set()  # nothing is divided by
-    return {key: Claim(value, cite) for key, value in {**said, **added}.items() if key not in void}
+    void = {"lone"}  # which only the trainer reads
+    void |= {"knob:epsilon"} if added.get("standardised") == "no" else set()  # nothing is divided by
+    return claims_from_text({key: text for key, text in {**said, **added}.items() if key not in void}, cite)
 
 
 def given(function: Callable[..., Any], batch: Batch) -> dict[str, Tensor]:

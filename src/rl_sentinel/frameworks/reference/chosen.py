@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims_from_text
 from rl_sentinel.frameworks.reference.arguments import SIGNAL
 from rl_sentinel.frameworks.target import Target
 
@@ -33,10 +33,10 @@ def settings_of(name: str) -> Settings:
     return {n: 1.0 if name == "clip_cov" and n == "share" else NUMBERS[n] for n in wanted}
 
 
-def knobs_of(name: str) -> dict[str, Claim]:
+def knobs_of(name: str) -> Claims:
     """Those of these settings that matter; a share of all that may be drawn is no choice."""
     cite = f"{SIGNAL}.covariance: docstrings"
-    return {f"knob:{n}": Claim(_KNOBS[n], cite) for n, v in settings_of(name).items() if v != 1.0}
+    return claims_from_text({f"knob:{n}": _KNOBS[n] for n, v in settings_of(name).items() if v != 1.0}, cite)
 
 
 def chosen(target: Target, name: str, batch: Batch, settings: Settings) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.claims import claims_from_text
 from rl_sentinel.core.modules import defined
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers, unknown
 from rl_sentinel.frameworks.reference.refusals import of_numbers, of_words
@@ -95,7 +96,7 @@ def _boundary(target: Target, path: str, function: Callable[..., Any], settings:
         reads=columns(function),
         outputs={quantity: output, **flag},
         settings={name: settings},
-        claims=more | {key: replace(more["algorithm"], value=value) for key, value in said.items()},
+        claims=more | claims_from_text(said, f"{function.__module__}: CLAIMS and docstring"),
     )
 
 
@@ -180,5 +181,5 @@ def _fraction(target: Target) -> Boundary:
         path=f"{KEPT} -> {FRACTION}",
         call=call,
         outputs={"rejected": Output("", "", "rejected_fraction", over="live")},
-        claims={**plain.claims, **claims(target.find(FRACTION), algorithm="rejected fraction")},
+        claims=plain.claims | claims(target.find(FRACTION), algorithm="rejected fraction"),
     )

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch, batch_of
-from rl_sentinel.core.boundary import Boundary, Claim, Output
+from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, choices, given, numbers
 from rl_sentinel.frameworks.target import Target
 
@@ -200,6 +201,9 @@ def _boundary(
         reads=frozenset(),
         outputs={"accepted": Output("", "", "accepted")},
         settings={name: {"nonsense": name} for name in names},
-        claims={f"nonsense:{name}": Claim(why, cite) for name in names if name not in well}
-        | {f"sound:{name}": Claim("it is within bounds", cite) for name in names if name in well},
+        claims=claims(
+            cite,
+            refused={name: why for name in names if name not in well},
+            accepted={name: "it is within bounds" for name in names if name in well},
+        ),
     )

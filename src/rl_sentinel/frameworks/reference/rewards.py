@@ -143,5 +143,5 @@ def _after_suppression(target: Target, settings: Settings) -> Boundary:
         reads=plain.reads | {"scored"},
         outputs=plain.outputs,
         settings={_told(settings): settings},
-        claims=dict(plain.claims) | claims(target.find(SUPPRESSED), algorithm="normalised", **_scope(settings)),
+        claims=plain.claims | claims(target.find(SUPPRESSED), algorithm="normalised", **_scope(settings)),
     )

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output
+from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims_from_text
 from rl_sentinel.frameworks.reference.arguments import SIGNAL, claims, columns, given, numbers
 from rl_sentinel.frameworks.reference.refusals import of_numbers
 from rl_sentinel.frameworks.target import Target
@@ -52,7 +53,7 @@ def _from_logits(target: Target, path: str, function: Callable[..., Any], quanti
         outputs={n: Output("B T", "nats", n) for n in quantities},
         settings={"default": numbers(function)},
         claims=claims(function, gradient="own", **{f"algorithm:{n}": _SAID[n] for n in quantities})
-        | {"knob:temperature": Claim("0.7|1.6", f"{path}: docstring")},
+        | claims_from_text({"knob:temperature": "0.7|1.6"}, f"{path}: docstring"),
     )
 
 

@@ -6,12 +6,13 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound, takes
 from rl_sentinel.frameworks.layout import put_right, token_rewards
-from rl_sentinel.frameworks.skyrl.batches import MODULE, back, claims, right, uids
+from rl_sentinel.frameworks.skyrl.batches import MODULE, back, right, uids
 from rl_sentinel.frameworks.target import Target
 
 REGISTRY = f"{MODULE}.AdvantageEstimatorRegistry"
@@ -26,12 +27,12 @@ _DOC = "ppo_utils.py, the estimator's docstring"
 _BY_UID = claims("ppo_utils.py: scores are gathered by index, the uids of the prompts", grouping="id")
 
 #: What the estimators say of themselves, by the name that they are registered under.
-CLAIMS: Mapping[str, Mapping[str, Claim]] = {
+CLAIMS: Mapping[str, Claims] = {
     "grpo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
     "rloo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
     "maxrl": _BY_UID
     | claims(_DOC, scope="group", credit="outcome", algorithm="maxrl")
-    | claims(_BY_MEAN, order_statistic="yes"),
+    | claims(_BY_MEAN, order_statistic=True),
     "gae": claims(_DOC, scope="batch", credit="temporal", algorithm="gae"),
     "reinforce++": claims(_DOC, scope="batch", credit="temporal", algorithm="reinforce++"),
 }
@@ -98,6 +99,6 @@ def _boundary(target: Target, name: str, function: Callable[..., Any]) -> Bounda
             "returns": Output("B T", "reward", "returns"),
         },
         settings=families,
-        claims=CLAIMS.get(name, {}),
+        claims=CLAIMS.get(name, Claims()),
         reach=f"trainer.algorithm.advantage_estimator={name}",
     )

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.layout import put_right, take_right, token_rewards
@@ -102,8 +101,3 @@ def algorithm(target: Target, settings: Settings) -> Any:  # noqa: ANN401 - the 
 def trainer(target: Target, settings: Settings, **more: object) -> SimpleNamespace:
     """What a method of the trainer asks of its object; any other attribute raises its name."""
     return SimpleNamespace(cfg=config(target, settings), all_metrics={}, **more)
-
-
-def claims(where: str, **said: str) -> dict[str, Claim]:
-    """Claims that share one citation."""
-    return {key.replace("_", "-"): Claim(value, where) for key, value in said.items()}

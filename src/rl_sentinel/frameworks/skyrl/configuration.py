@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.skyrl.batches import STEP_WISE, config
 from rl_sentinel.frameworks.target import Target
@@ -30,7 +31,7 @@ _WHY = "trainer.py: one advantage of the last step is broadcast to all steps, wh
 
 _BROADCAST = "a temporal estimator's advantages, one per token, cannot be taken from the last step alone"
 
-CLAIMS = {f"nonsense:{name}": Claim(_BROADCAST, _WHY) for name in FAMILIES if name.startswith("stepwise_")}
+CLAIMS = claims(_WHY, refused={name: _BROADCAST for name in FAMILIES if name.startswith("stepwise_")})
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

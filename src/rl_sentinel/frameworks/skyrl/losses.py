@@ -7,11 +7,12 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.skyrl.advantages import path_of, registered
-from rl_sentinel.frameworks.skyrl.batches import MODULE, algorithm, claims, right
+from rl_sentinel.frameworks.skyrl.batches import MODULE, algorithm, right
 from rl_sentinel.frameworks.target import Target
 
 REGISTRY = f"{MODULE}.PolicyLossRegistry"
@@ -29,13 +30,13 @@ _DOC = "ppo_utils.py, the loss: ratio of the current to the old policy"
 _CHOICE = "ppo_utils.py, docstring: tokens are chosen by the size of their covariance"
 _OTHER = claims("ppo_utils.py, docstring", on_policy_gradient="other")
 
-CLAIMS: Mapping[str, Mapping[str, Claim]] = {
-    "regular": claims(_DOC, ratio="yes"),
-    "dual_clip": claims(_DOC, ratio="yes"),
-    "gspo": claims(_DOC, ratio="yes", scope="sequence"),
+CLAIMS: Mapping[str, Claims] = {
+    "regular": claims(_DOC, ratio=True),
+    "dual_clip": claims(_DOC, ratio=True),
+    "gspo": claims(_DOC, ratio=True, scope="sequence"),
     "sapo": _OTHER,
-    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order="yes"),
-    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order="yes"),
+    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
+    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
 }
 
 #: Reductions that all releases know, and a fixed length for the one that asks for it.
@@ -88,7 +89,7 @@ def _policy(target: Target, name: str, function: Callable[..., Any]) -> Boundary
         reads=frozenset({"logprob", old, "advantage", "mask", "length"}),
         outputs={"loss": Output("", "", "loss")},
         settings={f"{name}, {r}": {"loss_reduction": r} for r in REDUCTIONS},
-        claims=CLAIMS.get(name, {}),
+        claims=CLAIMS.get(name, Claims()),
         reach=f"trainer.algorithm.policy_loss_type={name}",
     )
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.skyrl.advantages import CLAIMS, REGISTRY, registered
 from rl_sentinel.frameworks.skyrl.batches import (
@@ -16,7 +17,6 @@ from rl_sentinel.frameworks.skyrl.batches import (
     MODULE,
     STEP_WISE,
     back,
-    claims,
     config,
     right,
     steps_in_order,
@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name in names:
         yield from _guarded(target, name, name, {ESTIMATOR: name})
-        if CLAIMS.get(name, {}) and CLAIMS[name]["credit"].value == "outcome":
+        if value_of(CLAIMS.get(name, Claims()).credit) == "outcome":
             yield from _guarded(target, f"step-wise {name}", name, {ESTIMATOR: name, STEP_WISE: True})
     if target.has(NORMALISE) or target.has(SCALE):
         yield _normalisation(target)
@@ -83,7 +83,7 @@ def _boundary(target: Target, label: str, name: str, settings: Settings) -> Boun
             "returns": Output("B T", "reward", "returns"),
         },
         settings={label: settings},
-        claims={**CLAIMS.get(name, {}), **(_STEPS if step_wise else {})},
+        claims=CLAIMS.get(name, Claims()) | (_STEPS if step_wise else Claims()),
         reach=", ".join(f"{k}={v}" for k, v in settings.items()),
     )
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import EXCLUDED, Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import NotApplicable, Unbindable
-from rl_sentinel.frameworks.slime.ragged import LOSS, arguments, back, claims, rollout_data
+from rl_sentinel.frameworks.slime.ragged import LOSS, arguments, back, rollout_data
 from rl_sentinel.frameworks.target import Target
 
 PATH = f"{LOSS}.compute_advantages_and_returns"
@@ -36,7 +37,7 @@ _TEMPORAL = claims(_DOC, credit="temporal", scope="sequence")
 _WHITENED = claims(f"{_DOC}: whitened over the data-parallel group", credit="temporal", scope="batch")
 _OUTCOME = claims(_DOC, credit="outcome", scope="sequence")
 
-FAMILIES: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
+FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "ppo": ({"advantage_estimator": "ppo", "kl_coef": 0.05}, _TEMPORAL),
     "ppo, coefficient 0": ({"advantage_estimator": "ppo", "kl_coef": 0.0}, _TEMPORAL),
     "ppo, discounted": ({"advantage_estimator": "ppo", "kl_coef": 0.05, "gamma": 0.9, "lambd": 0.95}, _TEMPORAL),
@@ -56,14 +57,14 @@ FAMILIES: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
 }
 
 #: Estimators whose rewards are normalised per prompt before.
-GROUPED: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
+GROUPED: Mapping[str, tuple[Settings, Claims]] = {
     "grpo, from rewards": (
         {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": True},
-        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised="yes"),
+        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised=True),
     ),
     "grpo, from rewards, mean only": (
         {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": False},
-        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised="no"),
+        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised=False),
     ),
 }
 
@@ -87,7 +88,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield _boundary(target, f"{REWARDS} -> {PATH}", name, settings, said)
 
 
-def _boundary(target: Target, path: str, name: str, settings: Settings, said: Mapping[str, Claim]) -> Boundary:
+def _boundary(target: Target, path: str, name: str, settings: Settings, said: Claims) -> Boundary:
     estimator, route = str(settings["advantage_estimator"]), path != PATH
     kl = bool(settings["kl_coef"]) or estimator == "ppo"
     reads = {"reward", "length", "mask"} | ({"old_logprob", "ref_logprob"} if kl else set())

@@ -9,7 +9,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.slime.ragged import LOSS, PPO, arguments, claims, lengths, masks, parts, split_back
+from rl_sentinel.frameworks.slime.ragged import LOSS, PPO, arguments, lengths, masks, parts, split_back
 from rl_sentinel.frameworks.target import Target
 
 MASKING = f"{PPO}.compute_opsm_mask"
@@ -45,9 +45,6 @@ def _masking(target: Target) -> Boundary:
         reads=frozenset({"logprob", "old_logprob", "advantage", "mask", "length"}),
         outputs={"keep": Output("B T", "", "keep", "sequence")},
         settings={"default": {"opsm_delta": 1e-4}, "wide": {"opsm_delta": 0.1}},
-        claims=claims(
-            "ppo_utils.py, docstring: Off-Policy Sequence Masking, a count of masked sequences", decides="sequence"
-        ),
         reach="--use-opsm",
     )
 

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.slime.ragged import PPO, claims, lengths, masks, parts
+from rl_sentinel.frameworks.slime.ragged import PPO, lengths, masks, parts
 from rl_sentinel.frameworks.target import Target
 
 CLIPPED = f"{PPO}.compute_policy_loss"
@@ -19,8 +20,8 @@ REDUCER = "slime.backends.megatron_utils.cp_utils.get_sum_of_sample_mean"
 
 CLIP: Settings = {"eps_clip": 0.2, "eps_clip_high": 0.28}
 
-_RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the old policy", ratio="yes")
-_SEQUENCE = claims("ppo_utils.py, compute_gspo_kl: one value per sequence", ratio="yes", scope="sequence")
+_RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the old policy", ratio=True)
+_SEQUENCE = claims("ppo_utils.py, compute_gspo_kl: one value per sequence", ratio=True, scope="sequence")
 
 _REDUCTIONS: Mapping[str, Settings] = {"default": {}, "per token": {"calculate_per_token_loss": True}}
 
@@ -85,14 +86,14 @@ def _cispo(target: Target) -> Iterator[Boundary]:
         loss, _ = target.call(CISPO, _log_ratio(batch), current, advantage, **_clip(settings))
         return {"loss": reduced(target, batch, loss, settings)}
 
-    yield _policy(f"{CISPO} -> {REDUCER}", call, {"cispo": {"eps_clip": 1.0, "eps_clip_high": 4.0}}, {})
+    yield _policy(f"{CISPO} -> {REDUCER}", call, {"cispo": {"eps_clip": 1.0, "eps_clip_high": 4.0}}, Claims())
 
 
 def _policy(
     path: str,
     call: Callable[[Batch, Settings], Mapping[str, Tensor]],
     settings: Mapping[str, Settings],
-    said: Mapping[str, Claim],
+    said: Claims,
 ) -> Boundary:
     return Boundary(
         path=path,

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.case import Settings
 from rl_sentinel.frameworks.layout import put_ragged, take_ragged
 
@@ -58,8 +57,3 @@ def split_back(column: Tensor, batch: Batch) -> Tensor:
     """``[B, T]`` from the tensors of all samples put end to end."""
     ends = batch.length.cumsum(0).tolist()
     return back([column[end - n : end] for end, n in zip(ends, batch.length.tolist(), strict=True)], batch)
-
-
-def claims(where: str, **said: str) -> dict[str, Claim]:
-    """Claims that share one citation."""
-    return {key.replace("_", "-"): Claim(value, where) for key, value in said.items()}

@@ -7,9 +7,10 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.layout import put_ragged, take_ragged, token_rewards
-from rl_sentinel.frameworks.slime.ragged import PPO, claims
+from rl_sentinel.frameworks.slime.ragged import PPO
 from rl_sentinel.frameworks.target import Target
 
 LOOP = f"{PPO}.vanilla_gae"
