@@ -36,7 +36,7 @@ def test_the_other_side_may_depend_on_the_boundary() -> None:
     plain = specimen(lambda b: b.reward, reads="reward")
 
     def said(boundary: Boundary) -> str:
-        return "it says that it masks" if boundary.claim("masked") else ""
+        return "it says that it masks" if boundary.claims.masked else ""
 
     assert _law(intended="it is documented").other_side(masked) == "it is documented"
     assert [_law(intended=said).other_side(b) for b in (masked, plain)] == ["it says that it masks", ""]

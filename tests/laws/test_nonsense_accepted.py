@@ -10,7 +10,7 @@ from specimens import judged, specimen
 
 ACCEPTED = {"accepted": Output("", "", "accepted")}
 SETTINGS = {"default": {"size": 4}, "no group": {"size": 0}, "lone": {"size": 1}}
-NONSENSE = {"nonsense:no group": "a group has a response", "nonsense:lone": "nothing is left out"}
+NONSENSE = {"refused:no group": "a group has a response", "refused:lone": "nothing is left out"}
 
 
 def _strict(_batch: Batch, size: int) -> Tensor:
@@ -52,7 +52,7 @@ def test_not_applicable() -> None:
 
 def test_what_is_claimed_to_be_sound_is_accepted() -> None:
     """A check that refuses everything is told, with the reason of the claim."""
-    claims = {**NONSENSE, "sound:default": "four rows are enough"}
+    claims = {**NONSENSE, "accepted:default": "four rows are enough"}
 
     def closed(_batch: Batch, size: int) -> Tensor:
         message = f"size is {size}, expected another"

@@ -9,6 +9,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, Scope
 from rl_sentinel.core.codec import Codec, Form, Inputs
 from rl_sentinel.core.layout import Axis
 
@@ -26,8 +27,6 @@ Stage = Literal[
     "config",
     "step",
 ]
-
-Scope = Literal["token", "sequence", "group", "batch"]
 
 #: How results of the cuts of a repeated step become one: their sum, mean or last, or their rows in order.
 Join = Literal["sum", "mean", "last", "rows"]
@@ -85,14 +84,6 @@ class Step:
         return last.rpartition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a boundary says of itself, and the line of the target that says so."""
-
-    value: str
-    cite: str
-
-
 def _described(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
     """What a boundary that is described by steps has in the place of a closure."""
     raise NotImplementedError(f"a batch of {batch.rows} rows, {settings}: run the steps instead")
@@ -118,7 +109,7 @@ class Boundary:
     unused: frozenset[str] = frozenset()
     requires: tuple[Callable[[Inputs], str], ...] = ()
     settings: Mapping[str, Settings] = field(default_factory=lambda: {"default": {}})
-    claims: Mapping[str, Claim] = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
     writes: frozenset[str] = frozenset()
     twins: tuple[str, ...] = ()
     reach: str = ""
@@ -138,10 +129,6 @@ class Boundary:
         """The layout fields that the arguments follow."""
         cuts: frozenset[Axis] = frozenset({"micro_batches"} if any("micro_batch" in s.each for s in self.steps) else ())
         return cuts.union(*(codec.axes for codec in self.codecs()))
-
-    def claim(self, key: str) -> str:
-        """The claimed value, or an empty word."""
-        return self.claims[key].value if key in self.claims else ""
 
 
 @dataclass(frozen=True, slots=True)

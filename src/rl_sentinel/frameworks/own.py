@@ -12,8 +12,9 @@ from rl_sentinel.cases.claims import stated
 from rl_sentinel.cases.filling import filled
 from rl_sentinel.cases.references import known_output, references
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Scope, Stage, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
 from rl_sentinel.frameworks.arguments import arguments, described, reads
 from rl_sentinel.frameworks.framework import Framework
@@ -43,8 +44,6 @@ STAGES: Mapping[str, _Kind] = {
     "keep": _Kind("correct", "mask", Output("B T", "", "keep")),
 }
 
-_SCOPES: Mapping[str, Scope] = {"token": "token", "sequence": "sequence", "group": "group", "batch": "batch"}
-
 #: The way out of a stage that no lone function has.
 _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter (CONTRIBUTING.md, Add a framework)"
 
@@ -63,7 +62,7 @@ class CallFailed(Exception):  # noqa: N818 - becomes the pair's errored reason
     """The function failed on what it was passed, or its answer has no output that can be told."""
 
 
-def checked(stage: str, claims: tuple[str, ...]) -> dict[str, Claim]:
+def checked(stage: str, claims: tuple[str, ...]) -> Claims:
     """The claims that are stated of a function of this stage.
 
     Raises:
@@ -116,12 +115,12 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield boundary
 
 
-def _said(kind: _Kind, said: Mapping[str, Claim]) -> Output:
+def _said(kind: _Kind, said: Claims) -> Output:
     """The output with what is claimed of it: which kind of KL, how far a decision reaches."""
-    if kind.stage == "kl" and "algorithm" in said:
-        return replace(kind.output, quantity=f"kl.{said['algorithm'].value}")
-    if kind.stage == "correct" and "scope" in said:
-        return replace(kind.output, scope=_SCOPES[said["scope"].value])
+    if kind.stage == "kl" and said.algorithm:
+        return replace(kind.output, quantity=f"kl.{said.algorithm.value}")
+    if kind.stage == "correct" and said.scope:
+        return replace(kind.output, scope=said.scope.value)
     return kind.output
 
 
@@ -133,8 +132,8 @@ def _check_numbers(boundary: Boundary, name: str) -> None:
         references(boundary, "loss", filled([[1]], reward=[1], group=[0]), boundary.settings["default"])
     except KeyError as lacking:
         message = (
-            f"--claim algorithm={boundary.claim('algorithm')} needs the number {lacking}, of which {name} has no "
-            f"parameter: give it one with a default (docs/own-functions.md lists the names)"
+            f"--claim algorithm={value_of(boundary.claims.algorithm)} needs the number {lacking}, of which {name} "
+            f"has no parameter: give it one with a default (docs/own-functions.md lists the names)"
         )
         raise SentinelError(message) from lacking
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output
+from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims_from_text
 from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.target import Target
 
@@ -60,7 +61,7 @@ def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling:
         reads=frozenset({"reward", "group", "mask", "length", *columns}),
         outputs={"advantage": Output("B T", "reward", "advantage")},
         settings={name: {"rollout": name}},
-        claims={key: Claim(value, "rl_sentinel/signal/advantage/grpo.py: CLAIMS") for key, value in said.items()},
+        claims=claims_from_text(said, "rl_sentinel/signal/advantage/grpo.py: CLAIMS"),
     )
 
 
@@ -118,7 +119,7 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
         reads=frozenset({"logprob", "advantage", "mask"} | ({"old_logprob"} if name == "ppo" else set())),
         outputs={"loss": Output("", "", "loss", over="live")},
         settings={f"{name}, {mode}": dict(numbers)},
-        claims={key: Claim(value, f"rl_sentinel/signal/loss/{name}.py: CLAIMS") for key, value in said.items()},
+        claims=claims_from_text(said, f"rl_sentinel/signal/loss/{name}.py: CLAIMS"),
     )
 
 

@@ -36,6 +36,7 @@ from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -52,7 +53,7 @@ ROUNDINGS = 4
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("baseline") != "relative":
+    if value_of(boundary.claims.baseline) != "relative":
         return "it does not claim a relative baseline"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -74,7 +75,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     if not groups_stand_as_read(boundary, batch):
         return
     centred = ROUNDINGS * torch.finfo(torch.float32).eps * max(1.0, size)
-    allowed = centred if boundary.claim("standardised") == "no" else STANDARDISED
+    allowed = centred if value_of(boundary.claims.standardised) is False else STANDARDISED
     for name, value in ask(case).values.items():
         if name in advantages(boundary):
             where = batch.mask if value.dim() == 2 else batch.live
@@ -86,6 +87,7 @@ LAW = Law(
     code="DEG002",
     name="constant-group-amplified",
     stages=frozenset({"normalise", "advantage"}),
+    claims=("baseline", "grouping", "standardised"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

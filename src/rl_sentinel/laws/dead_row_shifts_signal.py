@@ -35,6 +35,7 @@ from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS, EXCLUDED, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law, Level
 from rl_sentinel.core.observation import Ask, Observation, Relation
 
@@ -88,7 +89,7 @@ def _level(case: Case) -> Level:
 
 def _intended(boundary: Boundary) -> str:
     """By what the reward of a rejected row enters: a baseline of its group, or a statistic of the batch."""
-    scope = boundary.claim("scope") if boundary.stage == "advantage" else ""
+    scope = value_of(boundary.claims.scope) if boundary.stage == "advantage" else None
     if scope == "group":
         return "A rejected response was still sampled, so its reward is an unbiased sample for the baseline."
     if scope == "batch":
@@ -103,6 +104,7 @@ LAW = Law(
     code="MSK001",
     name="dead-row-shifts-signal",
     stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    claims=("scope", "trajectories"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

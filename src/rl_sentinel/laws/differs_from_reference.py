@@ -31,7 +31,6 @@ Seen in:
     See the audit's reports.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -50,6 +49,7 @@ from rl_sentinel.cases.value_losses import at_bound
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
@@ -76,9 +76,9 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _knobs(boundary: Boundary) -> Iterator[Settings]:
     """No change, then each claimed knob at each of its values."""
     yield {}
-    for key, claim in boundary.claims.items():
-        if key.startswith("knob:") and key.removeprefix("knob:") not in _chosen(boundary):
-            yield from ({key.removeprefix("knob:"): json.loads(v)} for v in claim.value.split("|"))
+    for knob in boundary.claims.knobs:
+        if knob.name not in _chosen(boundary):
+            yield from ({knob.name: value} for value in knob.values)
 
 
 def _chosen(boundary: Boundary) -> set[str]:
@@ -126,7 +126,7 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
 def _even(boundary: Boundary, batch: Batch) -> Batch:
     """On policy, but for the gap to the sampler where that is claimed to weigh."""
     even = on_policy(batch)
-    gap = batch.rollout_logprob - batch.old_logprob if boundary.claim("corrected-at-most") else 0.0
+    gap = batch.rollout_logprob - batch.old_logprob if boundary.claims.corrected_at_most else 0.0
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
 
 
@@ -141,14 +141,15 @@ def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         accepted, where = _accepted(boundary, name, even)
         if reading in accepted:
             many = f", the nearest of its {among} readings" if among > 1 else ""
-            story = f"claimed to be {boundary.claim('algorithm')}, recomputed from its formula ({reading}{many}){told}"
+            algorithm = value_of(boundary.claims.algorithm)
+            story = f"claimed to be {algorithm}, recomputed from its formula ({reading}{many}){told}"
             scale = magnitude(case.batch, boundary.reads)
             yield Relation(name, accepted[reading], seen[name], where, scale, story=story)
 
 
 def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
     boundary = ask.boundary
-    if boundary.claim("scope") == "sequence" and "advantage" in boundary.reads:
+    if value_of(boundary.claims.scope) == "sequence" and "advantage" in boundary.reads:
         case = with_batch(case, row_constant(case.batch))
     batch = case.batch
     settings, sloping = _settings(boundary, case), _sloping(boundary)
@@ -167,7 +168,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         reading = alone or fitting(ask, case, name, partial(_named, boundary, name)).name
         if reading not in named:
             continue
-        what = claimed(boundary, name) or boundary.claim("aggregation")
+        what = claimed(boundary, name) or value_of(boundary.claims.aggregation)
         story = f"{what}, recomputed from its formula{f' ({reading})' if len(named) > 1 else ''}{told}"
         value, where = named[reading], counted(boundary, name, batch)
         yield finite_only(Relation(name, value.detach(), seen.values[name], where, scale, story=story))
@@ -197,7 +198,7 @@ def _sloping(boundary: Boundary) -> tuple[str, ...]:
     if "loss" in boundary.outputs:
         return ("loss",) if known_output(boundary, "loss") else ()
     known = all(known_output(boundary, n) for n in boundary.outputs)
-    return tuple(boundary.outputs) if known and boundary.claim("gradient") else ()
+    return tuple(boundary.outputs) if known and boundary.claims.gradient else ()
 
 
 def _sloped(boundary: Boundary) -> tuple[str, ...]:
@@ -231,6 +232,27 @@ LAW = Law(
     code="REF001",
     name="differs-from-reference",
     stages=SIGNAL_STAGES - {"metric"} | {"batch"},
+    claims=(
+        "aggregation",
+        "algorithm",
+        "corrected_at_most",
+        "corrected_by",
+        "deviation",
+        "factor",
+        "gradient",
+        "grouping",
+        "kl",
+        "knobs",
+        "masked",
+        "measure",
+        "output_algorithms",
+        "output_definitions",
+        "rows",
+        "scope",
+        "standardised",
+        "trajectories",
+        "untrained",
+    ),
     applies=_applies,
     vary=_vary,
     relate=_relate,

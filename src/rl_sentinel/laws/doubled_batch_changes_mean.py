@@ -37,7 +37,7 @@ OTHERS = frozenset({"std", "sum", "count", "total", "quantile", "percentile"})
 
 
 def _mean(boundary: Boundary, output: Output) -> bool:
-    declared = boundary.claim("mean") == "yes" or output.over in ("live", "all")
+    declared = boundary.claims.mean is not None or output.over in ("live", "all")
     return output.axes == "" and declared and output.quantity.rpartition(".")[2] not in OTHERS
 
 
@@ -62,6 +62,7 @@ LAW = Law(
     code="SPL003",
     name="doubled-batch-changes-mean",
     stages=frozenset({"policy-loss", "value-loss", "aggregate", "metric"}),
+    claims=("mean",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

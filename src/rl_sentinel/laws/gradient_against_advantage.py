@@ -35,7 +35,7 @@ from rl_sentinel.core.observation import Ask, Relation
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("ratio") != "yes":
+    if not boundary.claims.ratio:
         return "it claims no ratio of two policies"
     asked = "loss" in boundary.outputs and {"logprob", "advantage"} <= boundary.reads
     return "" if asked else "it has no loss that weighs log-probs by advantages"
@@ -63,6 +63,7 @@ LAW = Law(
     code="GRD002",
     name="gradient-against-advantage",
     stages=frozenset({"policy-loss"}),
+    claims=("ratio",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

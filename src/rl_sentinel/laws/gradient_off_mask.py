@@ -42,7 +42,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _masked(boundary: Boundary) -> list[str]:
-    claimed = boundary.claim("masked") == "yes"
+    claimed = boundary.claims.masked is not None
     return [n for n, output in boundary.outputs.items() if claimed and output.axes in ("B", "B T")]
 
 
@@ -71,6 +71,7 @@ LAW = Law(
     code="PLC002",
     name="gradient-off-mask",
     stages=frozenset({"reward", "kl", "advantage", "policy-loss", "value-loss"}),
+    claims=("masked",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -28,6 +28,7 @@ import torch
 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -37,7 +38,7 @@ def _flags(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("weights") != "constant":
+    if value_of(boundary.claims.weights) != "constant":
         return "it does not claim constant weights"
     if "logprob" not in boundary.reads:
         return "it reads no current log-probs"
@@ -59,6 +60,7 @@ LAW = Law(
     code="GRD001",
     name="gradient-through-weight",
     stages=frozenset({"policy-loss", "correct"}),
+    claims=("weights",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -34,6 +34,7 @@ from rl_sentinel.cases.transforms import interleaved, relabelled
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -57,7 +58,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
-    by_id = boundary.claim("grouping") == "id"
+    by_id = value_of(boundary.claims.grouping) == "id"
     if not groups_stand_as_read(boundary, batch) or (variant == 1 and not by_id):
         return
     order = interleaved(batch.group) if variant == 1 else torch.arange(batch.rows)
@@ -73,6 +74,7 @@ LAW = Law(
     code="GRP002",
     name="group-label-matters",
     stages=frozenset({"reward", "normalise", "correct", "advantage", "policy-loss", "aggregate", "metric"}),
+    claims=("grouping",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -34,6 +34,7 @@ from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -51,7 +52,7 @@ def _rewards(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("scope") not in ("token", "sequence", "group"):
+    if value_of(boundary.claims.scope) in (None, "batch"):
         return "its claimed scope is not the group, nor anything within it"
     return "" if _rewards(boundary) else "it reads no reward"
 
@@ -83,6 +84,7 @@ LAW = Law(
     code="GRP001",
     name="group-leaks-into-group",
     stages=frozenset({"reward", "normalise", "correct", "advantage"}),
+    claims=("grouping", "scope"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

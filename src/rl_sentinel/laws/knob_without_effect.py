@@ -15,7 +15,7 @@ A boundary that breaks it:
     (1.2, 1.2)
 
 Where it does not apply:
-    Boundaries that claim no knob (``knob:<name>``, with two JSON values ``a|b``). Knobs for which
+    Boundaries that claim no knob (a setting that is documented to have an effect). Knobs for which
     one of the values is refused.
 
 Seen in:
@@ -30,8 +30,8 @@ import torch
 
 from rl_sentinel.cases.companions import companions
 from rl_sentinel.cases.comparison import slopes
-from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, Scalar, with_draw
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.claims import Knob
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
@@ -40,15 +40,11 @@ from rl_sentinel.core.observation import Ask, Relation
 ENOUGH = 16
 
 
-def _knobs(boundary: Boundary) -> dict[str, list[Scalar]]:
-    values = {k.removeprefix("knob:"): c.value for k, c in boundary.claims.items() if k.startswith("knob:")}
-    return {name: [json.loads(v) for v in pair.split("|")] for name, pair in values.items()}
-
-
-def _differs(ask: Ask, case: Case, name: str, values: list[Scalar]) -> bool | None:
+def _differs(ask: Ask, case: Case, knob: Knob) -> bool | None:
     try:
         one, other = (
-            ask(replace(case, override={**case.override, name: v}), gradients=slopes(ask.boundary)) for v in values
+            ask(replace(case, override={**case.override, knob.name: v}), gradients=slopes(ask.boundary))
+            for v in knob.values
         )
     except (NotApplicable, Refused):
         return None
@@ -58,21 +54,21 @@ def _differs(ask: Ask, case: Case, name: str, values: list[Scalar]) -> bool | No
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    for name, values in _knobs(ask.boundary).items():
+    for knob in ask.boundary.claims.knobs:
         answers: list[bool] = []
         for other in companions(case):
-            differs = _differs(ask, other, name, values)
+            differs = _differs(ask, other, knob)
             answers += [] if differs is None else [differs]
             if differs:
                 break
         if any(answers) or len(answers) >= ENOUGH:
-            first, second = (json.dumps(v) for v in values)
+            first, second = (json.dumps(v) for v in knob.values)
             story = (
-                f"{name} was set to {first}, then to {second}, and all else kept: on each of {len(answers)} batches, "
-                "of which one is below, every output and gradient came out the same"
+                f"{knob.name} was set to {first}, then to {second}, and all else kept: on each of {len(answers)} "
+                "batches, of which one is below, every output and gradient came out the same"
             )
             moved = torch.tensor(float(any(answers)))
-            key = f"batches on which {name} matters (1: one or more)"
+            key = f"batches on which {knob.name} matters (1: one or more)"
             yield Relation(key, torch.tensor(1.0), moved, tolerance=0.5, story=story)
 
 
@@ -82,7 +78,8 @@ LAW = Law(
     stages=frozenset(
         {"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "batch"}
     ),
-    applies=lambda boundary: "" if _knobs(boundary) else "it claims no knob",
+    claims=("knobs",),
+    applies=lambda boundary: "" if boundary.claims.knobs else "it claims no knob",
     vary=lambda case, variant: with_draw(case, variant=variant),
     relate=_relate,
     fails="on-all-cases",

@@ -38,6 +38,7 @@ from rl_sentinel.cases.transforms import replaced
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
@@ -53,7 +54,7 @@ def _applies(boundary: Boundary) -> str:
         return "it reads no mask"
     if "logits" in boundary.reads:
         return "it makes its log-probs from logits"
-    if boundary.claim("masked-slots") == "any":
+    if value_of(boundary.claims.masked_slots) == "any":
         return ""
     return "" if boundary.reads & COLUMNS_FILLED else "it reads no log-probs"
 
@@ -77,7 +78,7 @@ def _filled(boundary: Boundary, batch: Batch, fill: float) -> Batch:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     boundary, batch, fill = ask.boundary, case.batch, FILLS[int(case.draw["variant"] or 0)]
-    claimed = boundary.claim("masked-slots") == "any"
+    claimed = value_of(boundary.claims.masked_slots) == "any"
     if not math.isfinite(fill) and not claimed:
         return
     other = _filled(boundary, batch, fill)
@@ -106,6 +107,7 @@ LAW = Law(
     code="MSK004",
     name="masked-value-spreads",
     stages=frozenset({"kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    claims=("masked_slots", "trajectories"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -64,6 +64,7 @@ LAW = Law(
     code="MSK006",
     name="masking-differs-from-removal",
     stages=frozenset({"advantage"}),
+    claims=("grouping",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

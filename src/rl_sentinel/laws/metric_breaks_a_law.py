@@ -34,6 +34,7 @@ from rl_sentinel.cases.transforms import moved, padded
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -63,7 +64,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _altered(case: Case, boundary: Boundary) -> Iterator[tuple[Batch, str]]:
     batch = case.batch
     if case.draw["variant"] == 1:
-        if boundary.claim("normaliser") != "width":
+        if value_of(boundary.claims.normaliser) != "width":
             yield padded(batch, EXTRA), f"{EXTRA} positions of padding were added"
         return
     row = int(torch.nonzero(~batch.live)[0])
@@ -86,6 +87,7 @@ LAW = Law(
     code="MET003",
     name="metric-breaks-a-law",
     stages=frozenset({"metric"}),
+    claims=("normaliser",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -32,12 +32,13 @@ from dataclasses import replace
 from rl_sentinel.cases.comparison import magnitude, slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Observation, Relation
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("denominator") != "given":
+    if value_of(boundary.claims.denominator) != "given":
         return "it does not claim denominators that are given from outside"
     return "" if "loss" in boundary.outputs else "it has no loss"
 
@@ -67,6 +68,7 @@ LAW = Law(
     code="SPL001",
     name="micro-batch-split-changes-loss",
     stages=frozenset({"policy-loss", "value-loss", "aggregate"}),
+    claims=("denominator",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

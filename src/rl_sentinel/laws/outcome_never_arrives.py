@@ -39,6 +39,7 @@ from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -50,9 +51,9 @@ STILL = 1e-5
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("credit") not in ("outcome", "temporal"):
+    if boundary.claims.credit is None:
         return "it does not claim to credit an outcome"
-    if boundary.claim("order-statistic") == "yes":
+    if boundary.claims.order_statistic:
         return "it claims an order statistic"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -90,7 +91,7 @@ def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
         return torch.zeros(batch.rows, dtype=torch.bool)
     if not repeats_trajectory(batch):
         return torch.arange(batch.rows) == row
-    joined = boundary.claim("trajectories") == "step-wise" and boundary.claim("credit") == "outcome"
+    joined = value_of(boundary.claims.trajectories) == "step-wise" and value_of(boundary.claims.credit) == "outcome"
     return (batch.trajectory == batch.trajectory[row]) & batch.live & joined
 
 
@@ -98,7 +99,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
     knobs = {**boundary.settings.get(case.setting, {}), **case.override}
     reached, position = _reached(boundary, batch, row), last_trained(batch)
-    void = bool(boundary.claim("suppresses")) and bool((batch.length[reached] == batch.width).any())
+    void = boundary.claims.suppresses is not None and bool((batch.length[reached] == batch.width).any())
     if void or not bool(reached.any()) or any(knobs.get(name) == 0 for name in ("gamma", "lambda")):
         return
     rows = torch.nonzero(reached).flatten()
@@ -127,6 +128,7 @@ LAW = Law(
     code="PLC005",
     name="outcome-never-arrives",
     stages=frozenset({"advantage"}),
+    claims=("credit", "order_statistic", "suppresses", "trajectories"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

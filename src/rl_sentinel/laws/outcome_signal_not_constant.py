@@ -31,6 +31,7 @@ from rl_sentinel.cases.preconditions import repeats_trajectory
 from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -40,7 +41,7 @@ def _per_token(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("credit") != "outcome":
+    if value_of(boundary.claims.credit) != "outcome":
         return "it does not claim that the outcome credits the whole response"
     return "" if _per_token(boundary) else "it has no advantage per token"
 
@@ -53,7 +54,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    if repeats_trajectory(case.batch) and ask.boundary.claim("trajectories") != "step-wise":
+    if repeats_trajectory(case.batch) and value_of(ask.boundary.claims.trajectories) != "step-wise":
         return
     seen = ask(case)
     story = "values of a row's trained tokens against that of its first"
@@ -66,6 +67,7 @@ LAW = Law(
     code="PLC003",
     name="outcome-signal-not-constant",
     stages=frozenset({"advantage"}),
+    claims=("credit", "trajectories"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -31,6 +31,7 @@ from rl_sentinel.cases.comparison import SIGNAL_STAGES, at_first_positions, magn
 from rl_sentinel.cases.transforms import padded
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -41,7 +42,7 @@ EXTRA = (1, 3)
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
         return "it reads no mask"
-    return "its normaliser is the width" if boundary.claim("normaliser") == "width" else ""
+    return "its normaliser is the width" if value_of(boundary.claims.normaliser) == "width" else ""
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -63,6 +64,7 @@ LAW = Law(
     code="PAD001",
     name="padding-shifts-signal",
     stages=SIGNAL_STAGES - {"metric"},
+    claims=("normaliser",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -33,6 +33,7 @@ from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -47,7 +48,7 @@ SCALED = frozenset({"reward", "reward_parts", "reward_baseline", "value", "old_v
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("standardised") != "yes":
+    if value_of(boundary.claims.standardised) is not True:
         return "it does not claim to standardise rewards"
     if "ref_logprob" in boundary.reads:
         return "its reward may hold a KL term"
@@ -77,6 +78,7 @@ LAW = Law(
     code="SHF002",
     name="reward-scale-matters",
     stages=frozenset({"normalise", "advantage"}),
+    claims=("grouping", "standardised"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -33,6 +33,7 @@ from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compa
 from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -41,7 +42,7 @@ AMOUNTS = (1.0, -1.0, 4.0)
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("baseline") != "relative":
+    if value_of(boundary.claims.baseline) != "relative":
         return "it does not claim a relative baseline"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -58,7 +59,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         return
     differ = rewards_differ(batch)
     one_group = batch.group == batch.group[differ][0]
-    alone = boundary.claim("scope") == "group"
+    alone = value_of(boundary.claims.scope) == "group"
     moved_rows = one_group if alone else torch.ones_like(one_group)
     before = ask(case).values
     for amount in AMOUNTS:
@@ -75,6 +76,7 @@ LAW = Law(
     code="SHF001",
     name="reward-shift-matters",
     stages=frozenset({"normalise", "advantage"}),
+    claims=("baseline", "grouping", "scope"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -71,13 +71,14 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "it claims that the order of rows counts" if boundary.claim("row-order") == "yes" else ""
+    return "it claims that the order of rows counts" if boundary.claims.row_order else ""
 
 
 LAW = Law(
     code="PRM001",
     name="row-order-matters",
     stages=SIGNAL_STAGES,
+    claims=("grouping", "row_order"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

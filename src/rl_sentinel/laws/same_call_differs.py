@@ -36,7 +36,7 @@ from rl_sentinel.core.observation import Ask, Observation, Relation
 
 
 def _applies(boundary: Boundary) -> str:
-    return "it claims a state of its own" if boundary.claim("state") == "yes" else ""
+    return "it claims a state of its own" if boundary.claims.state else ""
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -62,6 +62,7 @@ LAW = Law(
     code="PUR002",
     name="same-call-differs",
     stages=SIGNAL_STAGES | {"batch", "step"},
+    claims=("state",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

@@ -33,6 +33,7 @@ from rl_sentinel.cases.comparison import magnitude, same_tokens
 from rl_sentinel.cases.transforms import outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -41,7 +42,7 @@ AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("suppresses") != "unscored":
+    if value_of(boundary.claims.suppresses) != "unscored":
         return "it does not claim to suppress a reward"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -71,6 +72,7 @@ LAW = Law(
     code="MSK003",
     name="suppressed-reward-shifts-signal",
     stages=frozenset({"reward", "normalise", "advantage"}),
+    claims=("suppresses",),
     applies=_applies,
     vary=_vary,
     relate=_relate,

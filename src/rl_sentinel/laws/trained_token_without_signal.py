@@ -33,6 +33,7 @@ from rl_sentinel.cases.preconditions import distinct, repeats_trajectory
 from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Relation
 
@@ -47,7 +48,7 @@ ROUNDING = 1e-5
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("credit") != "outcome":
+    if value_of(boundary.claims.credit) != "outcome":
         return "it does not claim that the outcome credits the whole response"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -66,7 +67,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     batch, boundary = case.batch, ask.boundary
-    if repeats_trajectory(batch) and boundary.claim("trajectories") != "step-wise":
+    if repeats_trajectory(batch) and value_of(boundary.claims.trajectories) != "step-wise":
         return
     own = batch.trajectory == int(case.draw["trajectory"] or 0)
     amount = float(case.draw["amount"] or 0)
@@ -89,6 +90,7 @@ LAW = Law(
     code="PLC001",
     name="trained-token-without-signal",
     stages=frozenset({"advantage"}),
+    claims=("credit", "trajectories"),
     applies=_applies,
     vary=_vary,
     relate=_relate,

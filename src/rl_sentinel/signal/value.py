@@ -11,7 +11,7 @@ from rl_sentinel.signal.segments import Mask
 #: What the loss says of itself.
 CLAIMS = {
     "algorithm": "clipped value",
-    "factor": "half the square",
+    "factor": "half",
     "denominator": "given",
     "mean": "yes",
     "masked-slots": "any",

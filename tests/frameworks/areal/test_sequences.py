@@ -5,7 +5,7 @@ import torch
 
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.errors import NotApplicable
-from rl_sentinel.frameworks.areal.sequences import claims, group_size, sequences, spare
+from rl_sentinel.frameworks.areal.sequences import group_size, sequences, spare
 
 
 def test_each_column_stands_where_the_actor_reads_it() -> None:
@@ -51,12 +51,3 @@ def test_groups_by_position() -> None:
     for group in ([0, 1, 0, 1], [0, 0, 0, 1]):
         with pytest.raises(NotApplicable, match="groups by position"):
             group_size(batch_of(mask, group=torch.tensor(group)))
-
-
-def test_claims_share_a_citation() -> None:
-    """Named with dashes, as laws ask for them."""
-    found = claims("actor.py, line 1", masked_slots="any", scope="group")
-    assert {key: (claim.value, claim.cite) for key, claim in found.items()} == {
-        "masked-slots": ("any", "actor.py, line 1"),
-        "scope": ("group", "actor.py, line 1"),
-    }

@@ -65,7 +65,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "setting": case.setting,
         "knobs": dict(boundary.settings.get(case.setting, {})),
         "reach": boundary.reach,
-        "claims": {k: {"value": c.value, "cite": c.cite} for k, c in boundary.claims.items()},
+        "claims": {k: {"value": c.value, "cite": c.cite} for k, c in boundary.claims.texts().items()},
         "reads": sorted(boundary.reads),
         "constructed_scenario": case_as_json(case, boundary.reads),
         "expected_invariant": found.relation.story,

@@ -39,8 +39,7 @@ def frameworks() -> dict[str, Framework]:
 
 def laws() -> dict[str, Law]:
     """Code to law, for each law that the package walk finds."""
-    found: list[Law] = list(defined(rl_sentinel.laws, "LAW").values())
-    return {law.code: law for law in sorted(found, key=lambda law: law.code)}
+    return dict(rl_sentinel.laws.LAWS)
 
 
 def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of one event
@@ -110,7 +109,7 @@ def _about(b: Boundary) -> dict[str, Any]:
         "settings": list(b.settings),
         "reads": sorted(b.reads),
         "outputs": {n: o.axes for n, o in b.outputs.items()},
-        "claims": {k: [c.value, c.cite] for k, c in b.claims.items()},
+        "claims": {k: [c.value, c.cite] for k, c in b.claims.texts().items()},
     }
 
 

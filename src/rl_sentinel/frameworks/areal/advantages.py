@@ -6,10 +6,11 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.areal.sequences import claims, group_size, sequences
+from rl_sentinel.frameworks.areal.sequences import group_size, sequences
 from rl_sentinel.frameworks.layout import put_full, take_full
 from rl_sentinel.frameworks.target import Target
 
@@ -29,19 +30,19 @@ _OUTCOME = claims(_GAE, credit="outcome")
 _SUPPRESSES = claims(_NO_EOS, suppresses="unscored")
 
 #: Setting -> what it claims; ``reward mean`` and its kin name the level of a statistic.
-FAMILIES: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
+FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "default": ({}, claims(_GAE, credit="outcome", scope="sequence")),
     "group reward": (
         {"reward mean": "group", "reward std": "group", "kl_ctl": 0.0, **UNCLIPPED},
-        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised="yes"),
+        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised=True),
     ),
     "group reward, mean only": (
         {"reward mean": "group", "reward std": None, "kl_ctl": 0.0, **UNCLIPPED},
-        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised="no"),
+        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised=False),
     ),
     "group reward, leave one out": (
         {"reward mean": "group", "reward std": None, "reward leave1out": True, "kl_ctl": 0.0, **UNCLIPPED},
-        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised="no"),
+        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised=False),
     ),
     "no EOS masked": (
         {"mask_no_eos_with_zero": True, **UNCLIPPED},
@@ -79,7 +80,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield _boundary(target, name, settings, said)
 
 
-def _boundary(target: Target, name: str, settings: Settings, said: Mapping[str, Claim]) -> Boundary:
+def _boundary(target: Target, name: str, settings: Settings, said: Claims) -> Boundary:
     reads = {"reward", "mask", "length", "prompt_length", "old_logprob", "ref_logprob"}
     reads |= {"scored"} if settings.get("mask_no_eos_with_zero") else set()
     reads |= {"value"} if settings.get("critic") else set()

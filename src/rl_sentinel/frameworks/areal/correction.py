@@ -6,8 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Scope, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Scope
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.areal.correction import CONFIG as REJECTION
 from rl_sentinel.frameworks.areal.correction import rejection
-from rl_sentinel.frameworks.areal.sequences import claims
 from rl_sentinel.frameworks.target import Target
 
 Call = Callable[[Batch, Settings], Mapping[str, Tensor]]
@@ -19,7 +19,7 @@ PPO = "areal.utils.functional.ppo_actor_loss_fn"
 SAPO = "areal.utils.functional.sapo_loss_fn"
 CRITIC = "areal.utils.functional.ppo_critic_loss_fn"
 
-_RATIO = claims("functional.py, ppo_actor_loss_fn: ratio of the current to the proximal policy", ratio="yes")
+_RATIO = claims("functional.py, ppo_actor_loss_fn: ratio of the current to the proximal policy", ratio=True)
 _SEQUENCE = _RATIO | claims(
     "functional.py, ppo_actor_loss_fn: advantages averaged over the row", on_policy_gradient="other"
 )
@@ -89,7 +89,7 @@ def _policy(  # noqa: PLR0913 - what two losses differ in
     call: Call,
     name: str,
     settings: Settings,
-    said: Mapping[str, Claim],
+    said: Claims,
     more: frozenset[str] = frozenset(),
 ) -> Boundary:
     return Boundary(

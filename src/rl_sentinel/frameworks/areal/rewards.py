@@ -8,9 +8,10 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.areal.advantages import knob, norm
-from rl_sentinel.frameworks.areal.sequences import claims, sequences
+from rl_sentinel.frameworks.areal.sequences import sequences
 from rl_sentinel.frameworks.target import Target
 
 OVERLONG = "areal.utils.functional.reward_overlong_penalty"

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.frameworks.layout import put_full
 
@@ -55,8 +54,3 @@ def group_size(batch: Batch) -> int:
     if len(labels) != len(set(labels.tolist())) or len(set(sizes.tolist())) != 1:
         raise NotApplicable("groups are not of one size and together: AReaL groups by position")
     return int(sizes[0])
-
-
-def claims(where: str, **said: str) -> dict[str, Claim]:
-    """Claims that share one citation."""
-    return {key.replace("_", "-"): Claim(value, where) for key, value in said.items()}

@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Stage
+from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims_from_text
 from rl_sentinel.frameworks.target import Target
 
 #: Computes the outputs of a boundary by name.
@@ -58,7 +59,7 @@ def bind(  # noqa: PLR0913 - the fields of one row
     )
 
 
-def _claims(function: Callable[..., Any], said: Mapping[str, str]) -> dict[str, Claim]:
+def _claims(function: Callable[..., Any], said: Mapping[str, str]) -> Claims:
     module = inspect.getmodule(function)
     whole = {**getattr(module, "CLAIMS", {}), **getattr(module, "CLAIMS_OF", {}).get(function.__name__, {}), **said}
     if "aggregation" in said:
@@ -66,7 +67,7 @@ def _claims(function: Callable[..., Any], said: Mapping[str, str]) -> dict[str, 
     if said.get("standardised") == "no":
         whole.pop("knob:epsilon", None)  # nothing is divided by a deviation
     cite = f"{function.__module__}: CLAIMS and docstring"
-    return {key: Claim(value, cite) for key, value in whole.items()}
+    return claims_from_text(whole, cite)
 
 
 def functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.kit.binding import bindable
 from rl_sentinel.frameworks.kit.codecs import Knob
@@ -29,12 +29,12 @@ _DOC = "ppo_utils.py, the estimator's docstring"
 _BY_UID = claims("ppo_utils.py: scores are gathered by index, the uids of the prompts", grouping="id")
 
 #: What the estimators say of themselves, by the name that they are registered under.
-CLAIMS: Mapping[str, Mapping[str, Claim]] = {
+CLAIMS: Mapping[str, Claims] = {
     "grpo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
     "rloo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
     "maxrl": _BY_UID
     | claims(_DOC, scope="group", credit="outcome", algorithm="maxrl")
-    | claims(_BY_MEAN, order_statistic="yes"),
+    | claims(_BY_MEAN, order_statistic=True),
     "gae": claims(_DOC, scope="batch", credit="temporal", algorithm="gae"),
     "reinforce++": claims(_DOC, scope="batch", credit="temporal", algorithm="reinforce++"),
 }
@@ -98,7 +98,7 @@ def _boundary(name: str, function: Callable[..., Any], forms: Arguments) -> Boun
         unused=frozenset() if temporal else frozenset({"token_reward"}),
         outputs=advantage_outputs(forms, Use("result")[0], Use("result")[1]),
         settings=families,
-        claims=CLAIMS.get(name, {}),
+        claims=CLAIMS.get(name, Claims()),
         reach=f"trainer.algorithm.advantage_estimator={name}",
     )
 

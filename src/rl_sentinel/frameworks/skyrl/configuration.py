@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.kit.binding import bindable
@@ -28,7 +29,7 @@ _WHY = "trainer.py: one advantage of the last step is broadcast to all steps, wh
 
 _BROADCAST = "a temporal estimator's advantages, one per token, cannot be taken from the last step alone"
 
-CLAIMS = {f"nonsense:{name}": Claim(_BROADCAST, _WHY) for name in FAMILIES if name.startswith("stepwise_")}
+CLAIMS = claims(_WHY, refused={name: _BROADCAST for name in FAMILIES if name.startswith("stepwise_")})
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from rl_sentinel.core.boundary import Boundary, Output, Scope, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.claims import Scope
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.errors import Unbindable

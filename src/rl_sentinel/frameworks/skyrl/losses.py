@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.call import Use
-from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.kit.binding import bindable
@@ -31,13 +31,13 @@ _DOC = "ppo_utils.py, the loss: ratio of the current to the old policy"
 _CHOICE = "ppo_utils.py, docstring: tokens are chosen by the size of their covariance"
 _OTHER = claims("ppo_utils.py, docstring", on_policy_gradient="other")
 
-CLAIMS: Mapping[str, Mapping[str, Claim]] = {
-    "regular": claims(_DOC, ratio="yes"),
-    "dual_clip": claims(_DOC, ratio="yes"),
-    "gspo": claims(_DOC, ratio="yes", scope="sequence"),
+CLAIMS: Mapping[str, Claims] = {
+    "regular": claims(_DOC, ratio=True),
+    "dual_clip": claims(_DOC, ratio=True),
+    "gspo": claims(_DOC, ratio=True, scope="sequence"),
     "sapo": _OTHER,
-    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order="yes"),
-    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order="yes"),
+    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
+    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
 }
 
 #: Reductions that all releases know, and a fixed length for the one that asks for it.
@@ -121,7 +121,7 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
         unused=frozenset({"old_logprob" if name in _TO_SAMPLER else "rollout_logprob"}),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings={f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in REDUCTIONS},
-        claims=CLAIMS.get(name, {}),
+        claims=CLAIMS.get(name, Claims()),
         reach=f"trainer.algorithm.policy_loss_type={name}",
     )
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.kit.binding import bindable
@@ -47,7 +47,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(PATH, "advantage", str(why))
         return
     for name in names:
-        outcome = bool(CLAIMS.get(name, {})) and CLAIMS[name]["credit"].value == "outcome"
+        outcome = value_of(CLAIMS.get(name, Claims()).credit) == "outcome"
         for step_wise in (False, True) if outcome else (False,):
             yield from _advantages(target, name, forms, step_wise=step_wise)
     if target.has(NORMALIZE):
@@ -72,7 +72,7 @@ def _advantages(target: Target, name: str, forms: Arguments, *, step_wise: bool)
         unused=frozenset() if name in TEMPORAL else frozenset({"token_reward"}),
         outputs=advantage_outputs(forms, Use("data_after")["advantages"], Use("data_after")["returns"]),
         settings={f"step-wise {name}" if step_wise else name: settings},
-        claims={**CLAIMS.get(name, {}), **(_STEPS if step_wise else {})},
+        claims=CLAIMS.get(name, Claims()) | (_STEPS if step_wise else Claims()),
         reach=", ".join(f"{k}={v}" for k, v in settings.items()),
         requires=(steps_in_order,) if step_wise else (),
     )

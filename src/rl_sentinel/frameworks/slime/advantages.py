@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.core.batch import EXCLUDED
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.frameworks.kit.binding import bindable
 from rl_sentinel.frameworks.kit.codecs import Column, Constant, Derived, Earlier, Knob, TokenRewards
@@ -50,7 +50,7 @@ _WHITENED = claims(f"{_DOC}: whitened over the data-parallel group", credit="tem
 _OUTCOME = claims(_DOC, credit="outcome", scope="sequence")
 
 #: Setting family -> the command line, and what the estimator claims.
-FAMILIES: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
+FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "ppo": ({"advantage_estimator": "ppo", "kl_coef": 0.05}, _TEMPORAL),
     "ppo, coefficient 0": ({"advantage_estimator": "ppo", "kl_coef": 0.0}, _TEMPORAL),
     "ppo, discounted": ({"advantage_estimator": "ppo", "kl_coef": 0.05, "gamma": 0.9, "lambd": 0.95}, _TEMPORAL),
@@ -70,14 +70,14 @@ FAMILIES: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
 }
 
 #: Families whose rewards are normalized per prompt before.
-GROUPED: Mapping[str, tuple[Settings, Mapping[str, Claim]]] = {
+GROUPED: Mapping[str, tuple[Settings, Claims]] = {
     "grpo, from rewards": (
         {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": True},
-        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised="yes"),
+        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised=True),
     ),
     "grpo, from rewards, mean only": (
         {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": False},
-        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised="no"),
+        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised=False),
     ),
 }
 
@@ -107,7 +107,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _advantages(
-    name: str, settings: Settings, claimed: Mapping[str, Claim], before: tuple[Step, ...], rewards: Codec
+    name: str, settings: Settings, claimed: Claims, before: tuple[Step, ...], rewards: Codec
 ) -> Boundary:
     """One family: its data has reference log-probs where a KL is paid, and values where there is a critic."""
     critic = settings["advantage_estimator"] == "ppo"
@@ -149,7 +149,7 @@ def _advantages(
     )
 
 
-def _from_rewards(name: str, settings: Settings, claimed: Mapping[str, Claim]) -> Boundary:
+def _from_rewards(name: str, settings: Settings, claimed: Claims) -> Boundary:
     """Slime groups the rewards of one rollout by position: n_samples_per_prompt each."""
     arguments = Object(
         "argparse.Namespace",

@@ -7,7 +7,6 @@ import torch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
 from rl_sentinel.frameworks.kit.binding import bindable
 from rl_sentinel.frameworks.kit.codecs import Derived
 from rl_sentinel.frameworks.kit.forms import OffMask, Packed
@@ -50,9 +49,6 @@ def _masking() -> Boundary:
         steps=(Step(call=path, name="result", arguments=arguments, produced_by={"loss_masks": MASKS}),),
         outputs={"keep": Output("B T", "", "keep", "sequence", at=Use("result")[0], form=keep)},
         settings={"default": {"opsm_delta": 1e-4}, "wide": {"opsm_delta": 0.1}},
-        claims=claims(
-            "ppo_utils.py, docstring: Off-Policy Sequence Masking, a count of masked sequences", decides="sequence"
-        ),
         reach="--use-opsm",
     )
 

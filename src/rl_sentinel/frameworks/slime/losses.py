@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.frameworks.kit.binding import bindable
 from rl_sentinel.frameworks.kit.codecs import Earlier, Knob
@@ -27,8 +27,8 @@ CLIPPED, SEQUENCE, CISPO = (f"{PPO}.compute_{name}" for name in ("policy_loss", 
 
 CLIP: Settings = {"eps_clip": 0.2, "eps_clip_high": 0.28}
 
-_RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the old policy", ratio="yes")
-_SEQUENCE = claims("ppo_utils.py, compute_gspo_kl: one value per sequence", ratio="yes", scope="sequence")
+_RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the old policy", ratio=True)
+_SEQUENCE = claims("ppo_utils.py, compute_gspo_kl: one value per sequence", ratio=True, scope="sequence")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -53,7 +53,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from bindable(target, _loss((sequence, _clipped(Earlier(Use("ppo_kl")))), {"gspo": CLIP}, _SEQUENCE))
     older = target.has(CLIPPED) and not target.has(CISPO)
     yield from bindable(
-        target, _loss((_cispo(),), {"cispo": {"eps_clip": 1.0, "eps_clip_high": 4.0}}, {}), optional=older
+        target, _loss((_cispo(),), {"cispo": {"eps_clip": 1.0, "eps_clip_high": 4.0}}, Claims()), optional=older
     )
     yield from bindable(target, _reducer())
 
@@ -90,7 +90,7 @@ def _reduced(per_token: Codec) -> tuple[Step, Step]:
     return made, Step(call=Use("sum_of_sample_mean"), name="loss", arguments={"0": per_token})
 
 
-def _loss(steps: tuple[Step, ...], settings: Mapping[str, Settings], claimed: Mapping[str, Claim]) -> Boundary:
+def _loss(steps: tuple[Step, ...], settings: Mapping[str, Settings], claimed: Claims) -> Boundary:
     return Boundary(
         path=" -> ".join([*(str(step.call) for step in steps), REDUCER]),
         stage="policy-loss",

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound, takes
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import ROLES, algorithm, claims, taken, uids
+from rl_sentinel.frameworks.verl.columns import ROLES, algorithm, taken, uids
 from rl_sentinel.frameworks.verl.registries import ESTIMATORS, MODULE, missing, registered
 from rl_sentinel.frameworks.verl.written import ENDINGS, decorated, written
 
@@ -32,7 +33,7 @@ _COLUMNS = {
 _OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighed by their path's variance"
 
 
-def _rloo(name: str) -> dict[str, Claim]:
+def _rloo(name: str) -> Claims:
     cite = f"{name}, docstring: RLOO, arXiv 2402.14740, whose baseline is the mean of the prompt's other responses"
     return claims(cite, scope="group", credit="outcome", baseline="relative", algorithm="rloo")
 
@@ -53,7 +54,7 @@ _WHITENED = (
 _BY_GROUP = "its response is compared with the others of its prompt, by the definition in "
 
 #: What the estimators say of themselves, by the name that they are registered under; each docstring names the paper.
-CLAIMS: Mapping[str, Mapping[str, Claim]] = {
+CLAIMS: Mapping[str, Claims] = {
     "gae": claims("docstring: Generalized Advantage Estimation, arXiv 1506.02438", credit="temporal", algorithm="gae")
     | claims(_WHITENED, scope="batch"),
     "grpo": _GROUPED
@@ -74,7 +75,7 @@ CLAIMS: Mapping[str, Mapping[str, Claim]] = {
         "non-zero advantage, the margin to the second best",
         scope="group",
         credit="outcome",
-        order_statistic="yes",
+        order_statistic=True,
         algorithm="pass@k",
     ),
     "reinforce_plus_plus_baseline": _GROUPED
@@ -167,12 +168,12 @@ def names(target: Target) -> tuple[str, ...]:
     return decorated(target, ESTIMATORS) or old or EVERYWHERE
 
 
-def said_of(name: str, function: Callable[..., Any]) -> Mapping[str, Claim]:
+def said_of(name: str, function: Callable[..., Any]) -> Claims:
     """What an estimator says of itself: under its name, and in the comments of this release."""
-    said = CLAIMS.get(name, {})
-    if not said or not _SKIPPED.search(inspect.getsource(inspect.unwrap(function))):
+    said = CLAIMS.get(name, Claims())
+    if name not in CLAIMS or not _SKIPPED.search(inspect.getsource(inspect.unwrap(function))):
         return said
-    return {**said, **claims("comment in its code: observation tokens are skipped", untrained="skipped")}
+    return said | claims("comment in its code: observation tokens are skipped", untrained="skipped")
 
 
 def path_of(function: Callable[..., Any]) -> str:
@@ -185,7 +186,7 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
     more = _open(function)
     roles = {r for r in _COLUMNS if takes(function, r) or (more and r == "group")}
     said = said_of(name, function)
-    temporal = "credit" not in said or said["credit"].value == "temporal"
+    temporal = value_of(said.credit) != "outcome"
     reads = {"reward", "mask", "length"} | ({"token_reward"} if temporal else set())
     reads |= {c for r in roles for c in _COLUMNS[r]}
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Stage, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import ROLES, claims, taken
+from rl_sentinel.frameworks.verl.columns import ROLES, taken
 from rl_sentinel.frameworks.verl.registries import MODULE
 from rl_sentinel.frameworks.verl.written import written
 
@@ -107,11 +108,11 @@ def _value(target: Target) -> Iterator[Boundary]:
     )
 
 
-def aggregation(target: Target, mode: str) -> dict[str, Claim]:
+def aggregation(target: Target, mode: str) -> Claims:
     """What a release says of a mode; which rows a mean counts only where it says so."""
     source = inspect.getsource(target.find(AGGREGATE)) if target.has(AGGREGATE) else ""
     found = claims(_MODES, aggregation=NAMES[mode])
-    return found | (claims(_LIVE, rows="live") if "exclude fully masked sequences" in source else {})
+    return found | (claims(_LIVE, rows="live") if "exclude fully masked sequences" in source else Claims())
 
 
 def _entropy(target: Target) -> Iterator[Boundary]:
@@ -144,17 +145,15 @@ def _aggregations(target: Target) -> Iterator[Boundary]:
 
         width = mode.endswith("-norm")
         cite = f"core_algos.agg_loss: the horizon of the mask{fixed and ', where no scale factor is given'}"
-        said = aggregation(target, mode) if fixed or not width else {}
+        said = aggregation(target, mode) if fixed or not width else Claims()
         one = partial(_aggregated, target, mode, said)
         more: Mapping[str, Settings] = {f"{mode}, global": GLOBAL} if fixed else {}
-        yield one({mode: {}, **more}, claims(cite, normaliser="width") if width else {})
+        yield one({mode: {}, **more}, claims(cite, normaliser="width") if width else Claims())
         if width and fixed:
-            yield one({f"{mode}, scale": {"scale": 6}}, {})
+            yield one({f"{mode}, scale": {"scale": 6}}, Claims())
 
 
-def _aggregated(
-    target: Target, mode: str, said: Mapping[str, Claim], settings: Mapping[str, Settings], more: Mapping[str, Claim]
-) -> Boundary:
+def _aggregated(target: Target, mode: str, said: Claims, settings: Mapping[str, Settings], more: Claims) -> Boundary:
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         mask = batch.mask.to(torch.int64)
         given = {GIVEN[k]: v for k, v in settings.items()}
@@ -167,6 +166,6 @@ def _aggregated(
         reads=frozenset({"advantage", "mask"}),
         outputs={"loss": Output("", "", "loss")},
         settings=settings,
-        claims={**said, **more},
+        claims=said | more,
         reach=f"actor.loss_agg_mode={mode}",
     )

@@ -7,14 +7,15 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim
+from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.frameworks.binding import bound
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.actor import SECTION, actor
 from rl_sentinel.frameworks.verl.advantages import path_of
 from rl_sentinel.frameworks.verl.aggregation import aggregation
-from rl_sentinel.frameworks.verl.columns import claims, taken
+from rl_sentinel.frameworks.verl.columns import taken
 from rl_sentinel.frameworks.verl.loss_claims import RATIO
 from rl_sentinel.frameworks.verl.policy_loss import RANGE, answered, boundary
 
@@ -38,12 +39,12 @@ BYPASSES: Mapping[str, Settings] = {
 _BYPASS = "compute_policy_loss_bypass_mode, docstring: the ratio is of the current to the rollout policy; "
 
 #: What the docstring says of each; the rows that a rejection keeps are its own.
-_BYPASS_CLAIMS: Mapping[str, Mapping[str, Claim]] = {
+_BYPASS_CLAIMS: Mapping[str, Claims] = {
     "clipped": claims(_BYPASS + "ppo_clip is the clipped objective, without weights", algorithm="dual clip"),
     "reinforce, token weights": claims(
         _BYPASS + "reinforce weighs the log-prob by the truncated ratio, at most 2 by default",
         algorithm="reinforce",
-        corrected_at_most="2.0",
+        corrected_at_most=2.0,
     ),
 }
 
@@ -69,7 +70,7 @@ def bypassing(target: Target, function: Callable[..., Any], family: str) -> Boun
         given |= {"aggregation": "seq-mean-token-mean", "config": config, "old_logprob": batch.rollout_logprob}
         return answered(target.call(path, **bound(function, given)), ())
 
-    said = {**RATIO, **aggregation(target, "seq-mean-token-mean"), **_BYPASS_CLAIMS.get(family, {})}
+    said = RATIO | aggregation(target, "seq-mean-token-mean") | _BYPASS_CLAIMS.get(family, Claims())
     numbers = RANGE if family == "clipped" else {}
     reach = "algorithm.rollout_correction.bypass_mode=True"
     made = boundary(path, call, said, {family: numbers}, reach, {})

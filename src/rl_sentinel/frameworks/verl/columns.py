@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Claim
 from rl_sentinel.core.errors import Absent, Unbindable
 from rl_sentinel.frameworks.binding import takes
 from rl_sentinel.frameworks.layout import token_rewards
@@ -71,8 +70,3 @@ def proto(target: Target, tensors: dict[str, Tensor], labels: dict[str, Any], ab
 def absent(why: Unbindable) -> bool:
     """Whether a release has no such thing, which is no failure where other releases have it."""
     return isinstance(why, Absent)
-
-
-def claims(where: str, **said: str) -> dict[str, Claim]:
-    """Claims that share one citation."""
-    return {key.replace("_", "-"): Claim(value, where) for key, value in said.items()}

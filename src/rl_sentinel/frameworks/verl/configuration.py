@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.columns import absent
@@ -105,6 +106,6 @@ def _boundary(target: Target, section: Section, nonsense: Mapping[str, tuple[Set
         reads=frozenset(),
         outputs={"accepted": Output("", "", "accepted")},
         settings={"default": section.sound} | {n: {**section.sound, **knobs} for n, (knobs, _) in nonsense.items()},
-        claims={f"nonsense:{name}": Claim(why, section.word) for name, (_, why) in nonsense.items()},
+        claims=claims(section.word, refused={name: why for name, (_, why) in nonsense.items()}),
         reach="every run",
     )

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Scope, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, Scope, claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent, claims, proto
+from rl_sentinel.frameworks.verl.columns import absent, proto
 
 MODULE = "verl.trainer.ppo.rollout_corr_helper"
 ADDED = f"{MODULE}.compute_rollout_correction_and_add_to_batch"
@@ -233,7 +234,7 @@ def _of_current(target: Target, knobs: Settings) -> Boundary:
 
     outputs = {"weight": Output("B T", "ratio", "weight", "token")}
     name = "weight of the current policy"
-    boundary = _boundary(call, outputs, name, {**knobs, **_neutral_weight(knobs)}, {**_CONSTANT, **_WEIGHT})
+    boundary = _boundary(call, outputs, name, {**knobs, **_neutral_weight(knobs)}, _CONSTANT | _WEIGHT)
     flag = {"weight_requires_grad": Output("", "", "requires_grad")}
     reads = frozenset({"logprob", "rollout_logprob", "mask"})
     return replace(boundary, reads=reads, outputs={**boundary.outputs, **flag})
@@ -247,7 +248,11 @@ def _rejection(target: Target, name: str, knobs: Settings, correct: _Corrects = 
     scope: Scope = "sequence" if name.startswith("seq") else "token"
     told = neutral_options(knobs)
     return _boundary(
-        call, {"keep": Output("B T", "", "keep", scope)}, f"reject {name}", {**knobs, **told}, _KEEP if told else {}
+        call,
+        {"keep": Output("B T", "", "keep", scope)},
+        f"reject {name}",
+        {**knobs, **told},
+        _KEEP if told else Claims(),
     )
 
 
@@ -256,7 +261,7 @@ def _boundary(
     outputs: Mapping[str, Output],
     name: str,
     knobs: Settings,
-    said: Mapping[str, Claim] | None = None,
+    said: Claims | None = None,
 ) -> Boundary:
     return Boundary(
         path=BOTH,
@@ -265,6 +270,6 @@ def _boundary(
         reads=frozenset({"old_logprob", "rollout_logprob", "mask"}),
         outputs=outputs,
         settings={name: knobs},
-        claims=said or {},
+        claims=said or Claims(),
         reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_")),
     )

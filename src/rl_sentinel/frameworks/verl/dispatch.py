@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import takes
 from rl_sentinel.frameworks.layout import token_rewards
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.advantages import CLAIMS, DISCOUNTED, estimators, said_of
-from rl_sentinel.frameworks.verl.columns import algorithm, claims, proto, uids
+from rl_sentinel.frameworks.verl.columns import algorithm, proto, uids
 from rl_sentinel.frameworks.verl.correction import ADDED, BOTH, CONFIG, WEIGHTS, accepts, rejections, remembered
 
 DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
@@ -30,13 +31,11 @@ _STANDARDISED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
 #: Whether to divide by it, where a release has the knob.
 _BY_DEVIATION = "norm_adv_by_std_in_grpo"
 
-_DEVIATION = {
-    f"knob:{_BY_DEVIATION}": Claim(
-        "true|false",
-        "verl.readthedocs.io/en/latest/algo/grpo.html: norm_adv_by_std_in_grpo=False turns the standard deviation off; "
-        "each of these estimators has an argument of that name, and does so",
-    )
-}
+_DEVIATION = claims(
+    "verl.readthedocs.io/en/latest/algo/grpo.html: norm_adv_by_std_in_grpo=False turns the standard deviation off; "
+    "each of these estimators has an argument of that name, and does so",
+    knobs={_BY_DEVIATION: (True, False)},
+)
 
 #: Rejections of whole sequences, of newer releases and of the first ones.
 SEQUENCE = ("seq_sum_k1", "seq")
@@ -159,7 +158,7 @@ def reads_of(name: str) -> frozenset[str]:
     return frozenset({"mask", "length", "group"} | rewards | _READS.get(name, set()))
 
 
-def _dispatch(target: Target, name: str, said: Mapping[str, Claim]) -> Boundary:
+def _dispatch(target: Target, name: str, said: Claims) -> Boundary:
     tuned = name in _STANDARDISED and _BY_DEVIATION in inspect.getsource(target.module(DISPATCH.rpartition(".")[0]))
 
     def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
@@ -182,12 +181,12 @@ def _dispatch(target: Target, name: str, said: Mapping[str, Claim]) -> Boundary:
             "returns": Output("B T", "reward", "returns"),
         },
         settings={name: DISCOUNTED if name in _DISCOUNTS else {}},
-        claims={**said, **(_DEVIATION if tuned else {})},
+        claims=said | (_DEVIATION if tuned else Claims()),
         reach=f"algorithm.adv_estimator={name}",
     )
 
 
-def _weighed(target: Target, name: str, said: Mapping[str, Claim]) -> Boundary:
+def _weighed(target: Target, name: str, said: Claims) -> Boundary:
     """A baseline that is weighed for the sampler by what the correction has put into the batch."""
     weights = remembered(target)
 
@@ -204,7 +203,7 @@ def _weighed(target: Target, name: str, said: Mapping[str, Claim]) -> Boundary:
         reads=reads_of(name) | {"rollout_logprob"},
         outputs={"advantage": Output("B T", "reward", "advantage")},
         settings={f"{name}, token weights": {}},
-        claims={**said, **claims(_WEIGHED, corrected_at_most="2.0")},
+        claims=said | claims(_WEIGHED, corrected_at_most=2.0),
         reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_is=token",
     )
 
@@ -230,7 +229,6 @@ def _route(target: Target, name: str, option: str, rejection: Settings) -> Bound
             "keep": Output("B T", "", "keep", scope="sequence"),
         },
         settings={f"{name}, {option}": {}},
-        claims=dict(CLAIMS[name])
-        | claims("rollout_corr_helper.py, docstring: seq_ options decide per sequence", rejects="sequence"),
+        claims=CLAIMS[name],
         reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_rs={option}",
     )

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Stage, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.actor import SECTION, actor
 from rl_sentinel.frameworks.verl.aggregation import HALVED, aggregation
-from rl_sentinel.frameworks.verl.columns import absent, claims
+from rl_sentinel.frameworks.verl.columns import absent
 from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
 from rl_sentinel.frameworks.world import group
 
@@ -60,11 +61,10 @@ LOGGED: Mapping[str, Mapping[str, Output]] = {
     },
 }
 
-_REFERENCE = {
-    "pair:kl_loss": Claim(
-        "logprob against ref_logprob", "losses.ppo_loss: the KL penalty of log_prob and ref_log_prob, not yet weighed"
-    )
-}
+_REFERENCE = claims(
+    "losses.ppo_loss: the KL penalty of log_prob and ref_log_prob, not yet weighed",
+    output_pairs={"kl_loss": "logprob against ref_logprob"},
+)
 
 #: Numbers of the loss.
 NUMBERS: Settings = {
@@ -136,7 +136,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
             | aggregation(target, mode)
             | claims(_LOSS, algorithm="dual clip", kl="k3")
             | claims(_ROWS, rows="all")
-            | (claims(_WEIGHED, corrected_at_most="2.0", corrected_by="token") if weighs else {}),
+            | (claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token") if weighs else Claims()),
             reach="actor.use_kl_loss=True, every actor update"
             + (", algorithm.rollout_correction.rollout_is=token" if weighs else ""),
         )

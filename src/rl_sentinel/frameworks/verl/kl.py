@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import claims
 from rl_sentinel.frameworks.verl.dispatch import data_of, given_to
 
 PENALTY = "verl.trainer.ppo.core_algos.kl_penalty"
@@ -112,11 +112,12 @@ def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: 
     said = (
         claims(_ESTIMATORS, kl=name)
         | claims(_MEASURE, measure="mean of row means, all rows")
-        | {
-            "algorithm:token_reward": Claim(f"less {name}", _STEP),
-            "algorithm:coefficient": Claim(control, _CONTROL),
-            "pair:kl": Claim("old_logprob against ref_logprob", _STEP),
-        }
+        | claims(
+            _STEP,
+            output_algorithms={"token_reward": f"less {name}"},
+            output_pairs={"kl": "old_logprob against ref_logprob"},
+        )
+        | claims(_CONTROL, output_algorithms={"coefficient": control})
     )
     return Boundary(
         path=STEP,

@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping
 
-from rl_sentinel.core.boundary import Claim, Output
-from rl_sentinel.frameworks.verl.columns import claims
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.claims import Claims, claims
 
 RATIO = claims(
     "core_algos.py, the loss's docstring: log-probabilities under the old policy and under the current one, whose "
     "exponentiated difference the code calls ratio",
-    ratio="yes",
+    ratio=True,
 )
 
 _CHOICE = "core_algos.py, docstrings: clip_cov_ratio and kl_cov_ratio choose tokens by their covariance"
 
 #: Registered name -> the algorithm, where the loss's docstring says that it is this one.
-ALGORITHMS: Mapping[str, Claim] = {
-    name: Claim(algorithm, f"core_algos.compute_policy_loss_{name}, docstring: {words}")
+ALGORITHMS: Mapping[str, Claims] = {
+    name: claims(f"core_algos.compute_policy_loss_{name}, docstring: {words}", algorithm=algorithm)
     for name, algorithm, words in (
         ("vanilla", "dual clip", "the clipped objective of arXiv 1707.06347, dual-clip PPO of arXiv 1912.09729"),
         ("dppo_tv", "dppo tv", "DPPO-Binary-TV, arXiv 2602.04879"),
@@ -32,7 +32,7 @@ ALGORITHMS: Mapping[str, Claim] = {
 }
 
 #: By registered name; a loss that is not here is judged by the laws that need no claim.
-CLAIMS: Mapping[str, Mapping[str, Claim]] = {
+CLAIMS: Mapping[str, Claims] = {
     "vanilla": RATIO,
     "gspo": RATIO,
     "sapo": RATIO,
@@ -41,17 +41,16 @@ CLAIMS: Mapping[str, Mapping[str, Claim]] = {
     "dppo_kl": RATIO,
     "geo_mean": RATIO
     | claims("compute_policy_loss_geo_mean, comment: advantages at the sequence level only", scope="sequence"),
-    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order="yes"),
-    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order="yes"),
+    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
+    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
 }
 
 #: Settings that the documentation names for a loss, with two values that must not give the same.
-KNOBS: Mapping[str, Mapping[str, Claim]] = {
-    "vanilla": {
-        "knob:actor.clip_ratio": Claim(
-            "0.1|0.4", "verl.readthedocs.io/en/latest/algo/ppo.html: actor.clip_ratio is the PPO clip range"
-        )
-    },
+KNOBS: Mapping[str, Claims] = {
+    "vanilla": claims(
+        "verl.readthedocs.io/en/latest/algo/ppo.html: actor.clip_ratio is the PPO clip range",
+        knobs={"actor.clip_ratio": (0.1, 0.4)},
+    ),
 }
 
 #: Logged name -> what it says it is; all are means over the response mask.
@@ -67,12 +66,10 @@ OTHER: Mapping[str, Mapping[str, Output]] = {
     "kl_cov": {"actor/ppo_kl": Output("", "nats", "kl.abs", over="live")},
 }
 
-PAIR = {
-    "pair:actor/ppo_kl": Claim(
-        "old_logprob against logprob",
-        "core_algos.py: ppo_kl is the mean of minus negative_approx_kl, which is log_prob less old_log_prob",
-    )
-}
+PAIR = claims(
+    "core_algos.py: ppo_kl is the mean of minus negative_approx_kl, which is log_prob less old_log_prob",
+    output_pairs={"actor/ppo_kl": "old_logprob against logprob"},
+)
 
 WEIGHED = (
     "compute_rollout_correction_weights, docstring: a single threshold clamps the weights of training to rollout "

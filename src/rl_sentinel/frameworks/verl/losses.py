@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.binding import bound, takes
 from rl_sentinel.frameworks.target import Target
@@ -18,7 +19,7 @@ from rl_sentinel.frameworks.verl.actor import SECTION, actor
 from rl_sentinel.frameworks.verl.advantages import path_of
 from rl_sentinel.frameworks.verl.aggregation import GIVEN, aggregation
 from rl_sentinel.frameworks.verl.bypass import BYPASS, BYPASSES, bypassing, holds_correction
-from rl_sentinel.frameworks.verl.columns import ROLES, claims, taken
+from rl_sentinel.frameworks.verl.columns import ROLES, taken
 from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
 from rl_sentinel.frameworks.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, OTHER, PAIR, RATIO, WEIGHED
 from rl_sentinel.frameworks.verl.policy_loss import RANGE, answered, boundary, metrics_of
@@ -114,9 +115,9 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
             given["rollout_weight"] = weights(batch)
         return answered(target.call(path, **bound(function, given)), logged)
 
-    said = {**CLAIMS.get(name, {}), **PAIR, **_algorithm(target, name)}
+    said = CLAIMS.get(name, Claims()) | PAIR | _algorithm(target, name)
     if weighs:
-        said |= claims(WEIGHED, corrected_at_most="2.0", corrected_by="row" if name == "geo_mean" else "token")
+        said |= claims(WEIGHED, corrected_at_most=2.0, corrected_by="row" if name == "geo_mean" else "token")
     outputs = {n: _output(name, n) for n in logged}
     reach = f"actor.policy_loss.loss_mode={name}" + (" algorithm.rollout_correction.rollout_is=token" if weighs else "")
     made = boundary(f"{BOTH} -> {path}" if weighs else path, call, said, {family: {**own, **counts}}, reach, outputs)
@@ -133,7 +134,7 @@ def _default(target: Target, name: str, function: Callable[..., Any], path: str)
         given |= {"aggregation": "token-mean", "config": actor(target, name, knobs, {}, **policy)}
         return answered(target.call(path, **bound(function, given)), ())
 
-    said = {**CLAIMS.get(name, {}), **KNOBS.get(name, {})}
+    said = CLAIMS.get(name, Claims()) | KNOBS.get(name, Claims())
     return boundary(path, call, said, {"default": {}}, f"actor.policy_loss.loss_mode={name}", {})
 
 
@@ -144,11 +145,11 @@ def _output(name: str, metric: str) -> Output:
     return other or (replace(LOGGED[metric], quantity="clip_fraction.own") if own else LOGGED[metric])
 
 
-def _algorithm(target: Target, name: str) -> dict[str, Claim]:
+def _algorithm(target: Target, name: str) -> Claims:
     """The algorithm of a loss and how it is aggregated, where its docstring says so."""
     if name not in ALGORITHMS:
-        return {}
-    said = {"algorithm": ALGORITHMS[name], **aggregation(target, "seq-mean-token-mean")}
+        return Claims()
+    said = ALGORITHMS[name] | aggregation(target, "seq-mean-token-mean")
     if name == "geo_mean":
         said |= claims(
             "compute_policy_loss_geo_mean: the mean over the batch of one loss for each sequence", rows="all"
@@ -170,7 +171,7 @@ def _plain(target: Target) -> Boundary:
 
     dual = "clip_ratio_c" in inspect.signature(function).parameters
     family: Settings = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
-    said = {**RATIO, **PAIR, **claims(_PLAIN, algorithm="dual clip" if dual else "ppo", aggregation="token-mean")}
+    said = RATIO | PAIR | claims(_PLAIN, algorithm="dual clip" if dual else "ppo", aggregation="token-mean")
     return boundary(PLAIN, call, said, {"default": family}, "every PPO or GRPO run", {n: LOGGED[n] for n in logged})
 
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent, claims
+from rl_sentinel.frameworks.verl.columns import absent
 from rl_sentinel.frameworks.verl.correction import BOTH, MODULE, accepts, corrected, neutral_options, rejections
 
 GAP = f"{MODULE}.compute_offpolicy_metrics"
@@ -148,8 +149,8 @@ def _boundary(
         reads=frozenset({"old_logprob", "rollout_logprob", "mask"}),
         outputs={name: Output("", "", quantity, over="live") for name, quantity in names.items()},
         settings={setting: knobs},
-        claims=claims(_POPULATION, mean="yes")
-        | {f"pair:{name}": Claim(PAIRS[name], _DIRECTION) for name in names if name in PAIRS},
+        claims=claims(_POPULATION, mean=True)
+        | claims(_DIRECTION, output_pairs={name: PAIRS[name] for name in names if name in PAIRS}),
         reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_"))
         or "every run",
     )

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output
+from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims
 from rl_sentinel.frameworks.verl.loss_claims import LOGGED
 
 #: PPO's range, in numbers that differ from each other.
@@ -24,7 +25,7 @@ _IN_ORDER = re.compile(r"return pg_loss, (pg_clipfrac, ppo_kl(?:, pg_clipfrac_lo
 def boundary(  # noqa: PLR0913 - a loss has these parts
     path: str,
     call: Callable[[Batch, Settings], Mapping[str, Tensor]],
-    said: Mapping[str, Claim],
+    said: Claims,
     settings: Mapping[str, Settings],
     reach: str,
     logged: Mapping[str, Output],

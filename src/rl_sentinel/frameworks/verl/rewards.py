@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent, claims, proto
+from rl_sentinel.frameworks.verl.columns import absent, proto
 from rl_sentinel.frameworks.verl.scoring import SPECIAL, Tokens, ground_truth, here, score, score_in_order
 
 #: Managers that are asked for a whole batch, by their class.
@@ -37,12 +38,10 @@ LOOP: Mapping[str, str] = {
 #: No response is longer than ``limit``; of those, the last ``buffer`` tokens cost.
 OVERLONG: Settings = {"limit": 6, "buffer": 4, "factor": 1.0}
 
-_KNOB = {
-    "knob:factor": Claim(
-        "0.5|1.0",
-        "verl.readthedocs.io/en/latest/algo/dapo.html: a penalty grows with the length beyond the buffer's start",
-    ),
-}
+_KNOB = claims(
+    "verl.readthedocs.io/en/latest/algo/dapo.html: a penalty grows with the length beyond the buffer's start",
+    knobs={"factor": (0.5, 1.0)},
+)
 
 _LANDS = claims(
     "core_algos.py, docstrings of outcome estimators: one scalar reward for each response; every manager writes its "
@@ -96,7 +95,7 @@ def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings
         reads=frozenset({"reward", "length"}),
         outputs={"token_reward": Output("B T", "reward", "token_reward")},
         settings={family: knobs},
-        claims={**_KNOB, **_PAYS} if knobs else _LANDS,
+        claims=_KNOB | _PAYS if knobs else _LANDS,
         reach=f"reward_manager={name}" if not looped else f"reward.reward_manager.name={name}",
     )
 

@@ -8,10 +8,11 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import NotApplicable, Unbindable
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.advantages import CLAIMS, estimators
-from rl_sentinel.frameworks.verl.columns import absent, claims
+from rl_sentinel.frameworks.verl.columns import absent
 from rl_sentinel.frameworks.verl.dispatch import advantages, data_of, reads_of
 
 OUTPUTS = "verl.trainer.ppo.v1.utils.compute_advantage_for_multi_trajectories"
@@ -75,7 +76,7 @@ def _outputs(target: Target) -> Boundary:
         reads=reads_of("grpo") | _STEPS,
         outputs=_ADVANTAGES,
         settings={"grpo": {}},
-        claims=dict(CLAIMS["grpo"]) | claims(said, trajectories="step-wise"),
+        claims=CLAIMS["grpo"] | claims(said, trajectories="step-wise"),
         reach="trainer.use_v1=True algorithm.adv_estimator=grpo",
     )
 
