@@ -12,7 +12,7 @@ from rl_sentinel.frameworks.target import Target
 def bound(framework: Framework, target: Target) -> dict[tuple[str, str], Boundary]:
     """(last word of the path, setting) to boundary; none may be unbound, no pair twice."""
     found = list(framework.boundaries(target))
-    assert [b for b in found if isinstance(b, Unbound)] == []
+    assert [b.reason for b in found if isinstance(b, Unbound)] == []
     pairs = [((b.path.rpartition(".")[2], s), b) for b in found if isinstance(b, Boundary) for s in b.settings]
     paths = [(b.path, s) for (_, s), b in pairs]
     assert len(set(paths)) == len(paths)

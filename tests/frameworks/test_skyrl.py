@@ -6,12 +6,16 @@ import pytest
 import torch
 
 from frameworks.adapters import answering, bound, judged_at
+from frameworks.kit.round_trip import check_round_trip
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.core.boundary import Unbound
-from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.codec import Inputs
+from rl_sentinel.frameworks.kit.codecs import ResponseMask
+from rl_sentinel.frameworks.kit.containers import Object
+from rl_sentinel.frameworks.kit.forms import RightAligned, ZeroPadded
 from rl_sentinel.frameworks.loading import used
 from rl_sentinel.frameworks.skyrl import FRAMEWORK
-from rl_sentinel.frameworks.skyrl.batches import steps_in_order, uids
+from rl_sentinel.frameworks.skyrl.arguments import arguments, steps_in_order
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.trained_token_without_signal import LAW as PLC001
@@ -105,8 +109,10 @@ PPO_UTILS = """
 
     PolicyLossRegistry.known = {"regular": ppo_policy_loss, "cross_entropy": ppo_policy_loss}
 
-    def apply_loss_reduction_to_advantages_minibatch(advantages, mask, reduction, size, length):
-        return advantages / mask.sum().clamp(min=1)
+    def apply_loss_reduction_to_advantages_minibatch(
+        advantages, loss_mask, loss_reduction, micro_batch_size, max_seq_len
+    ):
+        return advantages / loss_mask.sum().clamp(min=1)
 
     def normalize_advantages_dict(data):
         data["advantages"] = data["advantages"] - data["advantages"].mean()
@@ -124,11 +130,24 @@ PPO_UTILS = """
 """
 
 CORRECTION = """
-    def compute_off_policy_correction(old_log_probs, rollout_logprobs, loss_mask, config):
+    def compute_off_policy_correction(old_log_probs, rollout_logprobs, loss_mask, off_policy_correction):
+        config = off_policy_correction
         ratio = (old_log_probs - rollout_logprobs).exp()
         low = config.token_mask_is_threshold_low or config.outlier_token_is_threshold_low or 0.9
         kept = loss_mask * (ratio > low)
         return (ratio if config.tis_ratio_type else None), {}, kept
+"""
+
+PREPROCESS = """
+    import torch
+
+    def convert_prompts_responses_to_batch_tensors(tokenizer, prompts, responses, rewards, loss_masks):
+        width = max(map(len, responses))
+        masks, paid = torch.zeros(len(responses), width), torch.zeros(len(responses), width)
+        for row, (mask, reward) in enumerate(zip(loss_masks, rewards)):
+            at = slice(width - len(mask), width) if RIGHT else slice(0, len(mask))
+            masks[row, at], paid[row, at] = torch.tensor(mask).float(), torch.tensor(reward)
+        return None, None, masks.long(), paid, masks
 """
 
 TRAINER = """
@@ -145,7 +164,8 @@ TRAINER = """
             algorithm = self.cfg.trainer.algorithm
             estimate = AdvantageEstimatorRegistry.get(algorithm.advantage_estimator)
             mask, rewards, index = data["response_mask"], data["rewards"], data.metadata["uids"]
-            given = {"values": data["values"], "gamma": 1.0, "lambd": 1.0}
+            given = {"gamma": 1.0, "lambd": 1.0}
+            given |= {"values": data["values"]} if data["values"] is not None else {}
             if not self.cfg.generator.step_wise_trajectories:
                 data["advantages"], data["returns"] = estimate(rewards, response_mask=mask, index=index, **given)
                 return data
@@ -177,7 +197,7 @@ CHECK = """
 """
 
 
-def _files(*, fixed: bool) -> dict[str, str]:
+def _files(*, fixed: bool, right: bool = True) -> dict[str, str]:
     base = "skyrl/backends/skyrl_train"
     return {
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
@@ -185,6 +205,7 @@ def _files(*, fixed: bool) -> dict[str, str]:
         f"{base}/utils/ppo_utils.py": PPO_UTILS,
         f"{base}/utils/off_policy_correction_utils.py": CORRECTION,
         "skyrl/train/config.py": CONFIG,
+        "skyrl/train/dataset/preprocess.py": PREPROCESS.replace("RIGHT", str(right)),
         "skyrl/train/trainer.py": TRAINER.replace("FIXED", str(fixed)),
         "skyrl/train/utils/utils.py": CHECK.replace("FIXED", str(fixed)),
     }
@@ -192,19 +213,21 @@ def _files(*, fixed: bool) -> dict[str, str]:
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     """Each family binds and its outputs move; what the check refuses does not answer."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, _files(fixed=True)))
+    target = loads(FRAMEWORK, _files(fixed=True))
+    boundaries = bound(FRAMEWORK, target)
     assert len(boundaries) == 28
     refused = [("validate_cfg", "ValueError: temporal estimators do not work with steps")] * 2
-    assert answering(boundaries) == refused
+    assert answering(boundaries, target) == refused
     assert used["ray"] == "double"
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_steps_without_signal(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
     """The last step's mask on all steps leaves longer ones at zero."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, _files(fixed=fixed)))
+    target = loads(FRAMEWORK, _files(fixed=fixed))
+    boundaries = bound(FRAMEWORK, target)
     pair = ("compute_advantages_and_returns", "step-wise grpo")
-    judgement = judged_at(PLC001, boundaries[pair], pair[1])
+    judgement = judged_at(PLC001, boundaries[pair], pair[1], target)
     assert (judgement.found is not None) is found
     assert judgement.tried > 0
 
@@ -212,8 +235,9 @@ def test_steps_without_signal(loads: Loads, fixed: bool, found: bool) -> None:  
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_nonsense(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
     """Temporal estimators with steps are refused, or found."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, _files(fixed=fixed)))
-    judgement = judged_at(CFG003, boundaries["validate_cfg", "default"], "default")
+    target = loads(FRAMEWORK, _files(fixed=fixed))
+    boundaries = bound(FRAMEWORK, target)
+    judgement = judged_at(CFG003, boundaries["validate_cfg", "default"], "default", target)
     assert (judgement.found is not None) is found
     if judgement.found is not None:
         assert "stepwise_gae" in judgement.found.relation.story
@@ -232,13 +256,22 @@ def test_steps_in_order() -> None:
     """Steps of a trajectory stand together, the last one last."""
     mask = torch.ones(3, 1, dtype=torch.bool)
     together = batch_of(mask, trajectory=torch.tensor([4, 4, 1]), last_step=torch.tensor([False, True, True]))
-    steps_in_order(together)
+    assert steps_in_order(Inputs(together)) == ""
     for trajectory, last in (([0, 1, 0], [False, True, True]), ([0, 0, 1], [True, False, True])):
-        with pytest.raises(NotApplicable, match="do not stand together"):
-            steps_in_order(batch_of(mask, trajectory=torch.tensor(trajectory), last_step=torch.tensor(last)))
+        batch = batch_of(mask, trajectory=torch.tensor(trajectory), last_step=torch.tensor(last))
+        assert "do not stand together" in steps_in_order(Inputs(batch))
 
 
-def test_uids() -> None:
-    """One uid per prompt."""
-    batch = batch_of(torch.ones(3, 1, dtype=torch.bool), group=torch.tensor([7, 2, 7]))
-    assert uids(batch).tolist() == ["prompt-7", "prompt-2", "prompt-7"]
+@pytest.mark.parametrize("right", [True, False])
+def test_alignment(loads: Loads, right: bool) -> None:  # noqa: FBT001 - parametrised
+    """Responses are aligned as this release's own producer aligns them, and every call is read back."""
+    target = loads(FRAMEWORK, _files(fixed=True, right=right))
+    assert type(arguments(target).form) is (RightAligned if right else ZeroPadded)
+    for boundary in bound(FRAMEWORK, target).values():
+        if boundary.stage != "config":  # a check of a configuration carries no batch
+            checked = check_round_trip(target, boundary)
+            assert min(checked.columns, checked.arguments) > 0 or not _tells_lengths(boundary), boundary.path
+
+
+def _tells_lengths(boundary: Boundary) -> bool:
+    return any(isinstance(codec, ResponseMask | Object) for codec in boundary.codecs())

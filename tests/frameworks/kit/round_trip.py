@@ -9,9 +9,11 @@ import torch
 
 from rl_sentinel.cases.random import random_cases
 from rl_sentinel.cases.small import small_cases
+from rl_sentinel.core.batch import COLUMNS, with_columns
 from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.call import same_value
 from rl_sentinel.core.case import Case
+from rl_sentinel.core.codec import Form
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.layout import Layout
 from rl_sentinel.frameworks.kit.execution import evaluate, execute, inputs_of
@@ -77,7 +79,8 @@ def _check_columns(boundary: Boundary, case: Case, step: Step, observed: Observe
     """Columns that were read back equal those of the case, without what the codec cannot carry."""
     read_back = 0
     for codec in step.arguments.values():
-        if observed.full_rows and codec.shapes:
+        form = getattr(codec, "form", None)
+        if observed.full_rows and (codec.shapes or (isinstance(form, Form) and "length" in form.needs)):
             continue  # where the last token is, this call does not say; its arguments are built again below
         for name, wanted in codec.canonical(case.batch).items():
             if name not in observed.columns:
@@ -93,7 +96,13 @@ def _check_columns(boundary: Boundary, case: Case, step: Step, observed: Observe
 
 def _check_arguments(target: Target, boundary: Boundary, case: Case, step: Step, left: dict[str, Any]) -> int:
     """Arguments built from what was read back equal those that were passed."""
-    inputs = inputs_of(boundary, case)
+    labels = {  # another spelling of labels is a declared loss: calls are compared with labels in canonical spelling
+        name: column
+        for codec in step.arguments.values()
+        for name, column in codec.canonical(case.batch).items()
+        if COLUMNS[name]["role"] == "label" and COLUMNS[name]["axes"] == "B"
+    }
+    inputs = inputs_of(boundary, case, with_columns(case.batch, **labels))
     first = {name: evaluate(target, codec.put(inputs), left) for name, codec in step.arguments.items()}
     observed = observe(step, first)
     if observed.sizes.rows is None or observed.sizes.width is None:

@@ -83,7 +83,7 @@ class Column(Codec):
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
         """What the form tells, and the mask itself."""
         told = self.form.sizes(value)
-        if self.name != "mask":
+        if self.name != "mask" or not told.tell(self.form.needs):
             return told
         return Sizes(mask=self.form.read(value, told).bool()).merge(told)
 

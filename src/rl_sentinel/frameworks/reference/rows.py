@@ -66,6 +66,7 @@ def _claims(function: Callable[..., Any], said: Mapping[str, str]) -> Claims:
         whole["rows"] = "live"  # every mean of a loss is over live rows
     if said.get("standardised") == "no":
         whole.pop("knob:epsilon", None)  # nothing is divided by a deviation
+    whole.pop("lone", None)  # which only the trainer reads
     cite = f"{function.__module__}: CLAIMS and docstring"
     return claims_from_text(whole, cite)
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.kit.binding import bindable
 from rl_sentinel.frameworks.kit.codecs import Knob

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.claims import Scope
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Scope
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.kit.binding import bindable
 from rl_sentinel.frameworks.kit.configs import Config

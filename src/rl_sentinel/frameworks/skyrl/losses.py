@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.kit.binding import bindable
@@ -68,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _section(name: str) -> Config:
-    fixed = {f"{_SECTION}.policy_loss_type": name, f"{_SECTION}.max_seq_len": LENGTH}
+    fixed: Settings = {f"{_SECTION}.policy_loss_type": name, f"{_SECTION}.max_seq_len": LENGTH}
     return Config(CONFIG, fixed, {f"{_SECTION}.loss_reduction": "loss_reduction"}, section=_SECTION)
 
 

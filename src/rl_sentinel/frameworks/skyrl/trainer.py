@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.frameworks.kit.binding import bindable

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from rl_sentinel.core.batch import EXCLUDED
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.frameworks.kit.binding import bindable
 from rl_sentinel.frameworks.kit.codecs import Column, Constant, Derived, Earlier, Knob, TokenRewards
@@ -106,9 +106,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from bindable(target, _gae("vanilla_gae"), _gae("chunked_gae", f"{PPO}.vanilla_gae"))
 
 
-def _advantages(
-    name: str, settings: Settings, claimed: Claims, before: tuple[Step, ...], rewards: Codec
-) -> Boundary:
+def _advantages(name: str, settings: Settings, claimed: Claims, before: tuple[Step, ...], rewards: Codec) -> Boundary:
     """One family: its data has reference log-probs where a KL is paid, and values where there is a critic."""
     critic = settings["advantage_estimator"] == "ppo"
     paid = bool(settings["kl_coef"])
