@@ -63,8 +63,9 @@ class Step:
     ``arguments`` that is a number is passed by position. After the call, later steps and outputs know
     its result by ``name``, and each argument by the name of its parameter. ``each`` repeats the step for every cut of
     the rows; ``inside`` names functions of the target whose last arguments and result are kept while the step runs.
-    ``optional`` arguments are left out where a release has no such parameter.
-    ``produced_by`` cites, for an argument whose form is a choice, the line of the framework's trainer that makes it.
+    ``optional`` arguments are left out where a release has no such parameter. A ``remembered`` step answers equal
+    arguments with a copy of its first answer. ``produced_by`` cites, for an argument whose form is a choice, the line
+    of the framework's trainer that makes it.
     """
 
     call: str | Use | Callable[..., Any]
@@ -74,6 +75,7 @@ class Step:
     inside: Mapping[str, str] = field(default_factory=dict)
     produced_by: Mapping[str, str] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
+    remembered: bool = False
 
     @property
     def result(self) -> str:

@@ -74,6 +74,13 @@ class Call:
     shared: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the target that is passed as an argument, by its dotted path."""
+
+    path: str
+
+
 def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any argument of a call; one line per kind
     """Whether two arguments are equal: tensors and arrays by dtype, shape and numbers (NaN equals NaN).
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.errors import Absent, Unbindable
+from rl_sentinel.frameworks.kit.codecs import Spread
 from rl_sentinel.frameworks.target import Target
 
 
@@ -44,17 +45,24 @@ def _fitted(target: Target, step: Step) -> Step:
     except (TypeError, ValueError):
         return step
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    lacking = [
-        name
-        for name, p in parameters.items()
-        if p.default is p.empty
-        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        and name not in step.arguments
-        and not any(key.isdigit() for key in step.arguments)
-    ]
+    lacking = (
+        []
+        if any(isinstance(codec, Spread) for codec in step.arguments.values())
+        else [
+            name
+            for name, p in parameters.items()
+            if p.default is p.empty
+            and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+            and name not in step.arguments
+            and not any(key.isdigit() for key in step.arguments)
+        ]
+    )
     if lacking:
         raise Unbindable(f"{step.call} takes {lacking[0]!r}, for which the adapter has no argument")
     known = {n: c for n, c in step.arguments.items() if n in parameters or open_ended or n.isdigit()}
+    spread = {name for name, codec in step.arguments.items() if isinstance(codec, Spread)}
+    if spread:
+        return step
     unknown = set(step.arguments) - set(known) - step.optional
     if unknown:
         raise Unbindable(f"{step.call} takes no {min(unknown)!r}, which the adapter passes")

@@ -256,7 +256,8 @@ class ResponseMask(Codec):
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor of masks
         """Rows, width and lengths: wherever a row's tokens are, they are counted."""
         told = self.form.sizes(value)
-        return Sizes(length=(value != 0).sum(1)).merge(told)
+        prompt = 0 if told.prompt_length is None else told.prompt_length
+        return Sizes(length=(value != 0).sum(1) - prompt).merge(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +286,58 @@ class Labels(Codec):
 
 
 @dataclass(frozen=True, slots=True)
+class PerRowOutcome(Codec):
+    """The outcome alone on the last response token, without what is paid per token."""
+
+    form: Form = field(default_factory=Padded)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The outcome."""
+        return frozenset({"reward"})
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The last token is where the length says."""
+        return frozenset({"length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form."""
+        return self.form.axes
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The outcome on the last token, 0 elsewhere."""
+        batch = inputs.batch
+        return self.form.lay(torch.where(_last_positions(batch), batch.reward.unsqueeze(1), 0.0), inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(Codec):
+    """All settings of the case, each as a keyword argument of its own name."""
+
+    def put(self, inputs: Inputs) -> Settings:
+        """The settings."""
+        return dict(inputs.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Codec):
+    """One of several rewards of a response, as a numpy array with one number per row."""
+
+    number: int
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The parts of the reward."""
+        return frozenset({"reward_parts"})
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array
+        """The numbers of the part."""
+        return inputs.batch.reward_parts.float()[:, self.number].numpy()
+
+
+@dataclass(frozen=True, slots=True)
 class Constant(Codec):
     """A value that no case changes."""
 
@@ -309,6 +362,11 @@ class Knob(Codec):
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a plain value
         """The value under the neutral name."""
         return {self.name: value}
+
+
+@dataclass(frozen=True, slots=True)
+class IfSet(Knob):
+    """A setting that is passed where the case names it, and left to the target's default elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from rl_sentinel.core.call import Call
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes, merge_sizes
 from rl_sentinel.core.layout import Axis
+from rl_sentinel.frameworks.kit.codecs import IfSet
 
 
 class Container(Codec):
@@ -71,7 +72,8 @@ class Table(Container):
 
     def put(self, inputs: Inputs) -> dict[str, Any]:
         """The dict."""
-        return {name: part.put(inputs) for name, part in self.parts.items()}
+        unset = [n for n, part in self.parts.items() if isinstance(part, IfSet) and part.name not in inputs.settings]
+        return {name: part.put(inputs) for name, part in self.parts.items() if name not in unset}
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live dict, or what is read like one
         """The value at a key."""
@@ -93,7 +95,8 @@ class Object(Container):
 
     def put(self, inputs: Inputs) -> Call:
         """The call that makes it."""
-        values = {name: part.put(inputs) for name, part in self.parts.items()}
+        unset = [n for n, part in self.parts.items() if isinstance(part, IfSet) and part.name not in inputs.settings]
+        values = {name: part.put(inputs) for name, part in self.parts.items() if name not in unset}
         args = tuple(value for name, value in values.items() if name.isdigit())
         return Call(self.make, args, {name: v for name, v in values.items() if not name.isdigit()}, self.shared)
 

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,10 +12,11 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step
-from rl_sentinel.core.call import Call, Use
+from rl_sentinel.core.call import Call, Function, Use
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.frameworks.kit.codecs import Spread
 from rl_sentinel.frameworks.kit.forms import Number, PerRow
 from rl_sentinel.frameworks.target import Target
 
@@ -63,7 +65,9 @@ def encode(boundary: Boundary, inputs: Inputs) -> list[Encoded]:
 
 
 def _call(step: Step, inputs: Inputs) -> Call:
-    values = {name: codec.put(inputs) for name, codec in step.arguments.items()}
+    values: dict[str, Any] = {}
+    for name, codec in step.arguments.items():
+        values |= codec.put(inputs) if isinstance(codec, Spread) else {name: codec.put(inputs)}
     args = tuple(value for name, value in values.items() if name.isdigit())
     return Call(step.call, args, {name: value for name, value in values.items() if not name.isdigit()})
 
@@ -123,11 +127,16 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
     kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
     passed = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
     if not step.each:
-        run.references += [pair for n, codec in step.arguments.items() for pair in codec.references(passed[n])]
+        run.references += [
+            pair for n, codec in step.arguments.items() if n in passed for pair in codec.references(passed[n])
+        ]
     if before is not None:
         before(step, passed, left)
     with _observed(target, step.inside) as inner:
-        result = _invoke(target, call.function, args, kwargs, left)
+        if step.remembered:
+            result = _remembered(target, call.function, args, kwargs, left)
+        else:
+            result = _invoke(target, call.function, args, kwargs, left)
     fresh = {**kwargs, **inner, step.result: result}
     for name, value in fresh.items():
         if not step.each:
@@ -138,7 +147,7 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
             left[name].append(value)
 
 
-def evaluate(target: Target, expression: Any, left: Mapping[str, Any]) -> Any:  # noqa: ANN401 - one line per kind
+def evaluate(target: Target, expression: Any, left: Mapping[str, Any]) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
     """The object that an expression stands for: calls are made, uses are followed, containers are rebuilt."""
     kind = type(expression)
     if kind is Call:
@@ -146,6 +155,8 @@ def evaluate(target: Target, expression: Any, left: Mapping[str, Any]) -> Any:  
         return target.kept(_key(expression), make) if expression.shared else make()
     if kind is Use:
         return expression.follow(left)
+    if kind is Function:
+        return target.find(expression.path)
     if kind is dict:
         return {key: evaluate(target, value, left) for key, value in expression.items()}
     if kind is list:
@@ -181,6 +192,27 @@ def _invoke(
             return target.call(function, *args, **kwargs)
         return _outside(function)(*args, **kwargs)
     return (function.follow(left) if isinstance(function, Use) else function)(*args, **kwargs)
+
+
+def _remembered(
+    target: Target,
+    function: str | Use | Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    left: Mapping[str, Any],
+) -> Any:  # noqa: ANN401 - whatever the target answers
+    """A copy of what the call answered to equal arguments before: most laws change what this step does not read."""
+    key = ("remembered", str(function), tuple(map(_content, args)), tuple((n, _content(v)) for n, v in kwargs.items()))
+    return deepcopy(target.kept(key, lambda: _invoke(target, function, args, kwargs, left)))
+
+
+def _content(value: Any) -> Any:  # noqa: ANN401 - a tensor or a plain value
+    if not isinstance(value, Tensor):
+        return repr(value)
+    bare = value.detach().contiguous()
+    return (
+        (bare.view(torch.uint8).numpy().tobytes(), str(bare.dtype), *bare.shape) if bare.numel() else tuple(bare.shape)
+    )
 
 
 def _outside(path: str) -> Callable[..., Any]:

@@ -303,6 +303,64 @@ class Accepted(Form):
 
 
 @dataclass(frozen=True, slots=True)
+class AfterPrompt(Padded):
+    """``[B, 1 + T]``: a prompt of one token, filled with ``prompt``, before the response."""
+
+    prompt: int = 0
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The prompt, then the column."""
+        padded = Padded.lay(self, column, inputs)
+        return torch.cat([padded.new_full((padded.shape[0], 1), self.prompt), padded], dim=1)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The positions after the prompt."""
+        return Padded.read(self, value[:, 1:], sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows, width, and the prompt's length."""
+        one = torch.ones(value.shape[0], dtype=torch.int64)
+        return Sizes(rows=value.shape[0], width=value.shape[1] - 1, prompt_length=one)
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The positions after the prompt."""
+        return f"{expression}[:, 1:]"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Form):
+    """A mask of what is kept as 1 and 0, with 1 wherever nothing is trained: there nothing can be left out."""
+
+    form: Form
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return self.form.needs | {"mask"}
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
+        """1 where kept or untrained."""
+        return ((self.form.read(value, sizes) > 0) | ~_mask(sizes)).float()
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """1 where kept."""
+        return f"({self.form.source(expression, sizes)} > 0).float()"
+
+
+@dataclass(frozen=True, slots=True)
+class RequiresGrad(Form):
+    """1 where a tensor requires a gradient."""
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
+        """The number 1 or 0."""
+        return torch.tensor(float(value.requires_grad))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """Whether it does."""
+        return f"torch.tensor(float({expression}.requires_grad))"
+
+
+@dataclass(frozen=True, slots=True)
 class OffMask(Form):
     """Another form, with ``value`` wherever nothing is trained: what a decision says there changes nothing."""
 
@@ -367,3 +425,57 @@ def _mask(sizes: Sizes) -> Tensor:
     if sizes.mask is None:
         raise ValueError("the mask is unknown, expected an argument that tells it")
     return sizes.mask
+
+
+@dataclass(frozen=True, slots=True)
+class Detached(Number):
+    """One logged number, without its gradient."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
+        """A float tensor without axes."""
+        return value.detach().float() if isinstance(value, Tensor) else torch.tensor(float(value))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FirstOf(Number):
+    """The first number of a table of metrics whose name has one of these endings."""
+
+    endings: tuple[str, ...]
+
+    def __init__(self, *endings: str) -> None:
+        """Take the endings."""
+        object.__setattr__(self, "endings", endings)
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a table of metrics
+        """A tensor without axes."""
+        return torch.tensor(float(next(number for name, number in value.items() if name.endswith(self.endings))))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """A tensor of the number."""
+        return f"torch.tensor(next(v for k, v in {expression}.items() if k.endswith({self.endings!r})))"
+
+
+@dataclass(frozen=True, slots=True)
+class RowSum(Form):
+    """``[B, T]`` read as one number per row: the sum over its tokens."""
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
+        """``[B]``."""
+        return value.sum(-1)
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The sum."""
+        return f"{expression}.sum(-1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Total(Number):
+    """The sum of a list of numbers, as of the losses of all micro-batches."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of tensors
+        """A tensor without axes."""
+        return torch.stack(list(value)).sum()
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The sum."""
+        return f"torch.stack({expression}).sum()"

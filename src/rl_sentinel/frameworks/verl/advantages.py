@@ -6,29 +6,23 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.binding import bound, takes
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Knob
+from rl_sentinel.frameworks.kit.forms import As, Padded
+from rl_sentinel.frameworks.kit.roles import by_role, takes
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import ROLES, algorithm, taken, uids
+from rl_sentinel.frameworks.verl.arguments import MASK_PRODUCER, ROLES, UIDS, algorithm
 from rl_sentinel.frameworks.verl.registries import ESTIMATORS, MODULE, missing, registered
 from rl_sentinel.frameworks.verl.written import ENDINGS, decorated, written
 
 #: Estimators that every release has under these names: told where not even the source can be read.
 EVERYWHERE = ("compute_gae_advantage_return", "compute_grpo_outcome_advantage")
-
-_COLUMNS = {
-    "values": ("value",),
-    "group": ("group",),
-    "reward_baseline": ("reward_baseline",),
-    "old_logprob": ("old_logprob",),
-    "pi_squared": ("pi_squared",),
-}
 
 _OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighed by their path's variance"
 
@@ -144,7 +138,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name, function in found.items():
         try:
             target.source(function)
-            yield _boundary(target, name, function, by_name)
+            yield from bindable(target, _boundary(target, name, function, by_name))
         except Unbindable as why:
             yield Unbound(path_of(function), "advantage", str(why))
 
@@ -182,36 +176,27 @@ def path_of(function: Callable[..., Any]) -> str:
 
 
 def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: Mapping[str, str]) -> Boundary:
+    """An estimator as ``compute_advantage`` calls it; unnamed, it also takes prompts and configuration."""
     path = path_of(function)
-    more = _open(function)
-    roles = {r for r in _COLUMNS if takes(function, r) or (more and r == "group")}
     said = said_of(name, function)
-    temporal = value_of(said.credit) != "outcome"
-    reads = {"reward", "mask", "length"} | ({"token_reward"} if temporal else set())
-    reads |= {c for r in roles for c in _COLUMNS[r]}
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = taken(batch, function)
-        knobs = dict(settings)
-        if takes(function, "config"):
-            given["config"] = algorithm(target, {"gamma": 1.0, "lam": 1.0} | knobs)
-        given |= {"gamma": knobs.get("gamma", 1.0), "lambda": knobs.get("lam", 1.0)}
-        if "norm_adv_by_std_in_grpo" in knobs:
-            given["standardise"] = knobs["norm_adv_by_std_in_grpo"]
-        rest = {"index": uids(batch), "config": algorithm(target, {"gamma": 1.0, "lam": 1.0} | knobs)} if more else {}
-        return outputs_of(target.call(path, **rest | bound(function, given)))
-
-    bound(function, dict.fromkeys((*ROLES, "config", "gamma", "lambda")))
+    temporal = value_of(said.credit) in (None, "temporal")
+    settings = _settings(function, name)
+    discounts = {"gamma": Knob("gamma", 1.0), "lam": Knob("lam", 1.0)}
+    tuned = {knob: Knob(knob, default=True) for knob in ("norm_adv_by_std_in_grpo",) if "no-std" in settings}
+    config = algorithm(target, **discounts, **tuned)
+    roles = {**ROLES, "config": config, "gamma": discounts["gamma"], "lambda": discounts["lam"]}
+    roles |= {"standardise": Knob("norm_adv_by_std_in_grpo", default=True)}
+    arguments = by_role(function, roles)
+    if _open(function):
+        arguments = {"index": UIDS, "config": config, **arguments}
+    step = Step(call=path, name="result", arguments=arguments, produced_by={"response_mask": MASK_PRODUCER})
     return Boundary(
         path=path,
         stage="advantage",
-        call=call,
-        reads=frozenset(reads),
-        outputs={
-            "advantage": Output("B T", "reward", "advantage"),
-            "returns": Output("B T", "reward", "returns"),
-        },
-        settings=_settings(function, name),
+        steps=(step,),
+        unused=frozenset() if temporal else frozenset({"token_reward"}),
+        outputs=advantage_outputs(Use("result")[0], Use("result")[1]),
+        settings=settings,
         claims=said,
         twins=tuple(by_name[t] for t in (_TWINS.get(name, ""),) if t in by_name),
         reach=f"algorithm.adv_estimator={name}",
@@ -232,16 +217,8 @@ def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]
     return families
 
 
-def outputs_of(result: object) -> Mapping[str, Tensor]:
-    """Advantages and returns of an estimator's answer."""
-    if not isinstance(result, tuple) or len(result) != 2:
-        message = f"estimator answers {type(result).__name__}, expected (advantages, returns)"
-        raise TypeError(message)
-    advantage, returns = result
-    if not isinstance(advantage, Tensor) or not isinstance(returns, Tensor):
-        message = f"estimator answers ({type(advantage).__name__}, {type(returns).__name__}), expected two tensors"
-        raise TypeError(message)
-    return {
-        "advantage": advantage.to(torch.promote_types(advantage.dtype, torch.float32)),
-        "returns": returns,
-    }
+def advantage_outputs(advantage: Use, returns: Use | None) -> dict[str, Output]:
+    """Advantages, and returns where they are, at their places."""
+    wide = As(Padded(), torch.float32)
+    outputs = {"advantage": Output("B T", "reward", "advantage", at=advantage, form=wide)}
+    return outputs | ({"returns": Output("B T", "reward", "returns", at=returns, form=wide)} if returns else {})

@@ -4,17 +4,18 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.binding import bound
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Column, Knob
+from rl_sentinel.frameworks.kit.forms import Detached
+from rl_sentinel.frameworks.kit.roles import by_role
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import ROLES, taken
+from rl_sentinel.frameworks.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants
 from rl_sentinel.frameworks.verl.registries import MODULE
 from rl_sentinel.frameworks.verl.written import written
 
@@ -44,6 +45,9 @@ GIVEN: Mapping[str, str] = {
     "scale": "loss_scale_factor",
 }
 
+#: What stands for a denominator that is not given: agg_loss's own defaults.
+_ABSENT: Settings = {"tokens": None, "rows": None, "ranks": 1}
+
 _MODES = "core_algos.agg_loss, docstring: how the loss matrix is aggregated into a scalar, and over which counts"
 
 CLIPPED = "critic/vf_clipfrac"
@@ -69,7 +73,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if path != VALUE and not _stands(target, path):
             continue
         try:
-            yield from make(target)
+            yield from bindable(target, *make(target))
         except Unbindable as why:
             yield Unbound(path, stage, str(why))
 
@@ -80,27 +84,20 @@ def _stands(target: Target, path: str) -> bool:
 
 
 def _value(target: Target) -> Iterator[Boundary]:
-    function = target.find(VALUE)
-    bound(function, dict.fromkeys((*ROLES, "value_prediction", "value_clip")))
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = taken(batch, function)
-        given |= {
-            "values": batch.old_value,
-            "value_prediction": batch.value,
-            "value_clip": settings["value_clip"],
-        }
-        loss, clipped = target.call(VALUE, **bound(function, given))
-        return {"loss": loss, CLIPPED: clipped.detach().float()}
-
+    own = {"values": Column("old_value"), "value_prediction": Column("value"), "value_clip": Knob("value_clip")}
+    step = Step(
+        call=VALUE,
+        name="result",
+        arguments=by_role(target.find(VALUE), {**ROLES, **own}),
+        produced_by={"response_mask": MASK_PRODUCER},
+    )
     yield Boundary(
         path=VALUE,
         stage="value-loss",
-        call=call,
-        reads=frozenset({"value", "old_value", "returns", "mask"}),
+        steps=(step,),
         outputs={
-            "loss": Output("", "", "loss"),
-            CLIPPED: Output("", "", "value_clip_fraction", over="live"),
+            "loss": Output("", "", "loss", at=Use("result")[0]),
+            CLIPPED: Output("", "", "value_clip_fraction", over="live", at=Use("result")[1], form=Detached()),
         },
         settings={"default": {"value_clip": 0.5}},
         claims=claims(HALVED, algorithm="clipped value", factor="half", aggregation="token-mean"),
@@ -118,17 +115,23 @@ def aggregation(target: Target, mode: str) -> Claims:
 def _entropy(target: Target) -> Iterator[Boundary]:
     takes = inspect.signature(target.find(ENTROPY)).parameters
 
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {k: v for k, v in settings.items() if k in takes}
-        return {"loss": target.call(ENTROPY, batch.logits, batch.mask.to(torch.int64), **given)}
-
+    passed: dict[str, Codec] = {
+        "logits": Column("logits"),
+        "response_mask": MASK,
+        "loss_agg_mode": Knob("loss_agg_mode"),
+    }
+    names = dict(zip(passed, takes, strict=False))
+    arguments = {names[name]: codec for name, codec in passed.items() if name in names}
     for mode in ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in takes else ("token-mean",):
         yield Boundary(
             path=ENTROPY,
             stage="aggregate",
-            call=call,
-            reads=frozenset({"logits", "mask"}),
-            outputs={"loss": Output("", "nats", "entropy.mean", over="live")},
+            steps=(
+                Step(
+                    call=ENTROPY, name="loss", arguments=arguments, produced_by={names["response_mask"]: MASK_PRODUCER}
+                ),
+            ),
+            outputs={"loss": Output("", "nats", "entropy.mean", over="live", at=Use("loss"))},
             settings={mode: {"loss_agg_mode": mode}},
             claims=claims(_ENTROPY, algorithm="entropy") | aggregation(target, mode),
             reach="actor.entropy_coeff above 0",
@@ -154,17 +157,21 @@ def _aggregations(target: Target) -> Iterator[Boundary]:
 
 
 def _aggregated(target: Target, mode: str, said: Claims, settings: Mapping[str, Settings], more: Claims) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        mask = batch.mask.to(torch.int64)
-        given = {GIVEN[k]: v for k, v in settings.items()}
-        return {"loss": target.call(AGGREGATE, batch.advantage, mask, mode, **given)}
-
+    names = list(inspect.signature(target.find(AGGREGATE)).parameters)
+    given: dict[str, Codec] = {GIVEN[name]: Knob(name) for name in next(iter(settings.values()))}
+    if len(settings) > 1:
+        given = {GIVEN[name]: Knob(name, default) for name, default in _ABSENT.items()}
+    arguments = {
+        names[0]: Column("advantage"),
+        names[1]: MASK,
+        **constants(loss_agg_mode=mode),
+        **given,
+    }
     return Boundary(
         path=AGGREGATE,
         stage="aggregate",
-        call=call,
-        reads=frozenset({"advantage", "mask"}),
-        outputs={"loss": Output("", "", "loss")},
+        steps=(Step(call=AGGREGATE, name="loss", arguments=arguments, produced_by={names[1]: MASK_PRODUCER}),),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings=settings,
         claims=said | more,
         reach=f"actor.loss_agg_mode={mode}",

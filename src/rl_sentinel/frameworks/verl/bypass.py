@@ -1,23 +1,22 @@
 """verl's loss in bypass mode: weights and rejections are made inside, of the sampler's log-probs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.frameworks.binding import bound
+from rl_sentinel.frameworks.kit.codecs import Column, Constant
+from rl_sentinel.frameworks.kit.containers import Object
+from rl_sentinel.frameworks.kit.roles import by_role
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.actor import SECTION, actor
+from rl_sentinel.frameworks.verl.actor import actor, section_names
 from rl_sentinel.frameworks.verl.advantages import path_of
 from rl_sentinel.frameworks.verl.aggregation import aggregation
-from rl_sentinel.frameworks.verl.columns import taken
+from rl_sentinel.frameworks.verl.arguments import MASK_PRODUCER, ROLES, constants
 from rl_sentinel.frameworks.verl.loss_claims import RATIO
-from rl_sentinel.frameworks.verl.policy_loss import RANGE, answered, boundary
+from rl_sentinel.frameworks.verl.policy_loss import RANGE, loss_outputs
 
 #: The loss that makes weights and rejections inside, of the sampler's log-probs and the current ones.
 BYPASS = "bypass_mode"
@@ -61,17 +60,28 @@ def bypassing(target: Target, function: Callable[..., Any], family: str) -> Boun
     """The loss with one family of settings; what it compares is the sampler's log-probs and the current ones."""
     path = path_of(function)
     target.source(function)
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = taken(batch, function)
-        section = target.call(CORRECTION, bypass_mode=True, **BYPASSES[family])
-        config = actor(target, BYPASS, {word: settings[n] for n, word in SECTION.items() if n in settings})
-        config = replace(config, policy_loss=replace(config.policy_loss, rollout_correction=section))
-        given |= {"aggregation": "seq-mean-token-mean", "config": config, "old_logprob": batch.rollout_logprob}
-        return answered(target.call(path, **bound(function, given)), ())
-
-    said = RATIO | aggregation(target, "seq-mean-token-mean") | _BYPASS_CLAIMS.get(family, Claims())
-    numbers = RANGE if family == "clipped" else {}
-    reach = "algorithm.rollout_correction.bypass_mode=True"
-    made = boundary(path, call, said, {family: numbers}, reach, {})
-    return replace(made, reads=frozenset({"logprob", "rollout_logprob", "advantage", "mask"}))
+    numbers: Settings = RANGE if family == "clipped" else {}
+    correction = Object(CORRECTION, constants(bypass_mode=True, **BYPASSES[family]))
+    config = actor(target, BYPASS, section_names(numbers), {}, {"rollout_correction": correction})
+    # In bypass mode old_log_prob is the sampler's: rollout_corr_helper.py, apply_bypass_mode.
+    sampler = Column("rollout_logprob")
+    roles = {**ROLES, "old_logprob": sampler, "aggregation": Constant("seq-mean-token-mean"), "config": config}
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(
+            Step(
+                call=path,
+                name="result",
+                arguments=by_role(function, roles),
+                produced_by={
+                    "response_mask": MASK_PRODUCER,
+                    "old_log_prob": "rollout_corr_helper.py, apply_bypass_mode",
+                },
+            ),
+        ),
+        outputs=loss_outputs(function, {}),
+        settings={family: numbers},
+        claims=RATIO | aggregation(target, "seq-mean-token-mean") | _BYPASS_CLAIMS.get(family, Claims()),
+        reach="algorithm.rollout_correction.bypass_mode=True",
+    )

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Earlier, Spread
+from rl_sentinel.frameworks.kit.forms import Accepted
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent
+from rl_sentinel.frameworks.verl.arguments import absent
 
 CONTROLLER = "verl.trainer.ppo.core_algos.get_kl_controller"
 
@@ -89,23 +89,23 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             if not absent(why):
                 yield Unbound(section.path, "config", str(why))
             continue
-        yield _boundary(target, section, {n: told for n, told in section.nonsense.items() if set(told[0]) <= known})
+        yield from bindable(
+            target, _boundary(section, {n: w for n, w in section.nonsense.items() if set(w[0]) <= known})
+        )
 
 
-def _boundary(target: Target, section: Section, nonsense: Mapping[str, tuple[Settings, str]]) -> Boundary:
-    def call(_batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        made = target.call(section.path, **settings)
-        if section.then:
-            target.call(section.then, made)
-        return {"accepted": torch.tensor(1.0)}
-
+def _boundary(section: Section, nonsense: Mapping[str, tuple[Settings, str]]) -> Boundary:
+    """The class with the settings of each family; a setting that a family does not name keeps its default."""
+    families = {"default": section.sound} | {n: {**section.sound, **own} for n, (own, _) in nonsense.items()}
+    steps = [Step(call=section.path, name="made", arguments={"settings": Spread()})]
+    if section.then:
+        steps.append(Step(call=section.then, name="then", arguments={"0": Earlier(Use("made"))}))
     return Boundary(
         path=f"{section.path} -> {section.then}" if section.then else section.path,
         stage="config",
-        call=call,
-        reads=frozenset(),
-        outputs={"accepted": Output("", "", "accepted")},
-        settings={"default": section.sound} | {n: {**section.sound, **knobs} for n, (knobs, _) in nonsense.items()},
+        steps=tuple(steps),
+        outputs={"accepted": Output("", "", "accepted", at=Use("made"), form=Accepted())},
+        settings=families,
         claims=claims(section.word, refused={name: why for name, (_, why) in nonsense.items()}),
         reach="every run",
     )

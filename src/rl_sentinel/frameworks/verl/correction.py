@@ -2,20 +2,21 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, Scope, claims
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Column, Knob
+from rl_sentinel.frameworks.kit.containers import Object
+from rl_sentinel.frameworks.kit.forms import Detached, Kept, Padded, RequiresGrad
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent, proto
+from rl_sentinel.frameworks.verl.arguments import MASK, MASK_PRODUCER, absent, constants, data_proto
 
 MODULE = "verl.trainer.ppo.rollout_corr_helper"
 ADDED = f"{MODULE}.compute_rollout_correction_and_add_to_batch"
@@ -101,9 +102,6 @@ def _neutral_option(name: str, threshold: str) -> Settings:
     return {**told, "over": over[0]} if over else told
 
 
-#: Weights, kept mask and metrics of a batch.
-_Corrects = Callable[[Target, Batch, Settings], tuple[Any, Tensor, Any]]
-
 _CONSTANT = claims(
     "rollout_corr_helper.py: weights are detached, since they change the measure and not the objective",
     weights="constant",
@@ -119,13 +117,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(BOTH, "correct", str(why))
             yield from (Unbound(ADDED, "correct", failing) for failing in (target.fails(ADDED),) if failing)
         return
-    for name, knobs in WEIGHTS.items():
-        if accepts(target, knobs):
-            yield _weights(target, name, knobs)
+    described = [_weights(name, knobs, _correct(knobs)) for name, knobs in WEIGHTS.items() if accepts(target, knobs)]
     if accepts(target, WEIGHTS["token"]):
-        yield _of_current(target, WEIGHTS["token"])
-    for name, knobs in rejections(target).items():
-        yield _rejection(target, name, knobs)
+        described.append(_of_current(WEIGHTS["token"]))
+    described += [_rejection(name, knobs, _correct(knobs)) for name, knobs in rejections(target).items()]
+    yield from bindable(target, *described)
     yield from _steps(target)
 
 
@@ -137,10 +133,10 @@ def _steps(target: Target) -> Iterator[Boundary | Unbound]:
     if not target.has(ADDED):
         return
     if accepts(target, WEIGHTS["token"]):
-        yield replace(_weights(target, "token", WEIGHTS["token"], added), path=ADDED)
+        yield from bindable(target, _weights("token", WEIGHTS["token"], _add(WEIGHTS["token"])))
     known = rejections(target)
     for name in [n for n in ("seq_mean_k1", "sequence") if n in known][:1]:
-        yield replace(_rejection(target, name, known[name], added), path=ADDED)
+        yield from bindable(target, _rejection(name, known[name], _add(known[name])))
 
 
 def rejections(target: Target) -> Mapping[str, Settings]:
@@ -174,102 +170,90 @@ def accepts(target: Target, knobs: Settings) -> bool:
     return set(knobs) <= set(takes) and words
 
 
-def corrected(
-    target: Target, batch: Batch, settings: Settings, current: Tensor | None = None
-) -> tuple[Any, Tensor, Any]:
-    """Weights, kept mask and metrics; the trained policy is the old one, or ``current`` as in bypass mode."""
-    mask = batch.mask.to(torch.int64)
-    trained = batch.old_logprob if current is None else current
-    own = {k: v for k, v in settings.items() if k.startswith("rollout_")}
-    weights, kept, metrics = target.call(BOTH, trained, batch.rollout_logprob, mask, **own)
-    return weights, kept, metrics
+def _own(knobs: Settings) -> dict[str, Codec]:
+    """The settings that are verl's own: others are the same in the words of formulas."""
+    return {name: Knob(name) for name in knobs if name.startswith("rollout_")}
 
 
-def added(target: Target, batch: Batch, settings: Settings) -> tuple[Any, Tensor, Any]:
-    """As :func:`corrected`, of the batch that the trainer goes on with."""
-    tensors = {
-        "old_log_probs": batch.old_logprob,
-        "rollout_log_probs": batch.rollout_logprob,
-        "response_mask": batch.mask.to(torch.int64),
-    }
-    own = {k: v for k, v in settings.items() if k.startswith("rollout_")}
-    config = target.call(CONFIG, **({"rollout_is": None} | own))
-    data, metrics = target.call(ADDED, proto(target, tensors, {}, {}), config)
-    return data, data.batch["response_mask"], metrics
-
-
-def remembered(target: Target) -> Callable[[Batch], Tensor]:
-    """The weights that the correction makes; most laws change what it does not read, so that it is asked once."""
-    known: dict[bytes, Tensor] = {}
-
-    def weights(batch: Batch) -> Tensor:
-        read = (batch.old_logprob.detach(), batch.rollout_logprob.detach(), batch.mask)
-        key = b"".join(
-            x.contiguous().view(torch.uint8).numpy().tobytes() + str((x.dtype, *x.shape)).encode() for x in read
-        )
-        if key not in known:
-            known[key] = corrected(target, batch, WEIGHTS["token"])[0].batch["rollout_is_weights"]
-        return known[key].clone()
-
-    return weights
-
-
-def _weights(target: Target, name: str, knobs: Settings, correct: _Corrects = corrected) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        weights = correct(target, batch, settings)[0]
-        return {"weight": weights.batch["rollout_is_weights"]}
-
-    scope: Scope = "sequence" if name.startswith("sequence") else "token"
-    outputs = {"weight": Output("B T", "ratio", "weight", scope)}
-    return _boundary(call, outputs, f"weight {name}", {**knobs, **_neutral_weight(knobs)}, _WEIGHT)
-
-
-def _of_current(target: Target, knobs: Settings) -> Boundary:
-    """The weights as bypass mode asks for them, from log-probs of the policy that is being trained."""
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        logprob = batch.logprob.detach().clone().requires_grad_()
-        weight = corrected(target, batch, settings, logprob)[0].batch["rollout_is_weights"]
-        return {"weight": weight.detach(), "weight_requires_grad": torch.tensor(float(weight.requires_grad))}
-
-    outputs = {"weight": Output("B T", "ratio", "weight", "token")}
-    name = "weight of the current policy"
-    boundary = _boundary(call, outputs, name, {**knobs, **_neutral_weight(knobs)}, _CONSTANT | _WEIGHT)
-    flag = {"weight_requires_grad": Output("", "", "requires_grad")}
-    reads = frozenset({"logprob", "rollout_logprob", "mask"})
-    return replace(boundary, reads=reads, outputs={**boundary.outputs, **flag})
-
-
-def _rejection(target: Target, name: str, knobs: Settings, correct: _Corrects = corrected) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        kept = correct(target, batch, settings)[1]
-        return {"keep": ((kept > 0) | ~batch.mask).float()}
-
-    scope: Scope = "sequence" if name.startswith("seq") else "token"
-    told = neutral_options(knobs)
-    return _boundary(
-        call,
-        {"keep": Output("B T", "", "keep", scope)},
-        f"reject {name}",
-        {**knobs, **told},
-        _KEEP if told else Claims(),
+def _correct(knobs: Settings, trained: Column = Column("old_logprob")) -> Step:  # noqa: B008 - frozen
+    """Weights and kept mask; the trained policy is the old one, or the current one in bypass mode."""
+    return Step(
+        call=BOTH,
+        name="corrected",
+        arguments={"0": trained, "1": Column("rollout_logprob"), "2": MASK, **_own(knobs)},
+        produced_by={"2": MASK_PRODUCER},
     )
 
 
-def _boundary(
-    call: Any,  # noqa: ANN401 - a call
-    outputs: Mapping[str, Output],
-    name: str,
-    knobs: Settings,
-    said: Claims | None = None,
-) -> Boundary:
+def _add(knobs: Settings) -> Step:
+    """The same on the batch that the trainer goes on with."""
+    tensors = {
+        "old_log_probs": Column("old_logprob"),
+        "rollout_log_probs": Column("rollout_logprob"),
+        "response_mask": MASK,
+    }
+    config = Object(CONFIG, {**constants(rollout_is=None), **_own(knobs)}, shared=True)
+    return Step(
+        call=ADDED,
+        name="corrected",
+        arguments={"batch": data_proto(tensors), "rollout_corr_config": config},
+        produced_by={"batch": MASK_PRODUCER},
+    )
+
+
+def weights_of_sampler(target: Target) -> tuple[Step, Use]:  # noqa: ARG001 - as the trainer's configuration has it
+    """The correction's token weights as a step of a pipeline, and where they are.
+
+    Most laws change what the correction does not read: equal log-probs are corrected once.
+    """
+    step = replace(_correct(WEIGHTS["token"]), arguments={**_correct({}).arguments, **constants(**WEIGHTS["token"])})
+    return replace(step, remembered=True), Use("corrected")[0].attribute("batch")["rollout_is_weights"]
+
+
+def _weights(name: str, knobs: Settings, step: Step) -> Boundary:
+    scope: Scope = "sequence" if name.startswith("sequence") else "token"
+    place = Use("corrected")[0].attribute("batch")["rollout_is_weights"]
+    outputs = {"weight": Output("B T", "ratio", "weight", scope, at=place, form=Padded())}
+    return _boundary(step, outputs, f"weight {name}", {**knobs, **_neutral_weight(knobs)}, _WEIGHT)
+
+
+def _of_current(knobs: Settings) -> Boundary:
+    """The weights as bypass mode asks for them, from log-probs of the policy that is being trained."""
+    place = Use("corrected")[0].attribute("batch")["rollout_is_weights"]
+    outputs = {
+        "weight": Output("B T", "ratio", "weight", "token", at=place, form=Padded()),
+        "weight_requires_grad": Output("", "", "requires_grad", at=place, form=RequiresGrad()),
+    }
+    step = _correct(knobs, Column("logprob", leaf=True))
+    settings = {**knobs, **_neutral_weight(knobs)}
+    return _boundary(step, outputs, "weight of the current policy", settings, _CONSTANT | _WEIGHT)
+
+
+def _rejection(name: str, knobs: Settings, step: Step) -> Boundary:
+    scope: Scope = "sequence" if name.startswith("seq") else "token"
+    place = Use("corrected")[1] if step.call == BOTH else Use("corrected")[0].attribute("batch")["response_mask"]
+    neutral = neutral_options(knobs)
+    outputs = {"keep": Output("B T", "", "keep", scope, at=place, form=Kept(Padded()))}
+    return _boundary(step, outputs, f"reject {name}", {**knobs, **neutral}, _KEEP if neutral else Claims())
+
+
+def _boundary(step: Step, outputs: Mapping[str, Output], name: str, knobs: Settings, said: Claims) -> Boundary:
     return Boundary(
-        path=BOTH,
+        path=str(step.call),
         stage="correct",
-        call=call,
-        reads=frozenset({"old_logprob", "rollout_logprob", "mask"}),
+        steps=(step,),
         outputs=outputs,
         settings={name: knobs},
-        claims=said or Claims(),
+        claims=said,
         reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_")),
     )
+
+
+def logged(names: tuple[str, ...], quantities: Mapping[str, str], knobs: Settings) -> tuple[Step, dict[str, Output]]:
+    """The correction with what it logs of these names."""
+    place = Use("corrected")[2]
+    outputs = {
+        name: Output("", "", quantities[name], over="live", at=place[f"rollout_corr/{name}"], form=Detached())
+        for name in names
+    }
+    return _correct(knobs), outputs

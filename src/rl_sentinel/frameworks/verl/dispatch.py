@@ -1,24 +1,32 @@
 """verl's dispatch to its estimators, and the route from rejection to advantage, in its trainer's order."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from typing import Any
+from collections.abc import Iterator
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.binding import takes
-from rl_sentinel.frameworks.layout import token_rewards
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Column, Constant, Earlier, Knob, Part
+from rl_sentinel.frameworks.kit.containers import Object, Table
+from rl_sentinel.frameworks.kit.forms import Kept, Padded
+from rl_sentinel.frameworks.kit.roles import takes
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.advantages import CLAIMS, DISCOUNTED, estimators, said_of
-from rl_sentinel.frameworks.verl.columns import algorithm, proto, uids
-from rl_sentinel.frameworks.verl.correction import ADDED, BOTH, CONFIG, WEIGHTS, accepts, rejections, remembered
+from rl_sentinel.frameworks.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimators, said_of
+from rl_sentinel.frameworks.verl.arguments import (
+    MASK_PRODUCER,
+    UIDS,
+    algorithm,
+    constants,
+    data_proto,
+    every_token_is_trained,
+    knows_response_mask,
+    trainer_data,
+)
+from rl_sentinel.frameworks.verl.correction import ADDED, BOTH, CONFIG, WEIGHTS, accepts, rejections, weights_of_sampler
 
 DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
 
@@ -51,13 +59,16 @@ _WEIGHED = (
     "baseline weighs by their squares; that correction clamps them at its threshold"
 )
 
-_READS = {
-    "gae": {"value", "token_reward"},
-    "remax": {"reward_baseline", "token_reward"},
-    "reinforce_plus_plus": {"token_reward"},
-    "optimal_token_baseline": {"old_logprob", "pi_squared", "token_reward"},
-    "tir_optimal_token_baseline": {"old_logprob", "pi_squared", "token_reward"},
+#: Estimator -> tensors that its branch of the dispatch reads besides rewards and mask.
+TENSORS: dict[str, dict[str, Codec]] = {
+    "gae": {"values": Column("value")},
+    "remax": {"reward_baselines": Column("reward_baseline")},
+    "optimal_token_baseline": {"old_log_probs": Column("old_logprob"), "sum_pi_squared": Column("pi_squared")},
+    "tir_optimal_token_baseline": {"old_log_probs": Column("old_logprob"), "sum_pi_squared": Column("pi_squared")},
 }
+
+#: Estimators that pay each token what follows it, so that token rewards count.
+_TEMPORAL = ("gae", "remax", "reinforce_plus_plus", "optimal_token_baseline", "tir_optimal_token_baseline")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -69,139 +80,90 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(DISPATCH, "advantage", str(why))
         return
     for name, function in found.items():
-        yield _dispatch(target, name, said_of(name, function))
+        yield from bindable(target, _dispatch(target, name, said_of(name, function)))
         if name != _BASELINE or not takes(function, "rollout_weight"):
             continue
         if failing := target.fails(BOTH):
             yield Unbound(f"{BOTH} -> {DISPATCH}", "advantage", failing)
         elif accepts(target, WEIGHTS["token"]):
-            yield _weighed(target, name, said_of(name, function))
+            yield from bindable(target, _weighed(target, name, said_of(name, function)))
     if failing := target.fails(ADDED):
         yield Unbound(f"{ADDED} -> {DISPATCH}", "advantage", failing)
     elif target.has(ADDED):
         known = rejections(target)
         option = next((name for name in SEQUENCE if name in known), "")
         for name in ("grpo", "rloo") if option else ():
-            yield _route(target, name, option, known[option])
+            yield from bindable(target, _route(target, name, option, known[option]))
 
 
-def data_of(target: Target, batch: Batch, entered: str) -> Any:  # noqa: ANN401 - the target's DataProto
-    """The batch as the trainer holds it when rewards and log-probs are there.
-
-    ``entered`` is the dotted path that it is for: a release in which that function knows no mask but
-    the attention mask leaves out a token by that one.
-    """
-    prompt = torch.ones(batch.rows, 1, dtype=torch.int64)
-    mask = batch.mask.to(torch.int64)
-    valid = batch.valid.to(torch.int64) if knows_response_mask(target, entered) else mask
-    rewards = token_rewards(batch)
-    tensors = {
-        "token_level_rewards": rewards,
-        "token_level_scores": rewards.clone(),
-        "response_mask": mask,
-        "loss_mask": torch.cat([prompt * 0, mask], dim=1),
-        "values": batch.value,
-        "old_log_probs": batch.old_logprob,
-        "rollout_log_probs": batch.rollout_logprob,
-        "ref_log_prob": batch.ref_logprob,
-        "sum_pi_squared": batch.pi_squared,
-        "prompts": prompt,
-        "responses": batch.token,
-        "attention_mask": torch.cat([prompt, valid], dim=1),
-    }
-    return proto(target, tensors, {"uid": uids(batch)}, {})
-
-
-def knows_response_mask(target: Target, path: str) -> bool:
-    """Whether a function takes the trained tokens from ``response_mask`` or ``loss_mask``."""
-    return _names_a_mask(inspect.unwrap(target.find(path)))
-
-
-@cache
-def _names_a_mask(function: Callable[..., Any]) -> bool:
-    """Kept, since a source is read and cut into tokens each time that it is asked for."""
-    source = inspect.getsource(function)
-    return any(word in source for word in ('["response_mask"]', "['response_mask']", '["loss_mask"]'))
-
-
-def given_to(target: Target, path: str, **offered: Any) -> dict[str, Any]:  # noqa: ANN401 - settings
-    """Those of the offered keyword arguments that a function of this release takes."""
-    takes = _parameters(inspect.unwrap(target.find(path)))
-    return {k: v for k, v in offered.items() if k in takes}
-
-
-@cache
-def _parameters(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
-
-
-def advantages(target: Target, data: Any, name: str, settings: Settings, path: str = DISPATCH, **more: Any) -> Any:  # noqa: ANN401
-    """The data with its advantages, from the dispatch or from what stands before it."""
-    knobs: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, **settings}
-    discounts = {n: knobs[n] for n in ("gamma", "lam")}
+def estimate(target: Target, path: str, name: str, data: Codec, *, tuned: bool = False) -> Step:
+    """The call of the dispatch, or of what stands before it, for one estimator."""
+    discounts: dict[str, Codec] = {n: Knob(n, 1.0) for n in ("gamma", "lam")}
+    deviation = Knob(_BY_DEVIATION, default=True)
+    section = discounts | ({_BY_DEVIATION: deviation} if tuned else {})
     if name == "gdpo":
-        knobs["gdpo_reward_keys"] = list(PARTS)
-    config = algorithm(target, knobs)
-    standardise = settings.get("norm_adv_by_std_in_grpo", True)
-    given = {
-        "adv_estimator": name,
+        section["gdpo_reward_keys"] = Constant(list(PARTS))
+    passed = {
+        "data": data,
+        **constants(adv_estimator=name, multi_turn=True),
         **discounts,
-        "norm_adv_by_std_in_grpo": standardise,
-        "config": config,
+        _BY_DEVIATION: deviation,
+        "config": algorithm(target, **section),
     }
-    return target.call(path, data, **more, **given_to(target, path, multi_turn=True, **given))
+    return Step(
+        call=path,
+        name="estimated",
+        arguments=passed,
+        optional=frozenset(passed) - {"data", "adv_estimator"},
+        produced_by={"data": MASK_PRODUCER},
+    )
 
 
-def reads_of(name: str) -> frozenset[str]:
-    """The columns that an estimator reads through the dispatch."""
-    rewards = {"reward_parts"} if name == "gdpo" else {"reward"}
-    return frozenset({"mask", "length", "group"} | rewards | _READS.get(name, set()))
+def estimator_data(target: Target, name: str, entered: str, **more: Codec) -> Object:
+    """The trainer's data for one estimator."""
+    data = trainer_data(target, entered, **TENSORS.get(name, {}), **more)
+    if name != "gdpo":
+        return data
+    labels: dict[str, Codec] = {"uid": UIDS, **{key: Part(number) for number, key in enumerate(PARTS)}}
+    tensors = data.parts["tensors"]
+    return data_proto(tensors.parts if isinstance(tensors, Table) else {}, labels)
+
+
+def unused_of(name: str) -> frozenset[str]:
+    """Columns that are in the trainer's data, and that this estimator does not read."""
+    rewards = {"reward", "token_reward"} if name == "gdpo" else set() if name in _TEMPORAL else {"token_reward"}
+    return frozenset({"token", *rewards})
+
+
+ESTIMATED = Use("estimated").attribute("batch")
 
 
 def _dispatch(target: Target, name: str, said: Claims) -> Boundary:
     tuned = name in _STANDARDISED and _BY_DEVIATION in inspect.getsource(target.module(DISPATCH.rpartition(".")[0]))
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        data = data_of(target, batch, DISPATCH)
-        if name == "remax":
-            data.batch["reward_baselines"] = batch.reward_baseline
-        if name == "gdpo":
-            parts = batch.reward_parts.float().unbind(1)
-            data.non_tensor_batch |= {key: part.numpy() for key, part in zip(PARTS, parts, strict=True)}
-        data = advantages(target, data, name, settings)
-        return {"advantage": data.batch["advantages"].float(), "returns": data.batch["returns"].float()}
-
+    data = estimator_data(target, name, DISPATCH)
     return Boundary(
         path=DISPATCH,
         stage="advantage",
-        call=call,
-        reads=reads_of(name),
-        outputs={
-            "advantage": Output("B T", "reward", "advantage"),
-            "returns": Output("B T", "reward", "returns"),
-        },
+        steps=(estimate(target, DISPATCH, name, data, tuned=tuned),),
+        unused=unused_of(name),
+        outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
         settings={name: DISCOUNTED if name in _DISCOUNTS else {}},
         claims=said | (_DEVIATION if tuned else Claims()),
         reach=f"algorithm.adv_estimator={name}",
+        requires=() if knows_response_mask(target, DISPATCH) else (every_token_is_trained,),
     )
 
 
 def _weighed(target: Target, name: str, said: Claims) -> Boundary:
     """A baseline that is weighed for the sampler by what the correction has put into the batch."""
-    weights = remembered(target)
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        data = data_of(target, batch, DISPATCH)
-        data.batch["rollout_is_weights"] = weights(batch)
-        data = advantages(target, data, name, settings)
-        return {"advantage": data.batch["advantages"].float()}
-
+    step, weights = weights_of_sampler(target)
+    data = estimator_data(target, name, DISPATCH, rollout_is_weights=Earlier(weights))
     return Boundary(
         path=f"{BOTH} -> {DISPATCH}",
         stage="advantage",
-        call=call,
-        reads=reads_of(name) | {"rollout_logprob"},
-        outputs={"advantage": Output("B T", "reward", "advantage")},
+        steps=(step, estimate(target, DISPATCH, name, data)),
+        unused=unused_of(name),
+        outputs=advantage_outputs(ESTIMATED["advantages"], None),
         settings={f"{name}, token weights": {}},
         claims=said | claims(_WEIGHED, corrected_at_most=2.0),
         reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_is=token",
@@ -209,25 +171,25 @@ def _weighed(target: Target, name: str, said: Claims) -> Boundary:
 
 
 def _route(target: Target, name: str, option: str, rejection: Settings) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        config = target.call(CONFIG, rollout_is=None, **rejection)
-        data = data_of(target, batch, DISPATCH)
-        before = data.batch["response_mask"].clone()
-        data, _ = target.call(ADDED, data, config)
-        kept = data.batch["response_mask"]
-        data = advantages(target, data, name, settings)
-        keep = (kept > 0) | (before == 0)
-        return {"advantage": data.batch["advantages"].float(), "keep": keep.float()}
-
+    """Rejection before the advantages, in the trainer's order."""
+    config = Object(CONFIG, constants(rollout_is=None, **rejection), shared=True)
+    logprobs = {"old_log_probs": Column("old_logprob"), "rollout_log_probs": Column("rollout_logprob")}
+    reject = Step(
+        call=ADDED,
+        name="corrected",
+        arguments={"batch": trainer_data(target, DISPATCH, **logprobs), "rollout_corr_config": config},
+        produced_by={"batch": MASK_PRODUCER},
+    )
+    corrected = Use("corrected")[0]
+    keep = Output(
+        "B T", "", "keep", scope="sequence", at=corrected.attribute("batch")["response_mask"], form=Kept(Padded())
+    )
     return Boundary(
         path=f"{ADDED} -> {DISPATCH}",
         stage="advantage",
-        call=call,
-        reads=frozenset({"reward", "mask", "length", "group", "old_logprob", "rollout_logprob"}),
-        outputs={
-            "advantage": Output("B T", "reward", "advantage"),
-            "keep": Output("B T", "", "keep", scope="sequence"),
-        },
+        steps=(reject, estimate(target, DISPATCH, name, Earlier(corrected))),
+        unused=unused_of(name),
+        outputs={**advantage_outputs(ESTIMATED["advantages"], None), "keep": keep},
         settings={f"{name}, {option}": {}},
         claims=CLAIMS[name],
         reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_rs={option}",

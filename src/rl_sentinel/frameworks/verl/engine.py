@@ -2,25 +2,27 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
-from functools import partial
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.errors import NotApplicable, Unbindable
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Column, Constant, Derived, Earlier, Knob, ResponseMask
+from rl_sentinel.frameworks.kit.containers import Object, Table
+from rl_sentinel.frameworks.kit.forms import AfterPrompt, Total
+from rl_sentinel.frameworks.kit.requirements import no_empty_response
 from rl_sentinel.frameworks.target import Target
 from rl_sentinel.frameworks.verl.actor import SECTION, actor
 from rl_sentinel.frameworks.verl.aggregation import HALVED, aggregation
-from rl_sentinel.frameworks.verl.columns import absent
-from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
-from rl_sentinel.frameworks.world import group
+from rl_sentinel.frameworks.verl.arguments import MASK, MASK_PRODUCER, absent, constants
+from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
+from rl_sentinel.frameworks.verl.doubles import Engine, Reduced
 
 MODULE = "verl.workers.engine.fsdp.transformer_impl"
 CUT = f"{MODULE}.FSDPEngine.forward_backward_batch"
@@ -45,9 +47,6 @@ _WEIGHED = (
     "losses.ppo_loss hands rollout_is_weights of the batch to the policy loss; compute_rollout_correction_weights, "
     "docstring: a single threshold clamps them"
 )
-
-#: What the loss is a function of.
-READS = frozenset({"logprob", "old_logprob", "ref_logprob", "advantage", "entropy", "length", "mask"})
 
 #: Modes of aggregation, each with the regularisers on.
 MODES = ("token-mean", "seq-mean-token-mean")
@@ -94,23 +93,41 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if loss == LOSS and _weighs(target) and (failing := target.fails(BOTH)):
             yield Unbound(f"{BOTH} -> {CUT} -> {LOSS}", stage, failing)
         vars(target.module(MODULE))["get_device_id"] = lambda: "cpu"  # a declared double: an accelerator on CPU
-        yield from make(target)
+        yield from bindable(target, *make(target))
+
+
+def micro_batches(inputs: Inputs) -> int:
+    """Number of micro-batches that the engine is told to cut."""
+    return int(inputs.settings.get("micro_batches") or 1)
+
+
+def _divides(inputs: Inputs) -> str:
+    rows, parts = inputs.batch.rows, micro_batches(inputs)
+    return f"the engine cuts {rows} rows into equal micro-batches only" if rows % parts else ""
 
 
 def _critic(target: Target) -> Iterator[Boundary]:
+    columns = {"values": Column("old_value"), "returns": Column("returns")}
     for mode in MODES:
+        fields = {
+            "cliprange_value": Knob("value_clip"),
+            **constants(loss_agg_mode=mode, ppo_micro_batch_size_per_gpu=4),
+        }
+        config = Object(CRITIC, fields, shared=True)
+        step = _through(VALUE, config, {"values": Column("value", leaf=True)}, columns)
         yield Boundary(
             path=f"{CUT} -> {VALUE}",
             stage="value-loss",
-            call=partial(_valued, target, mode),
-            reads=frozenset({"value", "old_value", "returns", "length", "mask"}),
-            outputs={"loss": Output("", "", "loss"), **(_logged(target, VALUE) if mode == "token-mean" else {})},
+            steps=(step,),
+            unused=frozenset({"token"}),
+            outputs=_outputs(_logged(target, VALUE) if mode == "token-mean" else {}),
             settings={mode: {"value_clip": 0.5, "micro_batches": 1}},
             claims=_GIVEN
             | aggregation(target, mode)
             | claims(HALVED, algorithm="clipped value", factor="half")
             | claims(_ROWS, rows="all"),
             reach="algorithm.adv_estimator=gae, every critic update",
+            requires=(no_empty_response, _divides),
         )
 
 
@@ -121,24 +138,36 @@ def _weighs(target: Target) -> bool:
 
 def _actor(target: Target) -> Iterator[Boundary]:
     weighs = _weighs(target) and accepts(target, WEIGHTS["token"])
-    weights = remembered(target) if weighs else None
+    columns: dict[str, Codec] = {
+        "old_log_probs": Column("old_logprob"),
+        "ref_log_prob": Column("ref_logprob"),
+        "advantages": Column("advantage"),
+    }
+    before: tuple[Step, ...] = ()
+    if weighs:
+        step, weights = weights_of_sampler(target)
+        before, columns["rollout_is_weights"] = (step,), Earlier(weights)
     for mode in MODES:
+        knobs = {SECTION.get(k, k): Knob(k) for k in NUMBERS if k != "micro_batches"}
+        kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
+        answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
+        config = actor(target, "vanilla", {**knobs, **kinds})
         logged = _logged(target, LOSS) if mode == "token-mean" else {}  # other modes are no mean over live tokens
+        claimed = _GIVEN | _REFERENCE | aggregation(target, mode) | claims(_LOSS, algorithm="dual clip", kl="k3")
+        claimed |= claims(_ROWS, rows="all")
+        if weighs:
+            claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if weighs else f"{CUT} -> {LOSS}",
             stage="policy-loss",
-            call=partial(_call, target, mode, weights),
-            reads=READS | ({"rollout_logprob"} if weighs else set()),
-            outputs={"loss": Output("", "", "loss"), **logged},
+            steps=(*before, _through(LOSS, config, answers, columns)),
+            unused=frozenset({"token"}),
+            outputs=_outputs(logged),
             settings={mode: NUMBERS},
-            claims=_GIVEN
-            | _REFERENCE
-            | aggregation(target, mode)
-            | claims(_LOSS, algorithm="dual clip", kl="k3")
-            | claims(_ROWS, rows="all")
-            | (claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token") if weighs else Claims()),
+            claims=claimed,
             reach="actor.use_kl_loss=True, every actor update"
             + (", algorithm.rollout_correction.rollout_is=token" if weighs else ""),
+            requires=(no_empty_response, _divides),
         )
 
 
@@ -148,114 +177,43 @@ def _logged(target: Target, loss: str) -> Mapping[str, Output]:
     return {name: output for name, output in LOGGED[loss].items() if f'"{name}"' in source}
 
 
-def _call(
-    target: Target, mode: str, weights: Callable[[Batch], Tensor] | None, batch: Batch, settings: Settings
-) -> Mapping[str, Tensor]:
-    parts = _parts(batch, settings)
-    leaf = batch.logprob.detach().clone().requires_grad_()
-    knobs = {SECTION.get(k, k): v for k, v in settings.items() if k != "micro_batches"}
-    kinds = {"use_kl_loss": True, "kl_loss_type": "low_var_kl", "loss_agg_mode": mode}
-    config = actor(target, "vanilla", {**knobs, **kinds})
-    data = _data(target, batch, parts, {"rollout_is_weights": weights(batch)} if weights else {})
-    answers = {"log_probs": leaf, "entropy": batch.entropy}
-    total, logged = _through(target, partial(target.find(LOSS), config), answers, batch, data)
-    return logged | {"loss": total + _sloping(batch.logprob, leaf)}
+def _outputs(logged: Mapping[str, Output]) -> dict[str, Output]:
+    """The loss that the engine accumulates, and what was logged over all micro-batches."""
+    seen = Use("self").attribute("seen")
+    loss = Output("", "", "loss", at=seen["loss"], form=Total())
+    return {"loss": loss, **{n: replace(o, at=seen[n], form=Reduced()) for n, o in logged.items()}}
 
 
-def _valued(target: Target, mode: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    parts = _parts(batch, settings)
-    leaf = batch.value.detach().clone().requires_grad_()
-    knobs = {"cliprange_value": settings["value_clip"], "loss_agg_mode": mode, "ppo_micro_batch_size_per_gpu": 4}
-    config = target.call(CRITIC, **knobs)
-    data = _data(target, batch, parts, {"values": batch.old_value, "returns": batch.returns})
-    total, logged = _through(target, partial(target.find(VALUE), config), {"values": leaf}, batch, data)
-    return logged | {"loss": total + _sloping(batch.value, leaf)}
-
-
-def _parts(batch: Batch, settings: Settings) -> int:
-    parts = int(settings["micro_batches"] or 1)
-    if bool((batch.length == 0).any()) or batch.rows % parts:
-        message = f"the engine cuts {batch.rows} rows into equal micro-batches only"
-        raise NotApplicable(message)
-    return parts
-
-
-def _sloping(column: Tensor, leaf: Tensor) -> Tensor:
-    """Zero, with the gradient that the engine has left on the leaf."""
-    slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-    return ((column - column.detach()) * slope).sum()
-
-
-def _through(
-    target: Target,
-    loss: Callable[..., Any],
-    answers: Mapping[str, Tensor],
-    batch: Batch,
-    data: Any,  # noqa: ANN401 - a TensorDict
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss that the engine accumulates, of what the model answers, and what was logged over all parts."""
-    seen: dict[str, list[Any]] = {name: [] for name in ("loss", *(n for table in LOGGED.values() for n in table))}
-    engine = SimpleNamespace(
-        ulysses_sequence_parallel_size=1,
-        scaler=None,
-        get_data_parallel_group=group,
-        get_data_parallel_size=lambda: 1,
-        _gradient_sync_context=lambda **_about: nullcontext(),
-        forward_step=partial(_step, answers, batch.length.tolist(), seen),
+def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Mapping[str, Codec]) -> Step:
+    """The engine's own loop over micro-batches, of what the model answers at each token."""
+    engine = Object(Engine, {"answers": Table(answers), "lengths": Derived(lambda i: i.batch.length.tolist())})
+    tensors: dict[str, Codec] = {
+        "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
+        "responses": Column("token"),
+        "attention_mask": ResponseMask(AfterPrompt(1)),
+        "response_mask": MASK,
+        "loss_mask": MASK,
+        "row": Derived(lambda inputs: torch.arange(inputs.batch.rows)),
+        **columns,
+    }
+    about: dict[str, Codec] = {
+        "use_dynamic_bsz": Constant(value=False),
+        "global_batch_size": Derived(lambda inputs: inputs.batch.rows),
+        "micro_batch_size_per_gpu": Derived(
+            lambda inputs: inputs.batch.rows // micro_batches(inputs), frozenset({"micro_batches"})
+        ),
+    }
+    data = Object(TENSORS, {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)}, read=_part)
+    function = Object("functools.partial", {"0": Constant(Function(loss)), "1": config})
+    return Step(
+        call=CUT,
+        name="trained",
+        arguments={"self": engine, "data": data, "loss_function": function},
+        produced_by={
+            "data": f"{MASK_PRODUCER}; workers/engine_workers.py, train_mini_batch: micro-batch size and counts"
+        },
     )
-    target.call(CUT, engine, data, loss)
-    return torch.stack(seen.pop("loss")).sum(), {name: _whole(parts) for name, parts in seen.items() if parts}
 
 
-def _whole(parts: list[Any]) -> Tensor:
-    """One number of the micro-batches' numbers: by the target's own aggregation, or their mean."""
-    first, *rest = parts
-    if not hasattr(first, "aggregate"):
-        return torch.tensor([float(x) for x in parts]).mean()
-    for other in rest:
-        first.append(other)
-    return torch.tensor(float(first.aggregate()))
-
-
-def _step(
-    answers: Mapping[str, Tensor],
-    length: list[int],
-    seen: Mapping[str, list[Any]],
-    micro_batch: Any,  # noqa: ANN401 - a TensorDict
-    loss_function: Callable[..., Any],
-    **_about: object,
-) -> tuple[Tensor, dict[str, Any]]:
-    """What the model would answer at the rows of a micro-batch, and the loss of it.
-
-    Rows are a prompt of one token and the response, without padding; position t predicts t + 1.
-    """
-    zero, rows = torch.zeros(1), micro_batch["row"].tolist()
-    given = {n: torch.cat([x for r in rows for x in (c[r, : length[r]], zero)]) for n, c in answers.items()}
-    loss, logged = loss_function(given, data=micro_batch, dp_group=None)
-    for name in seen.keys() & logged.keys():
-        seen[name].append(logged[name])
-    seen["loss"].append(loss.detach())
-    return loss, {"metrics": {}}
-
-
-def _data(target: Target, batch: Batch, parts: int, more: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - a TensorDict
-    prompt = torch.ones(batch.rows, 1, dtype=torch.int64)
-    mask = batch.mask.to(torch.int64)
-    tensors = {
-        "prompts": prompt,
-        "responses": batch.token,
-        "attention_mask": torch.cat([prompt, batch.valid.to(torch.int64)], dim=1),
-        "response_mask": mask,
-        "loss_mask": mask,
-        "old_log_probs": batch.old_logprob,
-        "ref_log_prob": batch.ref_logprob,
-        "advantages": batch.advantage,
-        "row": torch.arange(batch.rows),
-        **more,
-    }
-    about: dict[str, Any] = {
-        "use_dynamic_bsz": False,
-        "global_batch_size": batch.rows,
-        "micro_batch_size_per_gpu": batch.rows // parts,
-    }
-    return target.call(TENSORS, tensor_dict=tensors, non_tensor_dict=about)
+def _part(data: object, _name: str) -> object:
+    return data

@@ -2,18 +2,25 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Column, Knob
+from rl_sentinel.frameworks.kit.containers import Object
+from rl_sentinel.frameworks.kit.forms import FirstOf, Padded
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.dispatch import data_of, given_to
+from rl_sentinel.frameworks.verl.arguments import (
+    MASK_PRODUCER,
+    constants,
+    every_token_is_trained,
+    knows_response_mask,
+    trainer_data,
+)
 
 PENALTY = "verl.trainer.ppo.core_algos.kl_penalty"
 STEP = "verl.trainer.ppo.ray_trainer.apply_kl_penalty"
@@ -58,24 +65,24 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for path, make in ((PENALTY, _penalties), (STEP, _steps)):
         try:
             target.find(path)
-            yield from make(target)
+            yield from bindable(target, *make(target))
         except Unbindable as why:
             yield Unbound(path, "kl", str(why))
 
 
 def _penalties(target: Target) -> Iterator[Boundary]:
     kinds = KINDS | (STRAIGHT if "kl_penalty[:-1]" in inspect.getsource(target.find(PENALTY)) else {})
+    arguments: dict[str, Codec] = {
+        "logprob": Column("logprob"),
+        "ref_logprob": Column("ref_logprob"),
+        "kl_penalty": Knob("kind"),
+    }
     for kind, name in kinds.items():
-
-        def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-            return {"kl": target.call(PENALTY, batch.logprob, batch.ref_logprob, settings["kind"])}
-
         yield Boundary(
             path=PENALTY,
             stage="kl",
-            call=call,
-            reads=frozenset({"logprob", "ref_logprob"}),
-            outputs={"kl": Output("B T", "nats", f"kl.{name}")},
+            steps=(Step(call=PENALTY, name="kl", arguments=arguments),),
+            outputs={"kl": Output("B T", "nats", f"kl.{name}", form=Padded())},
             settings={kind: {"kind": kind}},
             claims=claims(_ESTIMATORS, algorithm=name, gradient="k2" if kind in STRAIGHT else name),
             reach=f"algorithm.kl_penalty={kind}, or actor.kl_loss_type={kind}",
@@ -91,23 +98,31 @@ def _steps(target: Target) -> Iterator[Boundary]:
         yield _step(target, "adaptive", {"adaptive": far, "near the target": {**far, "target_kl": 0.25}}, "kl")
 
 
-def _controller(target: Target, kind: str, settings: Settings) -> Any:  # noqa: ANN401 - a controller of the target
+def _controller(target: Target, kind: str, names: tuple[str, ...]) -> Codec:
+    """The controller that the trainer makes of its configuration, with these settings."""
     if target.has(SECTION):
-        return target.call(CONTROLLER, target.call(SECTION, type=kind, **settings))
+        section = Object(SECTION, {**constants(type=kind), **{name: Knob(name) for name in names}})
+        return Object(CONTROLLER, {"kl_ctrl": section})
     if kind == "fixed":
-        return target.call(FIXED, **settings)
-    return target.call(ADAPTIVE, **{_INITIAL.get(name, name): value for name, value in settings.items()})
+        return Object(FIXED, {name: Knob(name) for name in names})
+    return Object(ADAPTIVE, {_INITIAL.get(name, name): Knob(name) for name in names})
 
 
 def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: str) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        controller = _controller(target, control, settings)
-        data = data_of(target, batch, STEP)
-        data, metrics = target.call(STEP, data, controller, kind, **given_to(target, STEP, multi_turn=True))
-        logged = next(v for k, v in metrics.items() if k.endswith(("/kl", "_kl_penalty")))
-        numbers = {"kl": torch.tensor(float(logged)), "coefficient": torch.tensor(float(controller.value))}
-        return {"token_reward": data.batch["token_level_rewards"], **numbers}
-
+    names = tuple(next(iter(settings.values())))
+    logprobs = {"old_log_probs": Column("old_logprob"), "ref_log_prob": Column("ref_logprob")}
+    passed = {
+        "data": trainer_data(target, STEP, **logprobs),
+        "kl_ctrl": _controller(target, control, names),
+        **constants(kl_penalty=kind, multi_turn=True),
+    }
+    step = Step(
+        call=STEP,
+        name="penalized",
+        arguments=passed,
+        optional=frozenset({"multi_turn"}),
+        produced_by={"data": MASK_PRODUCER},
+    )
     name = KINDS[kind]
     said = (
         claims(_ESTIMATORS, kl=name)
@@ -122,16 +137,23 @@ def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: 
     return Boundary(
         path=STEP,
         stage="kl",
-        call=call,
-        reads=frozenset({"reward", "token_reward", "length", "mask", "old_logprob", "ref_logprob"}),
+        steps=(step,),
+        unused=frozenset({"token", "group"}),
         outputs={
-            "token_reward": Output("B T", "reward", "token_reward"),
-            "kl": Output("", "nats", "kl.row_mean"),
-            "coefficient": Output("", "", "kl_coefficient"),
+            "token_reward": Output(
+                "B T",
+                "reward",
+                "token_reward",
+                at=Use("penalized")[0].attribute("batch")["token_level_rewards"],
+                form=Padded(),
+            ),
+            "kl": Output("", "nats", "kl.row_mean", at=Use("penalized")[1], form=FirstOf("/kl", "_kl_penalty")),
+            "coefficient": Output("", "", "kl_coefficient", at=Use("kl_ctrl").attribute("value")),
         },
         settings=settings,
         claims=said,
         reach="algorithm.use_kl_in_reward=True"
         + (" algorithm.kl_ctrl.type=adaptive" if control == "adaptive" else "")
         + (f" algorithm.kl_penalty={kind}" if kind != "kl" else ""),
+        requires=() if knows_response_mask(target, STEP) else (every_token_is_trained,),
     )

@@ -6,23 +6,23 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.frameworks.binding import bound, takes
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Constant, Earlier, IfSet, Knob
+from rl_sentinel.frameworks.kit.roles import by_role, takes
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.actor import SECTION, actor
+from rl_sentinel.frameworks.verl.actor import actor, section_names
 from rl_sentinel.frameworks.verl.advantages import path_of
 from rl_sentinel.frameworks.verl.aggregation import GIVEN, aggregation
+from rl_sentinel.frameworks.verl.arguments import MASK_PRODUCER, ROLES
 from rl_sentinel.frameworks.verl.bypass import BYPASS, BYPASSES, bypassing, holds_correction
-from rl_sentinel.frameworks.verl.columns import ROLES, taken
-from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, remembered
+from rl_sentinel.frameworks.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
 from rl_sentinel.frameworks.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, OTHER, PAIR, RATIO, WEIGHED
-from rl_sentinel.frameworks.verl.policy_loss import RANGE, answered, boundary, metrics_of
+from rl_sentinel.frameworks.verl.policy_loss import RANGE, loss_outputs, metrics_of
 from rl_sentinel.frameworks.verl.registries import LOSSES, MODULE, missing, registered
 from rl_sentinel.frameworks.verl.written import decorated
 
@@ -80,62 +80,78 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(f"{BOTH} -> {path_of(function)}", "policy-loss", failing)
         if name == BYPASS and holds_correction(target):
             for family in BYPASSES:
-                yield _guarded(path_of(function), partial(bypassing, target, function, family))
+                yield from _guarded(target, path_of(function), partial(bypassing, target, function, family))
         for family in FAMILIES if name != BYPASS else ():
-            yield _guarded(path_of(function), partial(_registered, target, name, function, family))
+            yield from _guarded(target, path_of(function), partial(_registered, target, name, function, family))
     if not registry:
-        yield _guarded(PLAIN, partial(_plain, target))
+        yield from _guarded(target, PLAIN, partial(_plain, target))
 
 
-def _guarded(path: str, make: Callable[[], Boundary]) -> Boundary | Unbound:
+def _guarded(target: Target, path: str, make: Callable[[], Boundary]) -> Iterator[Boundary | Unbound]:
     try:
-        return make()
+        yield from bindable(target, make())
     except Unbindable as why:
-        return Unbound(path, "policy-loss", str(why))
+        yield Unbound(path, "policy-loss", str(why))
 
 
 def _registered(target: Target, name: str, function: Callable[..., Any], family: str) -> Boundary:
     path = path_of(function)
     target.source(function)
-    bound(function, dict.fromkeys((*ROLES, "aggregation", "config")))
     if family == "default":
         return _default(target, name, function, path)
-    logged = metrics_of(function)
-    own = NUMBERS.get(name, RANGE)
+    own, counts = NUMBERS.get(name, RANGE), _counts(target, name)
     weighs = takes(function, "rollout_weight") and accepts(target, WEIGHTS["token"])
-    counts, weights = _counts(target, name), remembered(target)
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = taken(batch, function)
-        policy = {word: settings[n] for n, word in _POLICY.get(name, {}).items()}
-        knobs = {word: settings[n] for n, word in SECTION.items() if n in settings}
-        config = actor(target, name, knobs, {GIVEN[n]: settings[n] for n in counts}, **policy)
-        given |= {"aggregation": "seq-mean-token-mean", "config": config}
-        if weighs:
-            given["rollout_weight"] = weights(batch)
-        return answered(target.call(path, **bound(function, given)), logged)
-
+    policy: dict[str, Codec] = {word: Knob(n) for n, word in _POLICY.get(name, {}).items()}
+    counted: dict[str, Codec] = {GIVEN[n]: Knob(n) for n in counts}
+    config = actor(target, name, section_names(own), counted, policy)
+    roles = {**ROLES, "aggregation": Constant("seq-mean-token-mean"), "config": config}
+    steps: tuple[Step, ...] = ()
+    if weighs:
+        step, weights = weights_of_sampler(target)
+        steps, roles["rollout_weight"] = (step,), Earlier(weights)
     said = CLAIMS.get(name, Claims()) | PAIR | _algorithm(target, name)
     if weighs:
         said |= claims(WEIGHED, corrected_at_most=2.0, corrected_by="row" if name == "geo_mean" else "token")
-    outputs = {n: _output(name, n) for n in logged}
     reach = f"actor.policy_loss.loss_mode={name}" + (" algorithm.rollout_correction.rollout_is=token" if weighs else "")
-    made = boundary(f"{BOTH} -> {path}" if weighs else path, call, said, {family: {**own, **counts}}, reach, outputs)
-    return replace(made, reads=made.reads | {"rollout_logprob"}) if weighs else made
+    return Boundary(
+        path=f"{BOTH} -> {path}" if weighs else path,
+        stage="policy-loss",
+        steps=(*steps, _step(path, function, roles)),
+        outputs=loss_outputs(function, {n: _output(name, n) for n in metrics_of(function)}),
+        settings={family: {**own, **counts}},
+        claims=said,
+        reach=reach,
+    )
+
+
+def _step(path: str, function: Callable[..., Any], roles: Mapping[str, Codec]) -> Step:
+    return Step(
+        call=path,
+        name="result",
+        arguments=by_role(function, roles),
+        produced_by={"response_mask": MASK_PRODUCER},
+    )
 
 
 def _default(target: Target, name: str, function: Callable[..., Any], path: str) -> Boundary:
-    """The loss as it is configured when it ships, without metrics."""
-    policy = {word: NUMBERS[name][n] for n, word in _POLICY.get(name, {}).items() if name == "dro"}
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = taken(batch, function)
-        knobs = {n.removeprefix("actor."): v for n, v in settings.items()}
-        given |= {"aggregation": "token-mean", "config": actor(target, name, knobs, {}, **policy)}
-        return answered(target.call(path, **bound(function, given)), ())
-
+    """The loss as it is configured when it ships, without metrics; only documented knobs are set."""
     said = CLAIMS.get(name, Claims()) | KNOBS.get(name, Claims())
-    return boundary(path, call, said, {"default": {}}, f"actor.policy_loss.loss_mode={name}", {})
+    policy = {word: Constant(NUMBERS[name][n]) for n, word in _POLICY.get(name, {}).items() if name == "dro"}
+    tuned = {knob.name.removeprefix("actor."): IfSet(knob.name) for knob in said.knobs}
+    roles = {
+        **ROLES,
+        "aggregation": Constant("token-mean"),
+        "config": actor(target, name, tuned, {}, policy),
+    }
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(_step(path, function, roles),),
+        outputs=loss_outputs(function, {}),
+        settings={"default": {}},
+        claims=said,
+        reach=f"actor.policy_loss.loss_mode={name}",
+    )
 
 
 def _output(name: str, metric: str) -> Output:
@@ -158,21 +174,22 @@ def _algorithm(target: Target, name: str) -> Claims:
 
 
 def _plain(target: Target) -> Boundary:
+    """The one loss of releases before there was a registry; their masks are the trainer's, of integers."""
     function = target.find(PLAIN)
     logged = metrics_of(function)
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = taken(batch, function)
-        given["mask"] = batch.mask.float()
-        given |= {"clip": 0.2, "clip_low": settings["clip_low"], "clip_high": settings["clip_high"]}
-        given["clip_c"] = settings["ceiling"]
-        given["aggregation"] = "token-mean"
-        return answered(target.call(PLAIN, **bound(function, given)), logged)
-
+    clips = {"clip": Constant(0.2), "clip_low": Knob("clip_low"), "clip_high": Knob("clip_high")}
+    roles = {**ROLES, **clips, "clip_c": Knob("ceiling"), "aggregation": Constant("token-mean")}
     dual = "clip_ratio_c" in inspect.signature(function).parameters
-    family: Settings = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
-    said = RATIO | PAIR | claims(_PLAIN, algorithm="dual clip" if dual else "ppo", aggregation="token-mean")
-    return boundary(PLAIN, call, said, {"default": family}, "every PPO or GRPO run", {n: LOGGED[n] for n in logged})
+    algorithm = claims(_PLAIN, algorithm="dual clip" if dual else "ppo", aggregation="token-mean")
+    return Boundary(
+        path=PLAIN,
+        stage="policy-loss",
+        steps=(_step(PLAIN, function, roles),),
+        outputs=loss_outputs(function, {n: LOGGED[n] for n in logged}),
+        settings={"default": {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}},
+        claims=RATIO | PAIR | algorithm,
+        reach="every PPO or GRPO run",
+    )
 
 
 def _counts(target: Target, name: str) -> Settings:

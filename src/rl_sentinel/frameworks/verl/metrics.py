@@ -5,15 +5,21 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
-from rl_sentinel.core.case import Settings
-from rl_sentinel.core.errors import NotApplicable, Unbindable
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Column, PerRowOutcome
+from rl_sentinel.frameworks.kit.forms import Detached
+from rl_sentinel.frameworks.kit.requirements import has_trained_token
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.dispatch import data_of, knows_response_mask
+from rl_sentinel.frameworks.verl.arguments import (
+    MASK_PRODUCER,
+    constants,
+    every_token_is_trained,
+    knows_response_mask,
+    trainer_data,
+)
 
 #: Where releases have it, newest first.
 PLACES = (
@@ -56,22 +62,25 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "metric", f"{path} logs none of {', '.join(LOGGED)}")
         return
 
-    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-        if not bool(batch.live.any()):
-            message = "a batch without a trained token has no largest one"
-            raise NotApplicable(message)
-        data = data_of(target, batch, path)
-        data.batch["advantages"] = batch.advantage
-        data.batch["returns"] = batch.returns
-        data.batch["token_level_scores"] = data.batch["token_level_scores"] - batch.token_reward
-        logged = target.call(path, data, use_critic=True)
-        return {name: torch.tensor(float(logged[name])) for name in logs}
-
-    yield Boundary(
+    tensors = {
+        "token_level_scores": PerRowOutcome(),
+        "values": Column("value"),
+        "advantages": Column("advantage"),
+        "returns": Column("returns"),
+    }
+    step = Step(
+        call=path,
+        name="metrics",
+        arguments={"batch": trainer_data(target, path, **tensors), **constants(use_critic=True)},
+        produced_by={"batch": MASK_PRODUCER},
+    )
+    boundary = Boundary(
         path=path,
         stage="metric",
-        call=call,
-        reads=frozenset({"reward", "token_reward", "mask", "length", "advantage", "returns", "value"}),
-        outputs=logs,
+        steps=(step,),
+        unused=frozenset({"token", "group"}),
+        outputs={name: replace(o, at=Use("metrics")[name], form=Detached()) for name, o in logs.items()},
         reach="every run",
+        requires=(has_trained_token, *(() if declared else (every_token_is_trained,))),
     )
+    yield from bindable(target, boundary)

@@ -2,19 +2,18 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from functools import partial
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Column
+from rl_sentinel.frameworks.kit.forms import Detached
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent
-from rl_sentinel.frameworks.verl.correction import BOTH, MODULE, accepts, corrected, neutral_options, rejections
+from rl_sentinel.frameworks.verl.arguments import MASK, MASK_PRODUCER, absent
+from rl_sentinel.frameworks.verl.correction import BOTH, MODULE, accepts, logged, neutral_options, rejections
 
 GAP = f"{MODULE}.compute_offpolicy_metrics"
 
@@ -109,17 +108,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     source = inspect.getsource(target.module(MODULE))
     if target.has(GAP):
         names = {name: quantity for name, quantity in GAPS.items() if f'metrics["{name}"]' in source}
-        yield _boundary(GAP, "default", {}, names, partial(_gap, target, tuple(names)))
-    for family, (knobs, logged) in FAMILIES.items():
+        yield from bindable(target, _boundary(_gap(), _numbers(names), "default", {}))
+    for family, (knobs, metrics) in FAMILIES.items():
         if not accepts(target, knobs) or ("rollout_rs" in knobs and knobs["rollout_rs"] not in rejections(target)):
             continue
         option = str(knobs.get("rollout_rs"))
-        names = {n.format(option): q for n, q in logged.items() if _written(n, source)}
+        names = {n.format(option): q for n, q in metrics.items() if _written(n, source)}
         if names:
-            told = neutral_options(knobs) if "rollout_rs" in knobs else {}
-            yield _boundary(
-                BOTH, f"metrics of {family}", {**knobs, **told}, names, partial(_logged, target, tuple(names))
-            )
+            neutral = neutral_options(knobs) if "rollout_rs" in knobs else {}
+            step, outputs = logged(tuple(names), names, knobs)
+            yield from bindable(target, _boundary(step, outputs, f"metrics of {family}", {**knobs, **neutral}))
 
 
 def _written(name: str, source: str) -> bool:
@@ -128,29 +126,27 @@ def _written(name: str, source: str) -> bool:
     return f'}}{after}"' in source if is_open else f'"{before}"' in source
 
 
-def _gap(target: Target, names: tuple[str, ...], batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-    mask = batch.mask.to(torch.int64)
-    found = target.call(GAP, batch.old_logprob, batch.rollout_logprob, mask)
-    return {name: torch.tensor(float(found[name])) for name in names}
+def _gap() -> Step:
+    columns = {"0": Column("old_logprob"), "1": Column("rollout_logprob"), "2": MASK}
+    return Step(call=GAP, name="metrics", arguments=columns, produced_by={"2": MASK_PRODUCER})
 
 
-def _logged(target: Target, names: tuple[str, ...], batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    found = corrected(target, batch, settings)[2]
-    return {name: torch.tensor(float(found[f"rollout_corr/{name}"])) for name in names}
+def _numbers(names: Mapping[str, str]) -> dict[str, Output]:
+    return {
+        name: Output("", "", quantity, over="live", at=Use("metrics")[name], form=Detached())
+        for name, quantity in names.items()
+    }
 
 
-def _boundary(
-    path: str, setting: str, knobs: Settings, names: Mapping[str, str], call: partial[Mapping[str, Tensor]]
-) -> Boundary:
+def _boundary(step: Step, outputs: Mapping[str, Output], setting: str, knobs: Settings) -> Boundary:
     return Boundary(
-        path=path,
+        path=str(step.call),
         stage="metric",
-        call=call,
-        reads=frozenset({"old_logprob", "rollout_logprob", "mask"}),
-        outputs={name: Output("", "", quantity, over="live") for name, quantity in names.items()},
+        steps=(step,),
+        outputs=outputs,
         settings={setting: knobs},
         claims=claims(_POPULATION, mean=True)
-        | claims(_DIRECTION, output_pairs={name: PAIRS[name] for name in names if name in PAIRS}),
+        | claims(_DIRECTION, output_pairs={name: PAIRS[name] for name in outputs if name in PAIRS}),
         reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_"))
         or "every run",
     )

@@ -1,21 +1,26 @@
 """verl's reward managers: where a score lands, and what a response pays for its length."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.errors import NotApplicable, Unbindable
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.codecs import Computed, Constant, Derived, Earlier, Knob, ResponseMask
+from rl_sentinel.frameworks.kit.containers import Object, Table
+from rl_sentinel.frameworks.kit.forms import AfterPrompt, Padded
+from rl_sentinel.frameworks.kit.requirements import no_empty_response
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.columns import absent, proto
-from rl_sentinel.frameworks.verl.scoring import SPECIAL, Tokens, ground_truth, here, score, score_in_order
+from rl_sentinel.frameworks.verl.arguments import absent, constants, data_proto
+from rl_sentinel.frameworks.verl.scoring import SPECIAL, Tokens, ground_truth, here, score, score_each, score_in_order
 
 #: Managers that are asked for a whole batch, by their class.
 MANAGERS: Mapping[str, str] = {
@@ -70,80 +75,92 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 continue
             here(target.module(path.rpartition(".")[0]))
             if name != "dapo":
-                yield _boundary(target, path, name, "default", {})
+                yield _boundary(path, name, "default", {})
             elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
-                yield _boundary(target, path, name, "overlong", OVERLONG)
+                yield _boundary(path, name, "overlong", OVERLONG)
 
 
-def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings) -> Boundary:
+def _boundary(path: str, name: str, family: str, knobs: Settings) -> Boundary:
     looped = path in LOOP.values()
-    manage = _one_by_one if looped else _at_once
-
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        if bool((batch.length == 0).any()):
-            message = "a response without a token has no place for its score"
-            raise NotApplicable(message)
-        if knobs and int(batch.length.max()) > int(knobs["limit"] or 0):
-            message = f"no response is longer than {knobs['limit']} tokens"
-            raise NotApplicable(message)
-        return {"token_reward": manage(target, path, batch, settings)}
-
+    manager, scored = _one_by_one(path, knobs) if looped else _at_once(path, knobs)
     return Boundary(
         path=path,
         stage="reward",
-        call=call,
-        reads=frozenset({"reward", "length"}),
-        outputs={"token_reward": Output("B T", "reward", "token_reward")},
+        steps=(manager, scored),
+        outputs={"token_reward": Output("B T", "reward", "token_reward", at=Use("scores"), form=Padded())},
         settings={family: knobs},
         claims=_KNOB | _PAYS if knobs else _LANDS,
         reach=f"reward_manager={name}" if not looped else f"reward.reward_manager.name={name}",
+        requires=(no_empty_response, *((_within_limit,) if knobs else ())),
     )
 
 
-def _data(target: Target, batch: Batch) -> Any:  # noqa: ANN401 - the target's DataProto
-    prompt = torch.ones(batch.rows, 1, dtype=torch.int64)
-    responses = torch.where(batch.valid, batch.token.abs() + 1, SPECIAL)
+def _within_limit(inputs: Inputs) -> str:
+    limit = int(inputs.settings["limit"] or 0)
+    return f"no response is longer than {limit} tokens" if int(inputs.batch.length.max()) > limit else ""
+
+
+def _responses(inputs: Inputs) -> Tensor:
+    batch = inputs.batch
+    return torch.where(batch.valid, batch.token.abs() + 1, SPECIAL)
+
+
+def _truths(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
+    rows = zip(inputs.batch.reward.tolist(), _responses(inputs), strict=True)
+    return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
+
+
+def _tables(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
+    return np.array([*({} for _ in range(inputs.batch.rows)), None], dtype=object)[:-1]
+
+
+def _data() -> Codec:
+    """Prompts of one token, responses, and what the data set says of each: the right text and its worth."""
     tensors = {
-        "prompts": prompt * SPECIAL,
-        "responses": responses,
-        "attention_mask": torch.cat([prompt, batch.valid.to(torch.int64)], dim=1),
+        "prompts": Derived(lambda inputs: torch.full((inputs.batch.rows, 1), SPECIAL)),
+        "responses": Derived(_responses),
+        "attention_mask": ResponseMask(AfterPrompt(1)),
     }
-    truths = [{"ground_truth": ground_truth(*row)} for row in zip(batch.reward.tolist(), responses, strict=True)]
     labels = {
-        "reward_model": np.array([*truths, None], dtype=object)[:-1],
-        "data_source": np.array(["house"] * batch.rows, dtype=object),
-        "extra_info": np.array([*({} for _ in truths), None], dtype=object)[:-1],
+        "reward_model": Computed(frozenset({"reward"}), _truths),
+        "data_source": Derived(lambda inputs: np.array(["house"] * inputs.batch.rows, dtype=object)),
+        "extra_info": Derived(_tables),
     }
-    return proto(target, tensors, labels, {})
+    return data_proto(tensors, labels)
 
 
-def _buffer(settings: Settings) -> Any:  # noqa: ANN401 - an OmegaConf section
-    from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
-
-    about = {"enable": True, "len": settings["buffer"], "log": False}
-    return OmegaConf.create({**about, "penalty_factor": settings["factor"]})
-
-
-def _kwargs(settings: Settings) -> dict[str, Any]:
-    return {"max_resp_len": settings["limit"], "overlong_buffer_cfg": _buffer(settings)} if settings else {}
+def _penalty(knobs: Settings) -> dict[str, Codec]:
+    if not knobs:
+        return {}
+    buffer = {**constants(enable=True, log=False), "len": Knob("buffer"), "penalty_factor": Knob("factor")}
+    section = Object("omegaconf.OmegaConf.create", {"0": Table(buffer)})
+    return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section}
 
 
-def _at_once(target: Target, path: str, batch: Batch, settings: Settings) -> Tensor:
-    scores = score_in_order if path == MANAGERS["prime"] else score
-    manager: Callable[..., Any] = target.call(
-        path, tokenizer=Tokens(), num_examine=0, compute_score=scores, **_kwargs(settings)
+def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
+    """A manager that is called with the whole batch."""
+    function = score_in_order if path == MANAGERS["prime"] else score
+    made = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
+    producer = "verl/trainer/ppo/reward.py, load_reward_manager; the batch as the rollout leaves it"
+    return (
+        Step(call=path, name="manager", arguments=made),
+        Step(call=Use("manager"), name="scores", arguments={"0": _data()}, produced_by={"0": producer}),
     )
-    found: Tensor = manager(_data(target, batch))
-    return found
 
 
-def _one_by_one(target: Target, path: str, batch: Batch, settings: Settings) -> Tensor:
-    from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
-
-    reward = {"reward_kwargs": _kwargs(settings), "num_workers": 1}
-    config = OmegaConf.create({"reward": reward, "trainer": {"experiment_name": "house"}})
-    manager = target.call(path, config, Tokens(), score)
-    data = _data(target, batch)
-    scores = [manager.loop.run_until_complete(manager.run_single(data[i : i + 1])) for i in range(batch.rows)]
-    found: Tensor = manager.assemble_rm_scores(data, [float(s["reward_score"]) for s in scores])
-    return found
+def _one_by_one(path: str, knobs: Settings) -> tuple[Step, Step]:
+    """A manager of the reward loop, which scores one response at a time."""
+    kwargs = Table(_penalty(knobs))
+    section: dict[str, Codec] = {"reward": Table({"reward_kwargs": kwargs, **constants(num_workers=1)})}
+    section |= {"trainer": Constant({"experiment_name": "house"})}
+    config = Object("omegaconf.OmegaConf.create", {"0": Table(section)})
+    producer = "verl/experimental/reward_loop/reward_loop.py: run_single per response, then assemble_rm_scores"
+    return (
+        Step(call=path, name="manager", arguments={"0": config, "1": Object(Tokens), "2": Constant(score)}),
+        Step(
+            call=score_each,
+            name="scores",
+            arguments={"manager": Earlier(Use("manager")), "data": _data()},
+            produced_by={"data": producer},
+        ),
+    )

@@ -47,6 +47,13 @@ def score_in_order(_source: str, solution: str, truth: dict[str, Any], _about: o
     return _scored(solution, truth)
 
 
+def score_each(manager: Any, data: Any) -> Tensor:  # noqa: ANN401 - a manager of the reward loop, and its batch
+    """Each response through the manager's own coroutine, then the scores assembled as the loop does."""
+    rows = [manager.loop.run_until_complete(manager.run_single(data[i : i + 1])) for i in range(len(data))]
+    found: Tensor = manager.assemble_rm_scores(data, [float(row["reward_score"]) for row in rows])
+    return found
+
+
 class _Threads(ThreadPoolExecutor):
     """A declared double: a pool of processes of which there are none."""
 

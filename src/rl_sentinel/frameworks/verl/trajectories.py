@@ -1,25 +1,26 @@
 """verl's newest trainer: advantages of trajectories with several outputs; and the resampling of PF-PPO."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.errors import NotApplicable, Unbindable
+from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.frameworks.kit.binding import bindable
+from rl_sentinel.frameworks.kit.codecs import Computed, Knob
+from rl_sentinel.frameworks.kit.forms import As, Padded, RowSum
 from rl_sentinel.frameworks.target import Target
-from rl_sentinel.frameworks.verl.advantages import CLAIMS, estimators
-from rl_sentinel.frameworks.verl.columns import absent
-from rl_sentinel.frameworks.verl.dispatch import advantages, data_of, reads_of
+from rl_sentinel.frameworks.verl.advantages import CLAIMS, advantage_outputs, estimators
+from rl_sentinel.frameworks.verl.arguments import MASK_PRODUCER, absent, trainer_data
+from rl_sentinel.frameworks.verl.dispatch import ESTIMATED, estimate, estimator_data, unused_of
 
 OUTPUTS = "verl.trainer.ppo.v1.utils.compute_advantage_for_multi_trajectories"
 RESAMPLE = "verl.trainer.ppo.core_algos.compute_pf_ppo_reweight_data"
-
-#: Columns that say which outputs belong to one trajectory, and in which order.
-_STEPS = frozenset({"trajectory", "step", "last_step"})
 
 #: An estimator that the step hands on to the dispatch, as it does with all but one.
 DELEGATED = "rloo"
@@ -38,11 +39,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 yield Unbound(path, "advantage" if stage == "advantage" else "batch", str(why))
             continue
         if path == RESAMPLE:
-            yield _resampled(target)
+            yield from bindable(target, _resampled(target))
             continue
-        yield _outputs(target)
+        yield from bindable(target, _outputs(target))
         if DELEGATED in estimators(target):
-            yield _delegated(target)
+            yield from bindable(target, _delegated(target))
 
 
 def keys(batch: Batch) -> list[str]:
@@ -52,29 +53,28 @@ def keys(batch: Batch) -> list[str]:
     return [f"prompt-{g}_{t}_{s}" for g, t, s in zip(*labels, strict=True)]
 
 
-def _answer(target: Target, batch: Batch, name: str, settings: Settings) -> Mapping[str, Tensor]:
-    data = data_of(target, batch, OUTPUTS)
-    data = advantages(target, data, name, settings, OUTPUTS, batch_keys=keys(batch))
-    return {"advantage": data.batch["advantages"].float(), "returns": data.batch["returns"].float()}
+def _keys(inputs: Inputs) -> list[str]:
+    return keys(inputs.batch)
 
 
-_ADVANTAGES = {
-    "advantage": Output("B T", "reward", "advantage"),
-    "returns": Output("B T", "reward", "returns"),
-}
+#: One key per row; what it is made of cannot be taken apart again where labels are spelt otherwise.
+KEYS = Computed(frozenset({"group", "trajectory", "step", "last_step"}), _keys)
+
+
+def _step(target: Target, name: str) -> Step:
+    data = estimator_data(target, name, OUTPUTS)
+    step = estimate(target, OUTPUTS, name, data)
+    return replace(step, arguments={**step.arguments, "batch_keys": KEYS})
 
 
 def _outputs(target: Target) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        return _answer(target, batch, "grpo", settings)
-
     said = "utils.py, docstring: only the final output takes part, and the result is broadcast to the others"
     return Boundary(
         path=OUTPUTS,
         stage="advantage",
-        call=call,
-        reads=reads_of("grpo") | _STEPS,
-        outputs=_ADVANTAGES,
+        steps=(_step(target, "grpo"),),
+        unused=unused_of("grpo"),
+        outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
         settings={"grpo": {}},
         claims=CLAIMS["grpo"] | claims(said, trajectories="step-wise"),
         reach="trainer.use_v1=True algorithm.adv_estimator=grpo",
@@ -82,36 +82,44 @@ def _outputs(target: Target) -> Boundary:
 
 
 def _delegated(target: Target) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        return _answer(target, batch, DELEGATED, settings)
-
     return Boundary(
         path=OUTPUTS,
         stage="advantage",
-        call=call,
-        reads=reads_of(DELEGATED),
-        outputs=_ADVANTAGES,
+        steps=(_step(target, DELEGATED),),
+        unused=unused_of(DELEGATED) | {"trajectory", "step", "last_step"},
+        outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
         settings={DELEGATED: {}},
         claims=CLAIMS[DELEGATED],
         reach=f"trainer.use_v1=True algorithm.adv_estimator={DELEGATED}",
     )
 
 
-def _resampled(target: Target) -> Boundary:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        if not bool(batch.valid.any()):
-            message = "a batch without a response has nothing to sample from"
-            raise NotApplicable(message)
-        data = data_of(target, batch, RESAMPLE)
-        data = target.call(RESAMPLE, data, **settings)
-        return {"reward": data.batch["token_level_scores"].sum(-1), "mask": data.batch["response_mask"].float()}
+def _has_response(inputs: Inputs) -> str:
+    return "" if bool(inputs.batch.valid.any()) else "a batch without a response has nothing to sample from"
 
+
+def _resampled(target: Target) -> Boundary:
+    step = Step(
+        call=RESAMPLE,
+        name="resampled",
+        arguments={
+            "data": trainer_data(target, ""),
+            "reweight_method": Knob("reweight_method"),
+            "weight_pow": Knob("weight_pow"),
+        },
+        produced_by={"data": MASK_PRODUCER},
+    )
+    batch = Use("resampled").attribute("batch")
     return Boundary(
         path=RESAMPLE,
         stage="batch",
-        call=call,
-        reads=frozenset({"reward", "token_reward", "length", "mask"}),
-        outputs={"reward": Output("B", "reward", "reward"), "mask": Output("B T", "", "mask")},
+        steps=(step,),
+        unused=frozenset({"token", "group"}),
+        outputs={
+            "reward": Output("B", "reward", "reward", at=batch["token_level_scores"], form=RowSum()),
+            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=As(Padded(), torch.float32)),
+        },
         settings={method: {"reweight_method": method, "weight_pow": 2.0} for method in METHODS},
         reach="algorithm.adv_estimator=gae algorithm.use_pf_ppo=True",
+        requires=(_has_response,),
     )
