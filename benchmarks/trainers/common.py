@@ -1,4 +1,4 @@
-"""What both sides share: the recipe, the policy that its warm start made, and the turns that they take."""
+"""Shared by both sides: the recipe, the policy after its warm start, and the exchange of turns."""
 
 import json
 import sys
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from rl_sentinel.audit.cache import kept
-from rl_sentinel.train.config.recipe import Recipe, made
-from rl_sentinel.train.config.selection import selected
-from rl_sentinel.train.model.policy import Policy, from_scratch
-from rl_sentinel.train.run import warm_start
+from rl_sentinel.train.config.recipe import Recipe, parse_recipe
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.model.policy import Policy, init_policy
+from rl_sentinel.train.run.warm_start import warm_start
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "sort.toml"
 
@@ -29,13 +29,14 @@ def recipe(out: str, *, seed: int, steps: int, price: float) -> Recipe:
     told["kl"] = {"estimator": "k3", "loss": price}
     if not price:
         del told["kl"]
-    return made(told, where=str(RECIPE))
+    return parse_recipe(told, where=str(RECIPE))
 
 
 def warmed(wanted: Recipe) -> Policy:
     """The policy after the warm start, which the cache keeps."""
-    policy = from_scratch(wanted)
-    warm_start.started(policy, selected(wanted).environment, wanted, kept=kept, told=lambda _done, _whole: None)
+    policy = init_policy(wanted)
+    environment = select_components(wanted).environment
+    warm_start(policy, environment, wanted, cache=kept, progress=lambda _done, _total: None)
     return policy
 
 

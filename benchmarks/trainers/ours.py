@@ -19,7 +19,7 @@ def main() -> None:
             assert isinstance(seen, dict)  # noqa: S101 - of the loop
             turns.done({"accuracy": seen["accuracy"], "length": seen["response_length"]})
 
-        loop.train(wanted, kept=kept, watch=loop.Watch(step=step))
+        loop.train(wanted, cache=kept, callbacks=loop.Callbacks(step=step))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.trainers.common import Turns, recipe, warmed
 from rl_sentinel.train.config.recipe import Recipe
-from rl_sentinel.train.config.selection import selected
-from rl_sentinel.train.model.character_tokenizer import END, LETTERS, PADDING, SIZE, Characters
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.model.character_tokenizer import CHARACTERS, END, PADDING, VOCABULARY_SIZE, CharacterTokenizer
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 from rl_sentinel.train.run import rng
@@ -24,7 +24,7 @@ def exported(policy: Policy, wanted: Recipe, folder: Path) -> str:
     """Transformers' Llama with the same weights, whose names are the same; TRL reads its reference from a folder."""
     shape = wanted.policy
     config = LlamaConfig(
-        vocab_size=SIZE,
+        vocab_size=VOCABULARY_SIZE,
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
@@ -44,7 +44,7 @@ def exported(policy: Policy, wanted: Recipe, folder: Path) -> str:
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """Characters, as ours are."""
-    vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(LETTERS)}
+    vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
     characters = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
     characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     return PreTrainedTokenizerFast(tokenizer_object=characters, eos_token="$", pad_token="_")  # noqa: S106 - as above
@@ -67,8 +67,8 @@ def settings(folder: str, wanted: Recipe) -> GRPOConfig:
         weight_decay=update.decay,
         max_grad_norm=update.clip,
         lr_scheduler_type="constant",
-        epsilon=wanted.loss.numbers["clip_low"],
-        epsilon_high=wanted.loss.numbers["clip_high"],
+        epsilon=wanted.loss.parameters["clip_low"],
+        epsilon_high=wanted.loss.parameters["clip_high"],
         beta=0.0 if wanted.kl is None else wanted.kl.loss,
         loss_type="dapo",  # over all tokens of the batch
         shuffle_dataset=False,
@@ -102,14 +102,14 @@ def main() -> None:
     turns, seen = Turns(), dict[str, Any]()
     with tempfile.TemporaryDirectory() as folder:
         wanted = recipe(folder, seed=int(seed), steps=int(steps), price=float(price))
-        environment, text = selected(wanted).environment, Characters()
+        environment, text = select_components(wanted).environment, CharacterTokenizer()
         places = [(step, n) for step in range(wanted.steps) for n in range(wanted.rollout.prompts)]
-        tasks = [environment.task(rng.plain(wanted.seed, "task", *place)) for place in places]
+        tasks = [environment.task(rng.python_rng(wanted.seed, "task", *place)) for place in places]
 
         def reward(completion_ids: list[list[int]], prompts: list[str], answer: list[str], **_: object) -> list[float]:
             outcomes = []
             for prompt, right, ids in zip(prompts, answer, completion_ids, strict=True):
-                task, said = Task(prompt, right), [text.text([i for i in ids if i != END])]
+                task, said = Task(prompt, right), [text.decode([i for i in ids if i != END])]
                 outcome = environment.reply(task, said, ended=ids[-1] == END)
                 assert isinstance(outcome, Outcome)  # noqa: S101 - there is one turn
                 outcomes.append(outcome)
