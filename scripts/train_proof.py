@@ -18,8 +18,8 @@ RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "tra
 
 #: A path with a fault. SUPPRESSED: rewards of responses without an end are suppressed; rewards are normalised over
 #: their group, then advantages over all tokens. TWICE: rewards are normalised over the batch, then a second baseline
-#: is subtracted, so that a suppressed reward is no longer 0. REJECTED: such responses are rejected. GROWS: they get half
-#: a point per character.
+#: is subtracted, so that a suppressed reward is no longer 0. REJECTED: such responses are rejected. GROWS: they get
+#: half a point per character.
 FAULT = "path=examples/faults.py:"
 SUPPRESSED = (
     "rollout.unended=suppress",

@@ -167,14 +167,14 @@ def recipe(out: Path | str = "nowhere", **more: Any) -> Recipe:
 def folder_cache(home: Path) -> Callable[[str, str, Callable[[Path], None]], Path]:
     """A cache in a folder."""
 
-    def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    def folder_of(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         place = home / kind / key
         if not place.exists():
             place.mkdir(parents=True)
             make(place)
         return place
 
-    return kept
+    return folder_of
 
 
 def sample_episodes(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[Episode]]:

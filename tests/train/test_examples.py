@@ -39,10 +39,10 @@ def test_user_environment_estimator_and_loss(tmp_path: Path) -> None:
 @pytest.mark.skipif(not OWN.exists(), reason="examples lie in the source tree, not in the wheel")
 def test_recipe_of_smollm2_is_valid() -> None:
     """Without the model, which is large: components are selected, and responses scored."""
-    wanted = load_recipe(
+    config = load_recipe(
         OWN.parents[1] / "recipes" / "smollm2.toml", [f"environment.name={OWN.parent / 'smollm2.py'}:Sums"]
     )
-    environment = select_components(wanted).environment
+    environment = select_components(config).environment
     task = environment.task(random.Random(0))
     total = sum(int(n) for n in re.findall(r"\d+", task.prompt.partition("=")[0]))
     assert environment.reply(task, [f"{total}"], ended=True) == Outcome(reward=1.0, correct=True)

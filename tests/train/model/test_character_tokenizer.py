@@ -7,17 +7,13 @@ from rl_sentinel.train.model.character_tokenizer import CHARACTERS, END, PADDING
 
 
 def test_text_is_encoded_and_decoded() -> None:
-    """Every character; the end has no text, and sampled padding is visible."""
+    """Every character; the end token is ``$``, and sampled padding is visible."""
     tokenizer = CharacterTokenizer()
     ids = tokenizer.encode(CHARACTERS)
     assert sorted(ids) == list(range(2, VOCABULARY_SIZE))
     assert tokenizer.decode([*ids, END]) == CHARACTERS
     assert tokenizer.decode([*ids[:2], PADDING]) == "01_"
-
-
-def test_dollar_is_the_end_token() -> None:
-    """For demonstrations of several turns."""
-    assert CharacterTokenizer().encode("1$") == (3, END)
+    assert tokenizer.encode("1$") == (3, END)
 
 
 def test_unknown_character_is_rejected() -> None:

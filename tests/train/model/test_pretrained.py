@@ -75,11 +75,11 @@ def test_pretrained_policy_trains(tmp_path: Path) -> None:
     """And resumes from its checkpoint."""
     _save(tmp_path / "model")
     more: dict[str, Any] = {"steps": 3, "checkpoint": {"every": 1}, "kl": {"loss": 0.1}}
-    wanted = recipe(tmp_path / "run", policy={"load": str(tmp_path / "model")}, **more)
-    train(wanted, cache=folder_cache(tmp_path))
+    settings = recipe(tmp_path / "run", policy={"load": str(tmp_path / "model")}, **more)
+    train(settings, cache=folder_cache(tmp_path))
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     (max((tmp_path / "run" / "checkpoints").iterdir()) / "seal.json").unlink()
-    train(wanted, cache=folder_cache(tmp_path))
+    train(settings, cache=folder_cache(tmp_path))
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
     assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3]
 
@@ -124,20 +124,3 @@ def test_tokenizer_has_the_positions_of_its_model() -> None:
     tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=None)
     assert PretrainedTokenizer(tokenizer, "some", 8).positions == 8
     assert PretrainedTokenizer(tokenizer, "some").positions is None
-
-
-def test_missing_transformers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a run has a folder."""
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(SentinelError, match=r"^policy.load needs transformers, which is not installed: pip install"):
-        require_transformers()
-
-
-@pytest.mark.skipif(THERE, reason="transformers is there")
-def test_missing_extra_is_named(tmp_path: Path) -> None:
-    """Before anything but the run's folder is written."""
-    with pytest.raises(
-        SentinelError, match=r"policy.load needs transformers, which is not installed: pip install 'rl-s"
-    ):
-        train(recipe(tmp_path / "run", policy={"load": "some/model"}), cache=folder_cache(tmp_path))
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()

@@ -89,8 +89,8 @@ def test_valid_answers_pass() -> None:
     assert outcome == Outcome(0.5, correct=True, parts=(1.0,))
     assert (type(outcome.reward), type(outcome.correct)) == (float, bool)
     assert _call(["a", "b", 1], "warm") == ("a", "b", True)
-    with pytest.raises(SentinelError, match=r"^said so$"):
-        _call(SentinelError("said so"), "reply")
+    with pytest.raises(SentinelError, match=r"^out of tasks$"):
+        _call(SentinelError("out of tasks"), "reply")
 
 
 def test_other_attributes_are_the_inner_environments() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.policy import init_policy
-from rl_sentinel.train.rollout.engine import http, process
+from rl_sentinel.train.rollout.engine import http
 from rl_sentinel.train.rollout.server import Server
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.loop import Callbacks, train
@@ -51,7 +51,7 @@ def test_server_trains_to_the_same_bytes(tmp_path: Path, server: Server, more: d
 
 def test_failing_server_stops_the_run_and_keeps_its_checkpoint(tmp_path: Path, server: Server) -> None:
     """After five tries; the same command resumes when the server is back."""
-    wanted = recipe(tmp_path, **MORE, rollout=_remote(server.url))
+    config = recipe(tmp_path, **MORE, rollout=_remote(server.url))
     requests: list[str] = []
     complete = server.complete
 
@@ -65,14 +65,14 @@ def test_failing_server_stops_the_run_and_keeps_its_checkpoint(tmp_path: Path, s
     with pytest.raises(
         SentinelError, match=r"failed 5 times at /v1/completions \(status 400: RuntimeError: out of memory\): start"
     ):
-        train(wanted, cache=folder_cache(tmp_path))
+        train(config, cache=folder_cache(tmp_path))
     assert len(requests) == 2 + 5
     state = load_newest(tmp_path / "checkpoints").state
     assert state is not None
     assert state["step"] == 2
     server.complete = complete  # type: ignore[method-assign]  # as above
     messages: list[str] = []
-    train(wanted, cache=folder_cache(tmp_path), callbacks=Callbacks(message=messages.append))
+    train(config, cache=folder_cache(tmp_path), callbacks=Callbacks(message=messages.append))
     assert messages == ["resuming after step 2 of 4"]
 
 
@@ -133,10 +133,3 @@ def test_other_answers_are_rejected(server: Server, answer: dict[str, Any], word
     engine = http.Engine(http.Address(server.url), 1.0, 2, end=1)
     with pytest.raises(SentinelError, match=words):
         engine.sample([(2,)], torch.zeros(1, 2))
-
-
-def test_engine_validates_its_url() -> None:
-    """The engine in this process needs none."""
-    with pytest.raises(SentinelError, match=r"rollout.url is 'ftp://x', expected an address, as http://127.0.0.1:8000"):
-        http.build_engine(recipe(rollout={"url": "ftp://x"}).rollout, init_policy(recipe()), shared=False)
-    assert process.build_engine(recipe().rollout, init_policy(recipe()), shared=True).shared

@@ -32,11 +32,11 @@ class Broken(Letter):
 
 def _stopped(folder: Path, reward: float) -> tuple[Recipe, Path, str]:
     environment = {"name": "test_failed_step:Broken", "reward": reward}
-    wanted = recipe(folder, environment=environment, kl={"loss": 0.1}, update={"prompts": 1})
+    config = recipe(folder, environment=environment, kl={"loss": 0.1}, update={"prompts": 1})
     with pytest.raises(SentinelError) as error:
-        train(wanted, cache=folder_cache(folder / "cache"))
+        train(config, cache=folder_cache(folder / "cache"))
     (place,) = folder.glob("stopped-*.pt")
-    return wanted, place, str(error.value)
+    return config, place, str(error.value)
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +88,9 @@ def test_non_finite_weights_stop_their_step_and_reach_no_checkpoint(tmp_path: Pa
     """The last step too; it is not in the metrics, and fails again."""
     more, words = BROKEN[name]
     update = {"ramp": ramp, **more.get("update", {})}
-    wanted = recipe(tmp_path, **more | {"steps": 1, "checkpoint": {"every": 1}, "update": update})
+    config = recipe(tmp_path, **more | {"steps": 1, "checkpoint": {"every": 1}, "update": update})
     with pytest.raises(SentinelError) as error:
-        train(wanted, cache=folder_cache(tmp_path / "cache"))
+        train(config, cache=folder_cache(tmp_path / "cache"))
     (place,) = tmp_path.glob("stopped-*.pt")
     expected = words if ramp == 0 or name == "critic" else words.partition(": lower update.rate")[0]
     assert str(error.value).startswith(f"step 1 stopped: {expected}"), error.value
@@ -107,9 +107,9 @@ def test_dump_that_cannot_be_written_hides_no_error(tmp_path: Path, monkeypatch:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("torch.save", full)
-    wanted = recipe(tmp_path, environment={"name": "test_failed_step:Broken", "reward": 1e30})
+    config = recipe(tmp_path, environment={"name": "test_failed_step:Broken", "reward": 1e30})
     with pytest.raises(SentinelError, match=r"^step 1 stopped: .*cannot be written \(No space left on device\)"):
-        train(wanted, cache=folder_cache(tmp_path / "cache"))
+        train(config, cache=folder_cache(tmp_path / "cache"))
 
 
 def test_non_finite_reward_stops_before_the_loss(tmp_path: Path) -> None:

@@ -13,21 +13,21 @@ from training import recipe, sample_episodes
 
 def test_metrics_are_those_of_the_trajectories() -> None:
     """With two mini-batches, three rows at a time."""
-    wanted = recipe(rollout={"prompts": 4, "responses": 4, "tokens": 6}, update={"epochs": 3, "rows": 3, "rate": 0.05})
-    selection, policy, episodes = sample_episodes(wanted)
+    config = recipe(rollout={"prompts": 4, "responses": 4, "tokens": 6}, update={"epochs": 3, "rows": 3, "rate": 0.05})
+    selection, policy, episodes = sample_episodes(config)
     batch, ready = build_training_batch(
-        wanted, selection, Models(policy, policy, None), episodes, step=0, kl_coefficient=0.0
+        config, selection, Models(policy, policy, None), episodes, step=0, kl_coefficient=0.0
     )
     result = update_policy(
         policy,
-        build_optimizer(policy, wanted.update),
+        build_optimizer(policy, config.update),
         batch,
         selection=selection,
-        recipe=wanted,
+        recipe=config,
         coefficient=0.0,
         order=rng.torch_generator(0),
     )
-    metrics = compute_step_metrics(wanted, episodes, batch, ready, result, step=0)
+    metrics = compute_step_metrics(config, episodes, batch, ready, result, step=0)
     outcomes = [e.outcome for e in episodes if e.outcome]
     logprobs = [x for e in episodes for x in e.steps[0].logprob]
     assert abs(metrics["reward"] - sum(o.reward for o in outcomes) / 16) < 1e-9
@@ -43,18 +43,18 @@ def test_metrics_are_those_of_the_trajectories() -> None:
 
 def test_loss_without_a_clip_has_clip_fraction_0() -> None:
     """It has no clips in its parameters."""
-    wanted = recipe(loss={"name": "reinforce", "aggregation": "token-mean"}, update={"epochs": 2, "rate": 0.1})
-    selection, policy, episodes = sample_episodes(wanted)
+    config = recipe(loss={"name": "reinforce", "aggregation": "token-mean"}, update={"epochs": 2, "rate": 0.1})
+    selection, policy, episodes = sample_episodes(config)
     batch, ready = build_training_batch(
-        wanted, selection, Models(policy, policy, None), episodes, step=0, kl_coefficient=0.0
+        config, selection, Models(policy, policy, None), episodes, step=0, kl_coefficient=0.0
     )
     result = update_policy(
         policy,
-        build_optimizer(policy, wanted.update),
+        build_optimizer(policy, config.update),
         batch,
         selection=selection,
-        recipe=wanted,
+        recipe=config,
         coefficient=0.0,
         order=torch.Generator(),
     )
-    assert compute_step_metrics(wanted, episodes, batch, ready, result, step=0)["clip_fraction"] == 0.0
+    assert compute_step_metrics(config, episodes, batch, ready, result, step=0)["clip_fraction"] == 0.0

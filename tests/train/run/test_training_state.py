@@ -23,15 +23,15 @@ def _step(state: TrainingState) -> None:
 
 def test_state_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
     """The next optimizer step is the same to the last bit."""
-    wanted = recipe(kl=ADAPTIVE)
-    first = TrainingState.initial(wanted, init_policy(wanted))
+    config = recipe(kl=ADAPTIVE)
+    first = TrainingState.initial(config, init_policy(config))
     _step(first)
     first.step, first.controller = 7, first.controller.after(0.7, samples=8)
     save_checkpoint(tmp_path, first.for_checkpoint({"lines": 7, "sha256": ""}), step=7, keep=2)
-    again = TrainingState.initial(wanted, init_policy(recipe(seed=3)))
+    again = TrainingState.initial(config, init_policy(recipe(seed=3)))
     saved = load_newest(tmp_path).state
     assert saved is not None
-    again.restore(wanted, saved)
+    again.restore(config, saved)
     assert (again.step, again.controller) == (7, first.controller)
     _step(first)
     _step(again)
@@ -41,10 +41,10 @@ def test_state_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
 
 def test_checkpoint_of_another_model_is_rejected() -> None:
     """In one line."""
-    wanted, other = recipe(), recipe(policy={"hidden": 8})
+    config, other = recipe(), recipe(policy={"hidden": 8})
     saved = TrainingState.initial(other, init_policy(other)).for_checkpoint({})
     with pytest.raises(SentinelError, match=r"checkpoint does not fit the recipe \(Error") as error:
-        TrainingState.initial(wanted, init_policy(wanted)).restore(wanted, saved)
+        TrainingState.initial(config, init_policy(config)).restore(config, saved)
     assert "\n" not in str(error.value)
 
 

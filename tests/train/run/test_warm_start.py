@@ -15,13 +15,13 @@ from training import folder_cache, recipe
 WARM = {"steps": 150, "rows": 16, "rate": 1e-2}
 
 
-def _warm_start(home: Path, wanted: Recipe) -> tuple[Policy, int]:
+def _warm_start(home: Path, config: Recipe) -> tuple[Policy, int]:
     steps: list[int] = []
-    policy = init_policy(wanted)
+    policy = init_policy(config)
     warm_start(
         policy,
-        select_components(wanted).environment,
-        wanted,
+        select_components(config).environment,
+        config,
         cache=folder_cache(home),
         progress=lambda done, _: steps.append(done),
     )
@@ -30,8 +30,8 @@ def _warm_start(home: Path, wanted: Recipe) -> tuple[Policy, int]:
 
 def test_policy_learns_the_demonstrations_once(tmp_path: Path) -> None:
     """A sign after any letter; later runs, of other seeds too, load it from the cache."""
-    wanted = recipe(warm=WARM)
-    policy, steps = _warm_start(tmp_path, wanted)
+    config = recipe(warm=WARM)
+    policy, steps = _warm_start(tmp_path, config)
     sign = policy.tokenizer.encode("=")
     logits = policy(torch.tensor([policy.tokenizer.encode("a") + sign]))[0]
     assert steps == 150
@@ -62,17 +62,9 @@ def test_cache_key_has_all_dependencies() -> None:
     others = [recipe(warm={**WARM, "steps": 151}), recipe(warm=WARM, policy={"hidden": 8})]
     others.append(recipe(warm=WARM, environment={"name": "training:Letter", "letters": "abc"}))
 
-    def key(wanted: Recipe) -> str:
-        return cache_key(wanted, select_components(wanted).environment)
+    def key(config: Recipe) -> str:
+        return cache_key(config, select_components(config).environment)
 
     assert key(base) == key(same)
     assert len({key(base), *map(key, others)}) == 4
     assert cache_key(base, select_components(recipe(environment={"name": "sort"})).environment) != key(base)
-
-
-def test_environment_without_demonstrations_is_rejected(tmp_path: Path) -> None:
-    """In one line."""
-    with pytest.raises(
-        SentinelError, match=r"environment training:TwoTurns has no warm\(\), expected one with .warm.: remove"
-    ):
-        _warm_start(tmp_path, recipe(warm=WARM, environment={"name": "training:TwoTurns"}, rollout={"turns": 2}))

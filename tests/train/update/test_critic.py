@@ -23,14 +23,14 @@ GAE: dict[str, Any] = {
 }
 
 
-def _build(wanted: Recipe) -> tuple[Critic, Any, Any]:
-    selection, policy, episodes = sample_episodes(wanted)
-    critic = build_critic(policy, wanted.critic)
+def _build(config: Recipe) -> tuple[Critic, Any, Any]:
+    selection, policy, episodes = sample_episodes(config)
+    critic = build_critic(policy, config.critic)
     assert critic is not None
     with torch.no_grad():
         critic.model.lm_head.weight.normal_()  # type: ignore[union-attr,operator]  # a linear head
     batch, ready = build_training_batch(
-        wanted, selection, Models(policy, policy, None), episodes, step=0, kl_coefficient=0.0, critic=critic
+        config, selection, Models(policy, policy, None), episodes, step=0, kl_coefficient=0.0, critic=critic
     )
     return critic, batch, ready
 
@@ -66,9 +66,9 @@ def test_fit_reduces_the_loss_for_parts_of_any_size() -> None:
     """Parts of three rows give the same values."""
     values = []
     for rows in (99, 3):
-        wanted = recipe(**{**GAE, "update": {"prompts": 4, "rows": rows}})
-        critic, batch, ready = _build(wanted)
-        fits = [critic.fit(batch.laid, ready, update=wanted.update, order=rng.torch_generator(n)) for n in range(20)]
+        config = recipe(**{**GAE, "update": {"prompts": 4, "rows": rows}})
+        critic, batch, ready = _build(config)
+        fits = [critic.fit(batch.laid, ready, update=config.update, order=rng.torch_generator(n)) for n in range(20)]
         assert fits[-1].loss < fits[0].loss / 2
         values.append(critic.predict(batch.laid, size=99))
     torch.testing.assert_close(*values, atol=1e-4, rtol=1e-4)

@@ -70,3 +70,4 @@ def test_learning_rate_warms_up_and_decays() -> None:
     assert learning_rate(config, 0) == 0.5
     assert abs(learning_rate(config, 5) - 1.0) < 1e-9
     assert learning_rate(recipe(steps=10, update={"rate": 2.0}), 9) == 2.0
+    assert learning_rate(recipe(steps=10, update={"rate": 1.0, "schedule": "linear"}), 5) == 0.5

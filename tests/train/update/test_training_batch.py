@@ -24,9 +24,9 @@ def _build(
 
 def test_advantages_are_rewards_minus_their_group_mean() -> None:
     """By hand, on all trained tokens and nowhere else."""
-    wanted = recipe(rollout=WIDE, update={"prompts": 4})
-    selection, policy, episodes = sample_episodes(wanted)
-    batch, ready = _build(wanted, selection, policy, episodes)
+    config = recipe(rollout=WIDE, update={"prompts": 4})
+    selection, policy, episodes = sample_episodes(config)
+    batch, ready = _build(config, selection, policy, episodes)
     reward = torch.tensor([e.outcome.reward for e in episodes if e.outcome]).view(4, 4)
     expected = (reward - reward.mean(dim=1, keepdim=True)).flatten().unsqueeze(1) * batch.mask
     assert float(expected.abs().max()) > 0
@@ -37,9 +37,9 @@ def test_advantages_are_rewards_minus_their_group_mean() -> None:
 def test_old_logprobs_are_computed_if_policies_can_differ() -> None:
     """With several optimizer steps, or a correction."""
     for more in ({"update": {"prompts": 1}}, {"update": {"epochs": 2}}, {"correction": {"weight": "token_weights"}}):
-        wanted = recipe(rollout=WIDE, **more)
-        selection, policy, episodes = sample_episodes(wanted)
-        batch, ready = _build(wanted, selection, policy, episodes)
+        config = recipe(rollout=WIDE, **more)
+        selection, policy, episodes = sample_episodes(config)
+        batch, ready = _build(config, selection, policy, episodes)
         assert batch.old_logprob is not None
         sampled_logprob = batch.laid.rollout.rollout_logprob
         assert sampled_logprob is not None
@@ -49,14 +49,14 @@ def test_old_logprobs_are_computed_if_policies_can_differ() -> None:
 
 def test_kl_to_the_reference_reduces_the_reward() -> None:
     """It stays raw in ``ready.kl`` for the log."""
-    wanted = recipe(rollout=WIDE, kl={"reward": 0.5, "estimator": "k1"})
-    selection, policy, episodes = sample_episodes(wanted)
+    config = recipe(rollout=WIDE, kl={"reward": 0.5, "estimator": "k1"})
+    selection, policy, episodes = sample_episodes(config)
     reference = policy.frozen_copy()
     with torch.no_grad():
         for weight in reference.model.parameters():
             weight.mul_(0.9)
     batch, ready = build_training_batch(
-        wanted, selection, Models(policy, policy, reference), episodes, step=0, kl_coefficient=0.5
+        config, selection, Models(policy, policy, reference), episodes, step=0, kl_coefficient=0.5
     )
     assert batch.laid.rollout.rollout_logprob is not None
     assert batch.ref_logprob is not None
@@ -69,9 +69,9 @@ def test_kl_to_the_reference_reduces_the_reward() -> None:
 
 def test_shuffled_rewards_are_a_permutation() -> None:
     """All rows of a trajectory keep one reward."""
-    wanted = recipe(rollout={**WIDE, "shuffled_rewards": True})
-    selection, policy, episodes = sample_episodes(wanted)
-    batch, _ = _build(wanted, selection, policy, episodes)
+    config = recipe(rollout={**WIDE, "shuffled_rewards": True})
+    selection, policy, episodes = sample_episodes(config)
+    batch, _ = _build(config, selection, policy, episodes)
     earned = [e.outcome.reward for e in episodes if e.outcome]
     shuffled = batch.laid.rollout.reward.tolist()
     torch.testing.assert_close(torch.tensor(sorted(shuffled)), torch.tensor(sorted(earned)))
@@ -82,12 +82,12 @@ def test_shuffled_rewards_are_a_permutation() -> None:
 
 def test_greedy_reward_is_the_baseline_of_remax() -> None:
     """By hand, whatever the other responses got."""
-    wanted = recipe(rollout=WIDE, update={"prompts": 4}, estimator={"name": "remax"})
-    selection, policy, episodes = sample_episodes(wanted)
+    config = recipe(rollout=WIDE, update={"prompts": 4}, estimator={"name": "remax"})
+    selection, policy, episodes = sample_episodes(config)
     assert "reward_baseline" in selection.reads
     for episode in episodes:
         episode.baseline = 0.25 * episode.group
-    batch, _ = _build(wanted, selection, policy, episodes)
+    batch, _ = _build(config, selection, policy, episodes)
     relative = torch.tensor([e.outcome.reward - 0.25 * e.group for e in episodes if e.outcome])
     assert float(relative.abs().max()) > 0.5
     torch.testing.assert_close(batch.advantage, relative.unsqueeze(1) * batch.mask)
@@ -101,9 +101,9 @@ def test_reward_parts_are_weighted_and_shuffled() -> None:
         "estimator": estimator,
         "update": {"prompts": 4},
     }
-    wanted = recipe(rollout=WIDE, **settings)
-    selection, policy, episodes = sample_episodes(wanted)
-    batch, _ = _build(wanted, selection, policy, episodes)
+    config = recipe(rollout=WIDE, **settings)
+    selection, policy, episodes = sample_episodes(config)
+    batch, _ = _build(config, selection, policy, episodes)
     parts = torch.tensor([e.outcome.parts for e in episodes if e.outcome]).view(4, 4, 2)
     deviation = parts.std(dim=1, keepdim=True)
     standardised = torch.where(deviation > 0, (parts - parts.mean(dim=1, keepdim=True)) / deviation, 0.0)
@@ -127,9 +127,9 @@ def test_squared_probabilities_come_with_old_logprobs() -> None:
     """For the estimator that reads them only."""
     plain = {"name": "grpo", "standardise": False, "epsilon": 0.0}
     for estimator, expected in (({"name": "optimal_token_baseline"}, True), (plain, False)):
-        wanted = recipe(rollout=WIDE, update={"prompts": 4}, estimator=estimator)
-        selection, policy, episodes = sample_episodes(wanted)
-        batch, _ = _build(wanted, selection, policy, episodes)
+        config = recipe(rollout=WIDE, update={"prompts": 4}, estimator=estimator)
+        selection, policy, episodes = sample_episodes(config)
+        batch, _ = _build(config, selection, policy, episodes)
         squares = batch.laid.rollout.pi_squared
         assert (squares is not None, batch.old_logprob is not None) == (expected, expected)
         if squares is not None and batch.old_logprob is not None:

@@ -65,14 +65,7 @@ def resolve_in_module(
 
 
 def required_parameters(function: Callable[..., Any]) -> frozenset[str]:
-    """The parameters without a default.
-
-    Example:
-        >>> from rl_sentinel.signal.advantage import remax
-        >>> from rl_sentinel.train.config.name_resolution import required_parameters
-        >>> sorted(required_parameters(remax.advantages))
-        ['live', 'reward', 'reward_baseline']
-    """
+    """The parameters without a default."""
     parameters = inspect.signature(function).parameters.items()
     return frozenset(n for n, p in parameters if p.default is inspect.Parameter.empty and p.kind not in _VARIADIC)
 
@@ -84,13 +77,6 @@ def bind_parameters(
 
     Raises:
         SentinelError: if a parameter is unknown, missing, or of another type than its annotation.
-
-    Example:
-        >>> from rl_sentinel.train.config.name_resolution import bind_parameters
-        >>> def scaled(reward: float, *, factor: float) -> float:
-        ...     return reward * factor
-        >>> bind_parameters("estimator", scaled, {"factor": 2.0}, frozenset({"reward"}))(3.0)
-        6.0
     """
     signature = inspect.signature(function).parameters.items()
     parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}

@@ -27,11 +27,6 @@ def import_object(key: str, place: str) -> Any:  # noqa: ANN401 - whatever the r
 
     Raises:
         SentinelError: if the import fails, with the original error.
-
-    Example:
-        >>> from rl_sentinel.train.config.user_code import import_object
-        >>> import_object("path", "rl_sentinel.signal.path:loss_ready").__name__
-        'loss_ready'
     """
     module, _, name = place.rpartition(":")
     try:
@@ -71,11 +66,6 @@ def call_user_code(what: str, function: Callable[..., Any], *args: Any, **kwargs
 
     Raises:
         SentinelError: if the function raises, with the original error and its line. A ``SentinelError`` passes.
-
-    Example:
-        >>> from rl_sentinel.train.config.user_code import call_user_code
-        >>> call_user_code("path 'math:floor'", divmod, 7, 2)
-        (3, 1)
     """
     try:
         return function(*args, **kwargs)
@@ -99,11 +89,6 @@ def wrap_function(
 
     Raises:
         SentinelError: if it is not callable, or has no signature.
-
-    Example:
-        >>> from rl_sentinel.train.config.user_code import wrap_function
-        >>> wrap_function("estimator", "double", lambda x: 2 * x, (), None)(4)
-        8
     """
     what = f"{table} {name!r}"
     if not callable(function):
@@ -133,14 +118,6 @@ def table_in_errors(table: str, parameters: Collection[str]) -> Iterator[None]:
 
     Raises:
         InputError: the error raised inside.
-
-    Example:
-        >>> from rl_sentinel.core.errors import InputError
-        >>> from rl_sentinel.train.config.user_code import table_in_errors
-        >>> with table_in_errors("reward", {"scale"}):
-        ...     raise InputError("scale is 0.0, expected a number above 0")
-        Traceback (most recent call last):
-        rl_sentinel.core.errors.InputError: reward.scale is 0.0, expected a number above 0
     """
     try:
         yield
@@ -169,14 +146,7 @@ def check_ready(result: object, _args: tuple[Any, ...]) -> str:
 
 
 def describe(value: object) -> str:
-    """A value in a few words, for a message.
-
-    Example:
-        >>> import torch
-        >>> from rl_sentinel.train.config.user_code import describe
-        >>> describe(torch.zeros(2, 3)), describe(None), describe(3.5)
-        ('a tensor of shape [2, 3]', 'None', '3.5')
-    """
+    """A value in a few words, for a message."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {list(value.shape)}" + (" with a gradient" if value.requires_grad else "")
     words = " ".join(repr(value).split())

@@ -18,14 +18,7 @@ VOCABULARY_SIZE = len(CHARACTERS) + 2
 
 
 class CharacterTokenizer:
-    """Encodes one token per character; the end of a response is a token of its own.
-
-    Example:
-        >>> from rl_sentinel.train.model.character_tokenizer import END, CharacterTokenizer
-        >>> tokenizer = CharacterTokenizer()
-        >>> tokenizer.encode("31>"), tokenizer.decode([5, 3, END])
-        ((5, 3, 17), '31')
-    """
+    """Encodes one token per character; the end of a response is a token of its own."""
 
     padding = PADDING
     end = END

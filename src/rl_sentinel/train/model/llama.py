@@ -129,15 +129,7 @@ class Trunk(nn.Module):
 
 
 class Llama(nn.Module):
-    """A causal language model: logits of the next token at each position.
-
-    Example:
-        >>> import torch
-        >>> from rl_sentinel.train.model.llama import Llama, Shape
-        >>> model = Llama(Shape(vocabulary=32, hidden=8, layers=1, heads=2, inner=16, positions=16))
-        >>> model(torch.zeros(2, 3, dtype=torch.long)).shape
-        torch.Size([2, 3, 32])
-    """
+    """A causal language model: logits of the next token at each position."""
 
     def __init__(self, shape: Shape) -> None:
         """Draw the weights with standard deviation 0.02; norms start at 1."""

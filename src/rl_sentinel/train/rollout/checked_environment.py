@@ -95,12 +95,6 @@ def wrap_environment(inner: Any, name: str) -> Environment:  # noqa: ANN401 - wh
 
     Raises:
         SentinelError: if a method is missing.
-
-    Example:
-        >>> from rl_sentinel.train.rollout.environment.sort import Environment
-        >>> from rl_sentinel.train.rollout.checked_environment import wrap_environment
-        >>> wrap_environment(Environment(digits=3), "sort").digits
-        3
     """
     kind = CheckedWarmStartEnvironment if callable(getattr(inner, "warm", None)) else CheckedEnvironment
     return type(kind.__name__, (kind,), {"__module__": type(inner).__module__})(inner, name)  # type: ignore[no-any-return]  # built here

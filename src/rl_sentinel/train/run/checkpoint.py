@@ -68,14 +68,7 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], *, step: int, keep: 
 
 
 def load_newest(folder: Path) -> Loaded:
-    """Load the newest intact checkpoint.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from rl_sentinel.train.run.checkpoint import load_newest
-        >>> load_newest(Path("nowhere"))
-        Loaded(state=None, damaged=())
-    """
+    """Load the newest intact checkpoint."""
     damaged: list[str] = []
     for place in reversed(_checkpoints(folder)):
         try:

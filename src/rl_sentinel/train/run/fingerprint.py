@@ -16,14 +16,6 @@ def fingerprint_keys(recipe: Recipe) -> dict[str, Any]:
 
     ``steps`` is included if the learning rate decays towards the last step. ``threads`` is included, since sums over
     several threads round differently.
-
-    Example:
-        >>> from rl_sentinel.train.run.fingerprint import fingerprint_keys
-        >>> from rl_sentinel.train.config.recipe import Recipe, UpdateSettings
-        >>> update = UpdateSettings(prompts=2, rate=0.5)
-        >>> recipe = Recipe.model_construct(out="runs/a", seed=3, steps=9, update=update)
-        >>> fingerprint_keys(recipe)
-        {'seed': 3, 'update.prompts': 2, 'update.rate': 0.5}
     """
     free = FREE if recipe.update.schedule == "constant" else FREE - {"steps"}
     keys = _flatten(recipe.model_dump(mode="json", exclude_defaults=True))

@@ -30,12 +30,6 @@ class RunDirectory:
 
         Raises:
             SentinelError: if it has a file with the name of a run's file that no run wrote.
-
-        Example:
-            >>> from pathlib import Path
-            >>> from rl_sentinel.train.run.run_directory import RunDirectory
-            >>> RunDirectory.inspect(Path("nowhere"))
-            RunDirectory(recipe=None, steps=0, has_checkpoint=False)
         """
         logs = [folder / f"{name}.jsonl" for name in ("metrics", "timing")]
         checkpoints = folder / "checkpoints"

@@ -78,14 +78,7 @@ class TrainingState:
 
 
 def build_kl_controller(kl: KLSettings | None, *, coefficient: float | None = None) -> Adaptive | Fixed:
-    """The controller of the KL coefficient: fixed, or adaptive if the recipe has a target.
-
-    Example:
-        >>> from rl_sentinel.train.config.recipe import KLSettings
-        >>> from rl_sentinel.train.run.training_state import build_kl_controller
-        >>> build_kl_controller(KLSettings(reward=0.1)), build_kl_controller(None)
-        (Fixed(coefficient=0.1), Fixed(coefficient=0.0))
-    """
+    """The controller of the KL coefficient: fixed, or adaptive if the recipe has a target."""
     if kl is None:
         return Fixed(0.0)
     start = (kl.reward or kl.loss) if coefficient is None else coefficient

@@ -35,15 +35,11 @@ def warm_start(
         progress: called with the number of steps done and the total.
 
     Raises:
-        SentinelError: if the environment has no demonstrations, or the trained weights are not finite.
+        SentinelError: if the trained weights are not finite.
     """
     settings = recipe.warm
     if settings is None:
         return
-    if not hasattr(environment, "warm"):
-        raise SentinelError(
-            f"environment {recipe.environment.name} has no warm(), expected one with [warm]: remove [warm]"
-        )
 
     def fill(folder: Path) -> None:
         _train(policy, environment, settings, progress)
@@ -93,7 +89,7 @@ def _require_finite(policy: Policy, settings: WarmStartSettings) -> None:
 def _batch(policy: Policy, environment: Environment, settings: WarmStartSettings, step: int) -> tuple[Tensor, Tensor]:
     """Tokens of a batch, and True at the positions that predict a token of a response."""
     source = rng.python_rng(settings.seed, "warm", step)
-    rows = [environment.warm(source) for _ in range(settings.rows)]  # type: ignore[attr-defined]  # checked above
+    rows = [environment.warm(source) for _ in range(settings.rows)]  # type: ignore[attr-defined]  # checked by try_environment
     encode = policy.tokenizer.encode
     prompts = [encode(prompt) for prompt, _, _ in rows]
     responses = [encode(text) + ((policy.end,) if ends else ()) for _, text, ends in rows]

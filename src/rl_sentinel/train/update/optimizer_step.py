@@ -39,19 +39,6 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
     Raises:
         NonFiniteStepError: if a norm is not finite.
         SentinelError: if a norm is not finite and the step cannot be rolled back.
-
-    Example:
-        >>> import torch
-        >>> from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, take_optimizer_step
-        >>> weight = torch.ones(2, requires_grad=True)
-        >>> weight.grad = torch.ones(2)
-        >>> try:
-        ...     take_optimizer_step(torch.optim.AdamW([weight], lr=1e30), key="update.rate")
-        ... except NonFiniteStepError as error:
-        ...     print(str(error).partition(",")[0])
-        norm of the weights after the optimizer step is inf
-        >>> weight.tolist()
-        [1.0, 1.0]
     """
     weights = [w for group in optimizer.param_groups for w in group["params"]]
     initialised = set(optimizer.state)

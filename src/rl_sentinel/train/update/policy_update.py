@@ -103,17 +103,7 @@ def require_finite_logprobs(policy: Policy, batch: TrainingBatch, *, recipe: Rec
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """The learning rate of a step, counted from 0: a linear warm-up, then the schedule.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> from rl_sentinel.train.config.recipe import UpdateSettings
-        >>> from rl_sentinel.train.update.policy_update import learning_rate
-        >>> update = UpdateSettings(prompts=1, rate=1.0, ramp=2, schedule="linear")
-        >>> recipe = SimpleNamespace(steps=10, update=update)
-        >>> [learning_rate(recipe, step) for step in (0, 1, 5)]
-        [0.5, 0.9, 0.5]
-    """
+    """The learning rate of a step, counted from 0: a linear warm-up, then the schedule."""
     update, done = recipe.update, step / recipe.steps
     decay = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[update.schedule]
     return update.rate * min(1.0, (step + 1) / max(update.ramp, 1)) * decay

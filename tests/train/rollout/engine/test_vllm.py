@@ -111,8 +111,8 @@ def test_run_trains_on_samples_of_its_own_weights(tmp_path: Path, server: Vllm, 
     results = []
     for name in "ab":
         parameters = recipe(tmp_path / name, steps=4, **more)
-        asked = parameters.rollout.model_copy(update={"engine": "vllm", "url": server.url})
-        train(parameters.model_copy(update={"rollout": asked}), cache=folder_cache(tmp_path))
+        rollout = parameters.rollout.model_copy(update={"engine": "vllm", "url": server.url})
+        train(parameters.model_copy(update={"rollout": rollout}), cache=folder_cache(tmp_path))
         results.append((tmp_path / name / "metrics.jsonl").read_bytes())
         content = read_metrics(tmp_path / name / "metrics.jsonl")
         assert all(abs(line["kl"]) < 1e-9 for line in content)

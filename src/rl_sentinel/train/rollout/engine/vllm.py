@@ -148,18 +148,7 @@ def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> 
 
 
 def write_safetensors(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write weights as safetensors: the header's length, the header in JSON, and the tensors' bytes.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> import torch
-        >>> from rl_sentinel.train.rollout.engine.vllm import write_safetensors
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_safetensors({"w": torch.zeros(2, 3)}, Path(folder) / "model.safetensors")
-        ...     (Path(folder) / "model.safetensors").read_bytes()[8:].rstrip(bytes(24))
-        b'{"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}'
-    """
+    """Write weights as safetensors: the header's length, the header in JSON, and the tensors' bytes."""
     header, parts, end = {}, [], 0
     for name, weight in weights.items():
         flat = weight.detach().cpu().contiguous()
