@@ -16,13 +16,15 @@ import rl_sentinel.signal.advantage
 import rl_sentinel.signal.loss
 from rl_sentinel.core.modules import defined
 from rl_sentinel.signal.loss import reinforce
+from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
 from rl_sentinel.train.config.selection import Selection, select_components
 from rl_sentinel.train.model.character_tokenizer import END, CharacterTokenizer
-from rl_sentinel.train.model.policy import Policy, init_policy
+from rl_sentinel.train.model.policy import Models, Policy, init_policy
 from rl_sentinel.train.rollout.episodes import Episode, UniformDraws, play_episodes, start_episodes
 from rl_sentinel.train.rollout.interfaces import Outcome, Sampled, Task
+from rl_sentinel.train.update.training_batch import TrainingBatch, build_training_batch
 
 #: The recipe as TOML, for the command line.
 TOML = """
@@ -193,6 +195,16 @@ def sample_episodes(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy
     engine = Engine(policy, rollout.temperature, rollout.tokens)
     play_episodes(episodes, engine, selection.environment, policy.tokenizer, turns=rollout.turns, draws=draws)
     return selection, policy, episodes
+
+
+def sample_batch(
+    config: Recipe, *, reference: bool = False
+) -> tuple[Selection, Policy, list[Episode], TrainingBatch, Ready]:
+    """The same with their training batch; ``reference`` adds the policy as its own reference."""
+    selection, policy, episodes = sample_episodes(config)
+    models = Models(policy, policy, policy.frozen_copy() if reference else None)
+    batch, ready = build_training_batch(config, selection, models, episodes, step=0, kl_coefficient=0.0)
+    return selection, policy, episodes, batch, ready
 
 
 def tables(package: ModuleType, attribute: str) -> list[dict[str, Any]]:

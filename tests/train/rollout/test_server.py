@@ -22,11 +22,11 @@ MORE: dict[str, Any] = {"steps": 4, "checkpoint": {"every": 1}}
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A server of the small recipe's model, with other weights than the run's."""
-    state = Server(init_policy(recipe(seed=99)))
-    threading.Thread(target=state.serve_forever, daemon=True).start()
-    yield state
-    state.shutdown()
-    state.server_close()
+    running = Server(init_policy(recipe(seed=99)))
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield running
+    running.shutdown()
+    running.server_close()
 
 
 def _remote(url: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_hanging_server_is_not_retried(server: Server) -> None:
 )
 def test_other_answers_are_rejected(server: Server, answer: dict[str, Any], words: str) -> None:
     """They are not trained on."""
-    server.complete = lambda _told: answer  # type: ignore[assignment]  # the server's fault
+    server.complete = lambda _request: answer  # type: ignore[assignment]  # the server's fault
     engine = http.Engine(http.Address(server.url), 1.0, 2, end=1)
     with pytest.raises(SentinelError, match=words):
         engine.sample([(2,)], torch.zeros(1, 2))

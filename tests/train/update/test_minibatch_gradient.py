@@ -11,7 +11,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.reduce import Mode
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import Selection, select_components
-from rl_sentinel.train.model.policy import Models, Policy
+from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.update.minibatch_gradient import (
     choose_tokens,
@@ -20,16 +20,14 @@ from rl_sentinel.train.update.minibatch_gradient import (
     rows_with_gradient,
 )
 from rl_sentinel.train.update.response_logprobs import response_logprobs
-from rl_sentinel.train.update.training_batch import TrainingBatch, build_training_batch
-from training import COMPONENTS, component_name, recipe, sample_episodes
+from rl_sentinel.train.update.training_batch import TrainingBatch
+from training import COMPONENTS, component_name, recipe, sample_batch
 
 WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
 
 
 def _batch(config: Recipe) -> tuple[Selection, Policy, TrainingBatch]:
-    selection, policy, episodes = sample_episodes(config)
-    models = Models(policy, policy, policy.frozen_copy())
-    batch, _ = build_training_batch(config, selection, models, episodes, step=0, kl_coefficient=0.0)
+    selection, policy, _, batch, _ = sample_batch(config, reference=True)
     return selection, policy, batch
 
 
@@ -110,8 +108,7 @@ def test_groups_with_equal_rewards_are_skipped_without_changing_the_gradient(cho
 )
 def test_rows_with_a_penalty_are_not_skipped(more: dict[str, Any]) -> None:
     """They have a gradient without an advantage."""
-    selection, _, _ = sample_episodes(recipe(**more))
-    assert not selection.lazy
+    assert not select_components(recipe(**more)).lazy
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))

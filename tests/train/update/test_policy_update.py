@@ -7,23 +7,21 @@ import torch
 
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import Selection
-from rl_sentinel.train.model.policy import Models, Policy
+from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.update.minibatch_gradient import (
     NotFiniteError,
 )
 from rl_sentinel.train.update.optimizer_step import build_optimizer
 from rl_sentinel.train.update.policy_update import learning_rate, update_policy
-from rl_sentinel.train.update.training_batch import TrainingBatch, build_training_batch
-from training import recipe, sample_episodes
+from rl_sentinel.train.update.training_batch import TrainingBatch
+from training import recipe, sample_batch
 
 WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
 
 
 def _batch(config: Recipe) -> tuple[Selection, Policy, TrainingBatch]:
-    selection, policy, episodes = sample_episodes(config)
-    models = Models(policy, policy, policy.frozen_copy())
-    batch, _ = build_training_batch(config, selection, models, episodes, step=0, kl_coefficient=0.0)
+    selection, policy, _, batch, _ = sample_batch(config, reference=True)
     return selection, policy, batch
 
 

@@ -4,29 +4,17 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.signal.ready import Ready
-from rl_sentinel.train.config.recipe import Recipe
-from rl_sentinel.train.config.selection import Selection
-from rl_sentinel.train.model.policy import Models, Policy
-from rl_sentinel.train.rollout.episodes import Episode
-from rl_sentinel.train.update.training_batch import TrainingBatch, build_training_batch
-from training import recipe, sample_episodes
+from rl_sentinel.train.model.policy import Models
+from rl_sentinel.train.update.training_batch import build_training_batch
+from training import recipe, sample_batch, sample_episodes
 
 WIDE = {"prompts": 4, "responses": 4, "tokens": 6}
-
-
-def _build(
-    config: Recipe, selection: Selection, policy: Policy, episodes: list[Episode]
-) -> tuple[TrainingBatch, Ready]:
-    models = Models(policy, policy, None)
-    return build_training_batch(config, selection, models, episodes, step=0, kl_coefficient=0.0)
 
 
 def test_advantages_are_rewards_minus_their_group_mean() -> None:
     """By hand, on all trained tokens and nowhere else."""
     config = recipe(rollout=WIDE, update={"prompts": 4})
-    selection, policy, episodes = sample_episodes(config)
-    batch, ready = _build(config, selection, policy, episodes)
+    _, _, episodes, batch, ready = sample_batch(config)
     reward = torch.tensor([e.outcome.reward for e in episodes if e.outcome]).view(4, 4)
     expected = (reward - reward.mean(dim=1, keepdim=True)).flatten().unsqueeze(1) * batch.mask
     assert float(expected.abs().max()) > 0
@@ -38,8 +26,7 @@ def test_old_logprobs_are_computed_if_policies_can_differ() -> None:
     """With several optimizer steps, or a correction."""
     for more in ({"update": {"prompts": 1}}, {"update": {"epochs": 2}}, {"correction": {"weight": "token_weights"}}):
         config = recipe(rollout=WIDE, **more)
-        selection, policy, episodes = sample_episodes(config)
-        batch, ready = _build(config, selection, policy, episodes)
+        _, _, _, batch, ready = sample_batch(config)
         assert batch.old_logprob is not None
         sampled_logprob = batch.laid.rollout.rollout_logprob
         assert sampled_logprob is not None
@@ -70,14 +57,11 @@ def test_kl_to_the_reference_reduces_the_reward() -> None:
 def test_shuffled_rewards_are_a_permutation() -> None:
     """All rows of a trajectory keep one reward."""
     config = recipe(rollout={**WIDE, "shuffled_rewards": True})
-    selection, policy, episodes = sample_episodes(config)
-    batch, _ = _build(config, selection, policy, episodes)
+    _, _, episodes, batch, _ = sample_batch(config)
     earned = [e.outcome.reward for e in episodes if e.outcome]
     shuffled = batch.laid.rollout.reward.tolist()
     torch.testing.assert_close(torch.tensor(sorted(shuffled)), torch.tensor(sorted(earned)))
     assert shuffled != torch.tensor(earned).tolist()
-    plain = recipe(rollout=WIDE)
-    assert _build(plain, selection, policy, episodes)[0].laid.rollout.reward.tolist() != shuffled
 
 
 def test_greedy_reward_is_the_baseline_of_remax() -> None:
@@ -87,7 +71,8 @@ def test_greedy_reward_is_the_baseline_of_remax() -> None:
     assert "reward_baseline" in selection.reads
     for episode in episodes:
         episode.baseline = 0.25 * episode.group
-    batch, _ = _build(config, selection, policy, episodes)
+    models = Models(policy, policy, None)
+    batch, _ = build_training_batch(config, selection, models, episodes, step=0, kl_coefficient=0.0)
     relative = torch.tensor([e.outcome.reward - 0.25 * e.group for e in episodes if e.outcome])
     assert float(relative.abs().max()) > 0.5
     torch.testing.assert_close(batch.advantage, relative.unsqueeze(1) * batch.mask)
@@ -102,8 +87,7 @@ def test_reward_parts_are_weighted_and_shuffled() -> None:
         "update": {"prompts": 4},
     }
     config = recipe(rollout=WIDE, **settings)
-    selection, policy, episodes = sample_episodes(config)
-    batch, _ = _build(config, selection, policy, episodes)
+    _, _, episodes, batch, _ = sample_batch(config)
     parts = torch.tensor([e.outcome.parts for e in episodes if e.outcome]).view(4, 4, 2)
     deviation = parts.std(dim=1, keepdim=True)
     standardised = torch.where(deviation > 0, (parts - parts.mean(dim=1, keepdim=True)) / deviation, 0.0)
@@ -111,14 +95,8 @@ def test_reward_parts_are_weighted_and_shuffled() -> None:
     expected = (summed - summed.mean()) / summed.std()
     assert (deviation > 0).any(dim=0).all()
     torch.testing.assert_close(batch.advantage, expected.unsqueeze(1) * batch.mask)
-    shuffled = build_training_batch(
-        recipe(rollout={**WIDE, "shuffled_rewards": True}, **settings),
-        selection,
-        Models(policy, policy, None),
-        episodes,
-        step=0,
-        kl_coefficient=0.0,
-    )[0].laid.rollout
+    _, _, _, control, _ = sample_batch(recipe(rollout={**WIDE, "shuffled_rewards": True}, **settings))
+    shuffled = control.laid.rollout
     assert shuffled.reward_parts is not None
     assert shuffled.reward.tolist() == shuffled.reward_parts[:, 0].tolist() != parts[..., 0].flatten().tolist()
 
@@ -128,8 +106,7 @@ def test_squared_probabilities_come_with_old_logprobs() -> None:
     plain = {"name": "grpo", "standardise": False, "epsilon": 0.0}
     for estimator, expected in (({"name": "optimal_token_baseline"}, True), (plain, False)):
         config = recipe(rollout=WIDE, update={"prompts": 4}, estimator=estimator)
-        selection, policy, episodes = sample_episodes(config)
-        batch, _ = _build(config, selection, policy, episodes)
+        _, _, _, batch, _ = sample_batch(config)
         squares = batch.laid.rollout.pi_squared
         assert (squares is not None, batch.old_logprob is not None) == (expected, expected)
         if squares is not None and batch.old_logprob is not None:

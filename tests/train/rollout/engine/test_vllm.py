@@ -57,7 +57,7 @@ class Vllm(Server):
         self.stale = True
         return {"results": [None]}
 
-    def reset(self, _told: Any) -> None:
+    def reset(self, _content: Any) -> None:
         """Reset the prefix cache; the answer is empty."""
         self.stale = False
 
@@ -92,11 +92,11 @@ class Vllm(Server):
 @pytest.fixture
 def server() -> Iterator[Vllm]:
     """A server with other weights than the run's."""
-    results = Vllm(init_policy(recipe(seed=99)))
-    threading.Thread(target=results.serve_forever, daemon=True).start()
-    yield results
-    results.shutdown()
-    results.server_close()
+    vllm_server = Vllm(init_policy(recipe(seed=99)))
+    threading.Thread(target=vllm_server.serve_forever, daemon=True).start()
+    yield vllm_server
+    vllm_server.shutdown()
+    vllm_server.server_close()
 
 
 @pytest.fixture(autouse=True)
@@ -110,13 +110,13 @@ def test_run_trains_on_samples_of_its_own_weights(tmp_path: Path, server: Vllm, 
     """Log-probs are the policy's up to rounding; equal runs are equal."""
     results = []
     for name in "ab":
-        parameters = recipe(tmp_path / name, steps=4, **more)
-        rollout = parameters.rollout.model_copy(update={"engine": "vllm", "url": server.url})
-        train(parameters.model_copy(update={"rollout": rollout}), cache=folder_cache(tmp_path))
+        config = recipe(tmp_path / name, steps=4, **more)
+        rollout = config.rollout.model_copy(update={"engine": "vllm", "url": server.url})
+        train(config.model_copy(update={"rollout": rollout}), cache=folder_cache(tmp_path))
         results.append((tmp_path / name / "metrics.jsonl").read_bytes())
-        content = read_metrics(tmp_path / name / "metrics.jsonl")
-        assert all(abs(line["kl"]) < 1e-9 for line in content)
-        assert any(line["gradient_norm"] > 0 for line in content)
+        metrics = read_metrics(tmp_path / name / "metrics.jsonl")
+        assert all(abs(line["kl"]) < 1e-9 for line in metrics)
+        assert any(line["gradient_norm"] > 0 for line in metrics)
     assert results[0] == results[1]
     assert server.label == "3"
 
@@ -166,9 +166,9 @@ SOUND = {
 def test_other_answers_are_rejected(server: Vllm, choice: dict[str, Any], words: str) -> None:
     """A valid answer is accepted."""
     engine = vllm.Engine(Address(server.url), 1.0, 2, end=1)
-    server.generate = lambda _told: {"choices": [SOUND]}  # type: ignore[assignment]  # the server's fault
+    server.generate = lambda _content: {"choices": [SOUND]}  # type: ignore[assignment]  # the server's fault
     assert engine.sample([(2,)], torch.zeros(1, 2))[0].logprob == (-0.5,)
-    server.generate = lambda _told: {"choices": [SOUND | choice]}  # type: ignore[assignment]  # as above
+    server.generate = lambda _content: {"choices": [SOUND | choice]}  # type: ignore[assignment]  # as above
     with pytest.raises(SentinelError, match=words):
         engine.sample([(2,)], torch.zeros(1, 2))
 
