@@ -15,8 +15,9 @@ from rl_sentinel.frameworks.framework import Framework
 from rl_sentinel.frameworks.target import Target
 
 TRAIN = "rl_sentinel.train"
-PREPARED = f"{TRAIN}.update.training_batch.prepared"
-SPEAKING, LOSS = f"{TRAIN}.update.policy_update.speaking", f"{TRAIN}.update.policy_update.loss_of"
+BUILD_BATCH = f"{TRAIN}.update.training_batch.build_training_batch"
+GRADIENT = f"{TRAIN}.update.minibatch_gradient"
+ROWS, LOSS = f"{GRADIENT}.rows_with_gradient", f"{GRADIENT}.compute_loss"
 
 GRPO: Mapping[str, Any] = {"name": "grpo", "standardise": False, "epsilon": 0.0}
 PPO: Mapping[str, Any] = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28}
@@ -46,7 +47,7 @@ def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling:
         mute = SimpleNamespace(padding=0)
         models = target.call(f"{TRAIN}.model.policy.Models", mute, mute, None)
         episodes, rows = _episodes(target, batch, columns)
-        found, _ready = target.call(PREPARED, recipe, selection, models, episodes, step=0, price=0.0)
+        found, _ready = target.call(BUILD_BATCH, recipe, selection, models, episodes, step=0, kl_coefficient=0.0)
         advantage = torch.zeros(batch.mask.shape, dtype=found.advantage.dtype)
         advantage[torch.tensor(rows), : found.advantage.shape[1]] = found.advantage
         return {"advantage": advantage}
@@ -55,7 +56,7 @@ def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling:
     said |= {"masked": "yes", "baseline": "relative"} | ({"suppresses": "unscored"} if "scored" in columns else {})
     said |= {"trajectories": "step-wise"} if "trajectory" in columns else {}
     return Boundary(
-        path=PREPARED,
+        path=BUILD_BATCH,
         stage="advantage",
         call=call,
         reads=frozenset({"reward", "group", "mask", "length", *columns}),
@@ -100,9 +101,9 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
         recipe, selection = _chosen(target, loss={"name": name, "aggregation": mode, **told})
         laid = SimpleNamespace(prompt_length=batch.prompt_length, length=batch.length)
         columns = {"mask": batch.mask, "advantage": batch.advantage, "old_logprob": batch.old_logprob}
-        made = target.call(f"{TRAIN}.update.policy_update.Batch", laid=laid, **columns, ref_logprob=None)
+        made = target.call(f"{TRAIN}.update.training_batch.TrainingBatch", laid=laid, **columns, ref_logprob=None)
         whole = selection.aggregation(recipe, batch.mask, batch.group)
-        rows = target.call(SPEAKING, made, torch.arange(batch.rows), lazy=selection.lazy)
+        rows = target.call(ROWS, made, torch.arange(batch.rows), lazy=selection.lazy)
         size = max(1, -(-len(rows) // int(settings.get("micro_batches", 1) or 1)))
         found = (batch.logprob * 0).nan_to_num().sum()
         for part in torch.split(rows, size) if len(rows) else ():
@@ -113,7 +114,7 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
     said = {"algorithm": name, "denominator": "given", "mean": "yes", "aggregation": mode, **knobs}
     said |= {"ratio": "yes"} if name == "ppo" else {}
     return Boundary(
-        path=f"{SPEAKING} -> {LOSS}",
+        path=f"{ROWS} -> {LOSS}",
         stage="policy-loss",
         call=call,
         reads=frozenset({"logprob", "advantage", "mask"} | ({"old_logprob"} if name == "ppo" else set())),
@@ -140,8 +141,8 @@ def _chosen(target: Target, **more: Mapping[str, object]) -> tuple[Any, Any]:
     told = RECIPE | more
     key = f"{id(target)} {told}"
     if key not in _KNOWN:
-        recipe = target.call(f"{TRAIN}.config.recipe.made", told, where="audit")
-        _KNOWN[key] = recipe, target.call(f"{TRAIN}.config.selection.selected", recipe)
+        recipe = target.call(f"{TRAIN}.config.recipe.parse_recipe", told, where="audit")
+        _KNOWN[key] = recipe, target.call(f"{TRAIN}.config.selection.select_components", recipe)
     return _KNOWN[key]
 
 

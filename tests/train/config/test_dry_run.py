@@ -1,4 +1,4 @@
-"""Four rows tell of a loss what may be left out and cut."""
+"""The dry run tells what the update may skip or split, and rejects parameters without effect."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.reduce import Aggregation
-from rl_sentinel.train.config.dry_run import rehearsed
-from rl_sentinel.train.config.selection import selected
+from rl_sentinel.train.config.dry_run import dry_run
+from rl_sentinel.train.config.selection import select_components
 from training import recipe
 
 CHOSEN = {"name": "largest", "share": 0.3}
 
 
 @pytest.mark.parametrize(
-    ("loss", "lazy", "split"),
+    ("loss", "lazy", "additive"),
     [
         ({"name": "ppo", "clip_low": 0.2, "clip_high": 0.2}, True, True),
         ({"name": "clip_cov", "clip_low": 0.2, "clip_high": 0.2, "chosen": CHOSEN}, True, True),
@@ -24,11 +24,11 @@ CHOSEN = {"name": "largest", "share": 0.3}
         ({"name": "dro", "penalty": 0.1}, False, True),
     ],
 )
-def test_penalty_wants_rows_without_an_advantage(loss: dict[str, Any], lazy: bool, split: bool) -> None:  # noqa: FBT001 - a row of the table
-    """A loss that advantage alone moves leaves them out; what was chosen before needs no whole mini-batch."""
-    wanted = recipe(loss={"aggregation": "token-mean", **loss})
-    found = selected(wanted)
-    assert rehearsed(wanted, found.choices, found.loss, found.chosen, parts=0) == (lazy, split)
+def test_loss_form(loss: dict[str, Any], lazy: bool, additive: bool) -> None:  # noqa: FBT001 - a row of the table
+    """A loss that only the advantage moves is lazy; tokens chosen beforehand need no whole mini-batch."""
+    config = recipe(loss={"aggregation": "token-mean", **loss})
+    selection = select_components(config)
+    assert dry_run(config, selection.choices, selection.loss, selection.choose_tokens, parts=0) == (lazy, additive)
 
 
 @pytest.mark.parametrize(
@@ -42,24 +42,24 @@ def test_penalty_wants_rows_without_an_advantage(loss: dict[str, Any], lazy: boo
         ({"name": "ppo", "clip_low": 1.0, "clip_high": 0.2}, False),
     ],
 )
-def test_lower_clip_that_holds_nothing_is_refused(loss: dict[str, Any], refused: bool) -> None:  # noqa: FBT001 - as above
-    """Above 1 for a ratio or a difference of probabilities; in nats there is no such bound."""
-    wanted = recipe(loss={"aggregation": "token-mean", **loss})
+def test_lower_clip_that_never_binds_is_rejected(loss: dict[str, Any], refused: bool) -> None:  # noqa: FBT001 - a row of the table
+    """Above 1 for a ratio or a difference of probabilities; a clip in nats has no such bound."""
+    config = recipe(loss={"aggregation": "token-mean", **loss})
     if refused:
         with pytest.raises(SentinelError, match=rf"^loss.clip_low is {loss['clip_low']}, expected at most 1 with loss"):
-            selected(wanted)
+            select_components(config)
     else:
-        selected(wanted)
+        select_components(config)
 
 
-def test_gradient_that_leads_elsewhere_is_refused() -> None:
-    """To a leaf of the loss's own."""
-    wanted = recipe()
-    found = selected(wanted)
+def test_gradient_that_misses_logprob_is_rejected() -> None:
+    """A loss that returns a leaf of its own."""
+    config = recipe()
+    selection = select_components(config)
 
     def own(logprob: Tensor, *, aggregation: Aggregation) -> Tensor:
         assert aggregation is not None
         return torch.tensor(float(logprob.detach().sum()), requires_grad=True)
 
-    with pytest.raises(SentinelError, match=r"^loss 'ppo' gave a number with a gradient that does not lead to logprob"):
-        rehearsed(wanted, found.choices, own, None, parts=0)
+    with pytest.raises(SentinelError, match=r"^loss 'ppo' returned a tensor whose gradient does not reach logprob"):
+        dry_run(config, selection.choices, own, None, parts=0)

@@ -1,4 +1,4 @@
-"""Names become functions; what is unknown, impossible or does not go together is one line, before anything runs."""
+"""Components are resolved and validated together before a run starts."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.selection import selected
+from rl_sentinel.train.config.selection import select_components
 from training import recipe
 
 PPO = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"}
 GDPO = {"name": "gdpo", "weight": (1.0, 0.5), "epsilon": 0.0}
-MARKED = {"name": "training:Marked"}
+MARKED = {"name": "training:TwoParts"}
 TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
 
 
@@ -28,18 +28,18 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             {"estimator": {"name": "grpo", "standardise": 1, "epsilon": 0.0}},
             "estimator.standardise is 1, expected a bool",
         ),
-        ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no numbers"),
+        ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no parameters"),
         (
-            {"estimator": {"name": "training:unmade"}},
-            "estimator wants mood, which this trainer does not make: choose another",
+            {"estimator": {"name": "training:unknown_column"}},
+            "estimator needs column mood, which the trainer does not make: choose another",
         ),
         (
             {"estimator": {"name": "remax"}, "reward": {"scale": 2.0}},
-            "reward is changed with estimator remax, expected no [reward]: it is compared with that of a",
+            "reward is set with estimator remax, expected no [reward]: the greedy response's",
         ),
         (
             {"estimator": GDPO, "environment": {"name": "tools"}},
-            "estimator gdpo weighs parts of the reward, environment tools has none: take one with Environment.parts",
+            "environment tools has no reward parts, expected some with estimator gdpo: choose an environment with",
         ),
         (
             {"estimator": {"name": "gdpo", "epsilon": 0.0}},
@@ -57,25 +57,28 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": TURNS, "critic": {"rate": 0.1}, "rollout": {"turns": 2, "merged": False}},
-            "estimator turn_level_gae carries credit along one row, rollout.merged is false with 2 turns",
+            "rollout.merged is false with 2 turns, expected true: estimator turn_level_gae assigns credit",
         ),
-        ({"estimator": TURNS}, "estimator turn_level_gae needs a critic: add [critic] with its rate"),
+        (
+            {"estimator": TURNS},
+            "critic is missing, expected one with estimator turn_level_gae: add [critic] with its rate",
+        ),
         (
             {
-                "loss": {"name": "training:of_turns", "aggregation": "token-mean"},
+                "loss": {"name": "training:turn_weighted_loss", "aggregation": "token-mean"},
                 "rollout": {"turns": 2, "merged": False},
             },
-            "turn is read along one row, rollout.merged is false with 2 turns: merge the steps",
+            "rollout.merged is false with 2 turns, expected true: the turn column",
         ),
         ({"loss": {**PPO, "name": "pppo"}}, "loss.name 'pppo' is unknown, did you mean ppo"),
         ({"loss": {**PPO, "clip_low": "a"}}, "loss.clip_low is 'a', expected a float"),
         (
             {"loss": {**PPO, "name": "clip_cov"}},
-            'loss clip_cov treats tokens apart: say which, as loss.chosen = { name = "largest", share = 2e-4 }',
+            'loss.chosen is missing, expected one with loss clip_cov: set it, as loss.chosen = { name = "largest"',
         ),
         (
             {"loss": {**PPO, "chosen": {"name": "largest", "share": 0.1}}},
-            "loss ppo treats no token apart: leave loss.chosen out",
+            "loss.chosen is set, expected none with loss ppo, which does not read it",
         ),
         (
             {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "covariances"}}},
@@ -87,7 +90,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"loss": {**PPO, "clip_low": 1.5}},
-            "loss.clip_low is 1.5, expected at most 1 with loss ppo: from 1 on it holds",
+            "loss.clip_low is 1.5, expected at most 1 with loss ppo: a lower clip of 1 or more",
         ),
         ({"loss": {**PPO, "name": "cispo", "clip_low": 20}}, "loss.clip_low is 20, expected at most 1 with loss cispo"),
         (
@@ -105,11 +108,14 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         ({"environment": {"name": "sort", "digits": 0}}, "environment.digits is 0, expected 1 to 64"),
         ({"environment": {"name": "sort", "digit": 3}}, "environment.digit is unknown, did you mean digits"),
-        ({"kl": {"reward": 0.1, "loss": 0.1}}, "kl.reward is 0.1 and kl.loss is 0.1, expected one of them 0"),
-        ({"kl": {"target": 0.1}}, "kl.target and kl.horizon go together"),
+        ({"kl": {"reward": 0.1, "loss": 0.1}}, "kl.reward is 0.1 and kl.loss is 0.1, expected one of them to be 0"),
+        ({"kl": {"target": 0.1}}, "kl.target and kl.horizon are one without the other, expected both or neither"),
         ({"loss": {**PPO, "clip_high": float("nan")}}, "loss.clip_high is nan, expected a number"),
         ({"loss": {**PPO, "clip_high": -1.0}}, "loss.clip_high is -1.0, expected"),
-        ({"reward": {"scale": 1e300}}, "reward makes of rewards 0 and 1 what is no number (reward[0] is inf, expected"),
+        (
+            {"reward": {"scale": 1e300}},
+            "reward shaping turns rewards 0 and 1 into invalid numbers (reward[0] is inf, expected",
+        ),
         ({"reward": {"scale": 0.0}}, "reward.scale is 0.0, expected a number above 0"),
         ({"reward": {"least": 1.0, "most": 0.0}}, "reward.most is 0.0, expected 1.0 or more"),
         (
@@ -122,14 +128,17 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         ({"environment": {"name": "math:pi"}}, "environment.name 'math:pi' is 3.14159"),
         (
-            {"environment": {"name": "training:Scripted", "texts": ()}},
-            "environment.name 'training:Scripted' is Scripted(",
+            {"environment": {"name": "training:ScriptedEngine", "texts": ()}},
+            "environment.name 'training:ScriptedEngine' is ScriptedEngine(",
         ),
-        ({"warm": {"steps": 1}, "environment": {"name": "training:Twice"}}, "environment training:Twice has no warm()"),
+        (
+            {"warm": {"steps": 1}, "environment": {"name": "training:TwoTurns"}},
+            "environment training:TwoTurns has no warm(), expected",
+        ),
         ({"path": "math:pi"}, "path 'math:pi' is 3.14159"),
         (
-            {"path": "training:kept_in"},
-            "path 'training:kept_in' cannot be called (got an unexpected keyword argument 'by')",
+            {"path": "training:folder_cache"},
+            "path 'training:folder_cache' cannot be called as path(rollout, by=choices) (got",
         ),
         ({"loss": {"name": "math:pi", "aggregation": "token-mean"}}, "loss 'math:pi' is 3.14159"),
         (
@@ -137,21 +146,21 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             "loss.s is missing, expected a value, it has no",
         ),
         (
-            {"loss": {"name": "training:empty_loss", "aggregation": "token-mean"}},
-            "loss 'training:empty_loss' gave None, ",
+            {"loss": {"name": "training:returns_none", "aggregation": "token-mean"}},
+            "loss 'training:returns_none' returned None, ",
         ),
         (
-            {"estimator": {"name": "training:empty_loss"}},
-            "estimator 'training:empty_loss' gave None, expected a tensor",
+            {"estimator": {"name": "training:returns_none"}},
+            "estimator 'training:returns_none' returned None, expected a tensor",
         ),
         (
             {"rollout": {"tokens": 1000}},
-            "rollout.tokens is 1000 behind a prompt of 1 tokens, expected at most 32 in all",
+            "rollout.tokens is 1000 after a prompt of 1 tokens, expected at most 32 in total",
         ),
-        ({"policy": {"positions": 3}}, "rollout.tokens is 3 behind a prompt of 1 tokens, expected at most 3 in all"),
+        ({"policy": {"positions": 3}}, "rollout.tokens is 3 after a prompt of 1 tokens, expected at most 3 in total"),
         (
             {"environment": {"name": "sort", "digits": 25}, "warm": {"steps": 1}},
-            "a response of warm() is 26 behind a prompt of 26 tokens, expected at most 32 in all",
+            "a response of warm() is 26 after a prompt of 26 tokens, expected at most 32 in total",
         ),
         ({"kl": {"estimator": "k9"}}, "kl.estimator 'k9' is unknown, did you mean k3"),
         ({"rollout": {"responses": 1}}, "rollout.responses is 1, expected 2 or more with estimator grpo"),
@@ -161,22 +170,25 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
                 "rollout": {"turns": 2, "merged": False},
                 "estimator": {"name": "reinforce_plus_plus", "discount": 1.0, "epsilon": 0.0},
             },
-            "estimator reinforce_plus_plus carries credit along one row, rollout.merged is false with 2 turns",
+            "rollout.merged is false with 2 turns, expected true: estimator reinforce_plus_plus assigns",
         ),
         (
             {"estimator": {"name": "gae", "discount": 1.0, "decay": 1.0}},
-            "estimator gae needs a critic: add [critic] with its rate",
+            "critic is missing, expected one with estimator gae: add [critic] with its rate",
         ),
-        ({"critic": {"rate": 0.1}}, "estimator grpo reads no critic: leave [critic] out"),
+        ({"critic": {"rate": 0.1}}, "critic is set, expected none with estimator grpo, which reads no values"),
         (
             {"rollout": {"staleness": 1}},
-            "rollout.staleness is 1, expected a correction with it: name correction.weight",
+            "rollout.staleness is 1, expected a correction with it: set correction.weight",
         ),
         (
             {"rollout": {"engine": "http", "url": "http://[bad"}},
             "rollout.url is 'http://[bad', expected an address, as",
         ),
-        ({"rollout": {"url": "http://there"}}, "rollout.url is 'http://there' with engine process: the address is of"),
+        (
+            {"rollout": {"url": "http://there"}},
+            "rollout.url is 'http://there' with engine process, expected an address with",
+        ),
         ({"update": {"prompts": 3}}, "update.prompts is 3, expected at most rollout.prompts, 2"),
         ({"policy": {"hidden": 18}}, "policy.hidden is 18, expected a multiple of 2 x policy.heads"),
         ({"correction": {"bounds": ({"name": "truncated", "high": 2.0},)}}, "bounds are given without a weight"),
@@ -186,29 +198,33 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
     ],
 )
-def test_what_cannot_be_is_one_line(more: dict[str, Any], line: str) -> None:
-    """With the key, and the way out."""
-    with pytest.raises(SentinelError) as told:
-        selected(recipe(**more))
-    assert str(told.value).startswith(line)
-    assert "\n" not in str(told.value)
+def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
+    """With the key, and a fix."""
+    with pytest.raises(SentinelError) as error:
+        select_components(recipe(**more))
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
 
 
-def test_numbers_are_filled_in() -> None:
-    """And correction stages, in their order."""
+def test_parameters_are_bound() -> None:
+    """And correction stages keep their order."""
     correction = {
         "reject": ({"name": "rows_kept", "estimator": "k1", "over": "mean", "low": -1.0, "high": 1.0},),
         "weight": "token_weights",
         "bounds": ({"name": "truncated", "high": 2.0},),
     }
-    found = selected(recipe(correction=correction))
+    selection = select_components(recipe(correction=correction))
     group, live = torch.tensor([0, 0]), torch.tensor([True, True])
-    advantage = found.choices.estimator(reward=torch.tensor([1.0, 0.0]), group=group, live=live)
+    advantage = selection.choices.estimator(reward=torch.tensor([1.0, 0.0]), group=group, live=live)
     assert advantage.tolist() == [0.5, -0.5]
-    assert (len(found.choices.rejections), len(found.choices.bounds), found.compares) == (1, 1, True)
+    assert (len(selection.choices.rejections), len(selection.choices.bounds), selection.needs_old_logprob) == (
+        1,
+        1,
+        True,
+    )
 
 
 @pytest.mark.parametrize("clip", [{"name": "ppo", "clip_low": 1.0}, {"name": "gmpo", "clip_low": 1.5}])
-def test_lower_clip_of_1_is_none_and_one_in_nats_may_be_above(clip: dict[str, Any]) -> None:
-    """A log-ratio falls as far as it may; one clip is no slip, the other holds."""
-    assert selected(recipe(loss={**PPO, **clip})).loss.keywords["clip_low"] == clip["clip_low"]  # type: ignore[attr-defined]  # numbers filled in
+def test_lower_clip_of_1_or_in_nats_is_accepted(clip: dict[str, Any]) -> None:
+    """A clip of 1 is no clip; a log-ratio is unbounded."""
+    assert select_components(recipe(loss={**PPO, **clip})).loss.keywords["clip_low"] == clip["clip_low"]  # type: ignore[attr-defined]  # parameters bound

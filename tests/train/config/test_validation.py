@@ -1,12 +1,12 @@
-"""Numbers that each are possible, and together are not."""
+"""Settings that are valid alone and not together."""
 
 from typing import Any
 
 import pytest
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.selection import selected
-from rl_sentinel.train.config.validation import require_limits
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.config.validation import validate_recipe
 from training import recipe
 
 REINFORCE = {"estimator": {"name": "reinforce"}}
@@ -27,33 +27,33 @@ def _over(mean: str, deviation: str, **more: Any) -> dict[str, Any]:
         ({**REINFORCE, "rollout": {"responses": 1}, **_over("none", "group")},
          "rollout.responses is 1, expected 2 or more with reward.normalisation.deviation group"),
         ({**REINFORCE, **ONE, **_over("batch", "none")},
-         "rollout.prompts and rollout.responses are 1, expected 2 or more of one with reward.normalisation.mean batch"),
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.mean batch"),
         ({**REINFORCE, **ONE, **_over("batch", "none", leave_one_out=True)},
-         "rollout.prompts and rollout.responses are 1, expected 2 or more of one with reward.normalisation.mean batch"),
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.mean batch"),
         ({**REINFORCE, **ONE, **_over("none", "batch")},
-         "rollout.prompts and rollout.responses are 1, expected 2 or more of one with reward.normalisation.deviation"),
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.deviation"),
         ({"estimator": {"name": "reinforce_plus_plus", "discount": 1.0, "epsilon": 0.0}, **ONE},
-         "rollout.prompts and rollout.responses are 1, expected 2 or more of one with estimator reinforce_plus_plus"),
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with estimator reinforce_plus_plus"),
         ({"estimator": {"name": "maxrl"}, "rollout": {"responses": 1}},
-         "rollout.responses is 1, expected 2 or more with estimator maxrl: a lone response has nobody"),
+         "rollout.responses is 1, expected 2 or more with estimator maxrl: a single response has no"),
         ({"kl": {"target": 0.1, "horizon": 1000.0}},
-         "kl.target is 0.1 without a price, expected kl.reward or kl.loss above 0"),
+         "kl.target is 0.1 with kl.reward and kl.loss 0, expected one of them above 0"),
         ({"kl": {"loss": 0.1, "target": 0.1, "horizon": 1.6}},
-         "kl.horizon is 1.6, expected above 1.6: with 8 samples a step"),
+         "kl.horizon is 1.6, expected above 1.6: with 8 samples per step"),
         ({"threads": 10**5}, "threads is 100000, expected at most "),
         ({"rollout": {"prompts": 10**9}},
          "rollout.prompts x rollout.responses x rollout.tokens is 12000000000, expected at most 268435456: all"),
         ({"warm": {"steps": 1, "rows": 10**9}}, "warm.rows x policy.positions is 32000000000, expected at most"),
-        ({"policy": {"hidden": 10**6}}, "policy is of 40"),
-        ({"policy": {"positions": 10**12}}, "policy is of "),
+        ({"policy": {"hidden": 10**6}}, "policy has 40"),
+        ({"policy": {"positions": 10**12}}, "policy has "),
     ],
 )  # fmt: skip
-def test_what_is_too_small_or_too_large_is_one_line(more: dict[str, Any], line: str) -> None:
+def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
     """Before anything is loaded."""
-    with pytest.raises(SentinelError) as told:
-        selected(recipe(**more))
-    assert str(told.value).startswith(line)
-    assert "\n" not in str(told.value)
+    with pytest.raises(SentinelError) as error:
+        select_components(recipe(**more))
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_is_too_small_or_too_large_is_one_line(more: dict[str, Any], line: 
         {"kl": {"loss": 0.1, "target": 0.1, "horizon": 1.7}},
     ],
 )
-def test_what_is_enough_is_let_through(more: dict[str, Any]) -> None:
-    """Two of a population, and a horizon above what one step would end."""
-    require_limits(recipe(**more), claims={})
-    selected(recipe(**more))
+def test_smallest_valid_sizes_are_accepted(more: dict[str, Any]) -> None:
+    """Two of a population, and a horizon just long enough."""
+    validate_recipe(recipe(**more), claims={}, outcome=True, reads=frozenset(), parts=())
+    select_components(recipe(**more))

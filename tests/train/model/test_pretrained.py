@@ -1,4 +1,4 @@
-"""Policies of transformers: the same numbers as the tiny Llama of the same weights, and one line for a missing one."""
+"""Policies of transformers give the numbers of the tiny Llama with the same weights."""
 
 import importlib.util
 import sys
@@ -10,26 +10,26 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.model.character_tokenizer import LETTERS
+from rl_sentinel.train.model.character_tokenizer import CHARACTERS
 from rl_sentinel.train.model.policy import Policy
-from rl_sentinel.train.model.pretrained import Tokens, loaded, require_there
+from rl_sentinel.train.model.pretrained import PretrainedTokenizer, load_policy, require_transformers
 from rl_sentinel.train.rollout.engine.process import Engine
-from rl_sentinel.train.run.journal import lines
+from rl_sentinel.train.run.journal import read_metrics
 from rl_sentinel.train.run.loop import train
-from training import kept_in, recipe, sampled
+from training import folder_cache, recipe, sample_episodes
 
 THERE = importlib.util.find_spec("transformers") is not None
 extra = pytest.mark.skipif(not THERE, reason="transformers is an extra")
 
 
-def _saved(folder: Path) -> Policy:
-    """The tiny Llama of the tests, written as transformers would have it; and itself."""
+def _save(folder: Path) -> Policy:
+    """Save the tiny Llama of the tests for transformers, and return it."""
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 - an extra
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415 - an extra
 
-    _, policy, _ = sampled(recipe())
+    _, policy, _ = sample_episodes(recipe())
     config = LlamaConfig(
-        vocab_size=len(LETTERS) + 2,
+        vocab_size=len(CHARACTERS) + 2,
         hidden_size=16,
         intermediate_size=16,
         num_hidden_layers=1,
@@ -44,7 +44,7 @@ def _saved(folder: Path) -> Policy:
     model = LlamaForCausalLM(config)
     model.load_state_dict(policy.model.state_dict())
     model.save_pretrained(folder)
-    vocabulary = {"_": 0, "$": 1} | {letter: n + 2 for n, letter in enumerate(LETTERS)}
+    vocabulary = {"_": 0, "$": 1} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokens = {"eos_token": "$", "pad_token": "_"}
@@ -53,57 +53,57 @@ def _saved(folder: Path) -> Policy:
 
 
 @extra
-@pytest.mark.filterwarnings("ignore")  # of transformers' own
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
 def test_weights_are_exchanged_and_sample_the_same(tmp_path: Path) -> None:
-    """By their names; prompts of unlike lengths, rows that end early, with transformers' cache."""
-    own, theirs = _saved(tmp_path), loaded(str(tmp_path))
+    """Prompts of several lengths, rows that end early, with transformers' cache."""
+    own, theirs = _save(tmp_path), load_policy(str(tmp_path))
     token = torch.tensor([[2, 5, 9, 1]])
     torch.testing.assert_close(theirs(token), own(token), atol=1e-5, rtol=1e-5)
-    assert (theirs.end, theirs.padding, theirs.text.ids("a1")) == (1, 0, own.text.ids("a1"))
-    prompts = [own.text.ids(t) for t in ("a", "b10", "ab", "1", "a+", "b")]
-    chance = torch.rand(6, 12, generator=torch.Generator().manual_seed(3))
-    found = [Engine(p, 1.0, 12).sample(prompts, chance) for p in (own, theirs)]
-    assert [s.token for s in found[0]] == [s.token for s in found[1]]
-    assert len({len(s.token) for s in found[0]}) > 1
-    for one, two in zip(*found, strict=True):
+    assert (theirs.end, theirs.padding, theirs.tokenizer.encode("a1")) == (1, 0, own.tokenizer.encode("a1"))
+    prompts = [own.tokenizer.encode(t) for t in ("a", "b10", "ab", "1", "a+", "b")]
+    uniform = torch.rand(6, 12, generator=torch.Generator().manual_seed(3))
+    samples = [Engine(p, 1.0, 12).sample(prompts, uniform) for p in (own, theirs)]
+    assert [s.token for s in samples[0]] == [s.token for s in samples[1]]
+    assert len({len(s.token) for s in samples[0]}) > 1
+    for one, two in zip(*samples, strict=True):
         assert one.logprob == pytest.approx(two.logprob, abs=1e-5)
 
 
 @extra
-@pytest.mark.filterwarnings("ignore")  # of transformers' own
-def test_loaded_policy_trains(tmp_path: Path) -> None:
-    """As the tiny one of the same weights would; and its checkpoint is taken up."""
-    _saved(tmp_path / "model")
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+def test_pretrained_policy_trains(tmp_path: Path) -> None:
+    """And resumes from its checkpoint."""
+    _save(tmp_path / "model")
     more: dict[str, Any] = {"steps": 3, "checkpoint": {"every": 1}, "kl": {"loss": 0.1}}
-    wanted = recipe(tmp_path / "run", policy={"load": str(tmp_path / "model")}, **more)
-    train(wanted, kept=kept_in(tmp_path))
+    settings = recipe(tmp_path / "run", policy={"load": str(tmp_path / "model")}, **more)
+    train(settings, cache=folder_cache(tmp_path))
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     (max((tmp_path / "run" / "checkpoints").iterdir()) / "seal.json").unlink()
-    train(wanted, kept=kept_in(tmp_path))
+    train(settings, cache=folder_cache(tmp_path))
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
-    assert [line["step"] for line in lines(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3]
+    assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3]
 
 
 @extra
-@pytest.mark.filterwarnings("ignore")  # of transformers' own
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
 def test_missing_model_is_one_line(tmp_path: Path) -> None:
     """With its name."""
     with pytest.raises(
         SentinelError, match=r"policy.load '.*none' cannot be loaded \(.*\): name a folder or a model"
-    ) as told:
-        loaded(str(tmp_path / "none"))
-    assert "\n" not in str(told.value)
+    ) as raised:
+        load_policy(str(tmp_path / "none"))
+    assert "\n" not in str(raised.value)
 
 
 class DamagedError(Exception):
-    """What a reader of weights raises; it is of no kind that Python knows."""
+    """An error of a reader of weights."""
 
 
 @pytest.mark.parametrize(
     ("error", "words"), [(DamagedError("header\ntoo long"), "header"), (DamagedError(), "DamagedE")]
 )
 def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
-    """Whatever reads them raises."""
+    """Whatever the error's type."""
 
     def from_pretrained(*_: object, **__: object) -> None:
         raise error
@@ -111,32 +111,16 @@ def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Ex
     there: Any = ModuleType("transformers")
     there.AutoModelForCausalLM = there.AutoTokenizer = SimpleNamespace(from_pretrained=from_pretrained)
     monkeypatch.setitem(sys.modules, "transformers", there)
-    require_there()
+    require_transformers()
     with pytest.raises(
         SentinelError, match=rf"^policy.load 'some' cannot be loaded \({words}.*\): name a folder"
-    ) as told:
-        loaded("some")
-    assert "\n" not in str(told.value)
+    ) as raised:
+        load_policy("some")
+    assert "\n" not in str(raised.value)
 
 
-def test_text_knows_how_long_its_model_reads() -> None:
-    """So that a longer prompt is refused."""
+def test_tokenizer_has_the_positions_of_its_model() -> None:
+    """So that a longer prompt is rejected."""
     tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=None)
-    assert (Tokens(tokenizer, "some", 8).positions, Tokens(tokenizer, "some").positions) == (8, None)
-
-
-def test_without_transformers_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever wants to know before a run has a folder."""
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(SentinelError, match=r"^policy.load needs transformers, which is not installed: pip install"):
-        require_there()
-
-
-@pytest.mark.skipif(THERE, reason="transformers is there")
-def test_without_transformers_the_extra_is_named(tmp_path: Path) -> None:
-    """Before anything is written but the run's folder."""
-    with pytest.raises(
-        SentinelError, match=r"policy.load needs transformers, which is not installed: pip install 'rl-s"
-    ):
-        train(recipe(tmp_path / "run", policy={"load": "some/model"}), kept=kept_in(tmp_path))
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    assert PretrainedTokenizer(tokenizer, "some", 8).positions == 8
+    assert PretrainedTokenizer(tokenizer, "some").positions is None

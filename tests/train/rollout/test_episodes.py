@@ -1,4 +1,4 @@
-"""Trajectories: who reads what, and what is handed to the signal."""
+"""Episodes: the context of each turn, and the tensors that the signal gets."""
 
 import random
 import re
@@ -9,178 +9,187 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.model.character_tokenizer import END, Characters
-from rl_sentinel.train.rollout.episodes import Chances, Episode, compared, laid, opened, played
+from rl_sentinel.train.model.character_tokenizer import END, CharacterTokenizer
+from rl_sentinel.train.rollout.episodes import (
+    Episode,
+    UniformDraws,
+    attach_baselines,
+    lay_out_episodes,
+    play_episodes,
+    start_episodes,
+)
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
-from training import Letter, Marked, Scripted, Twice
+from training import Letter, ScriptedEngine, TwoParts, TwoTurns
 
-TEXT, CHANCES = Characters(), Chances(0, 0, 2, 4)
+TOKENIZER, DRAWS = CharacterTokenizer(), UniformDraws(0, 0, 2, 4)
 
 
-def _twice(turns: int = 2) -> tuple[list[Episode], Scripted]:
-    engine = Scripted(["a", "b", "", "bb"])
-    episodes = opened(Twice(), TEXT, CHANCES, prompts=1, responses=2)
-    played(episodes, engine, Twice(), TEXT, turns=turns, chances=CHANCES)
+def _play_two_turns(turns: int = 2) -> tuple[list[Episode], ScriptedEngine]:
+    engine = ScriptedEngine(["a", "b", "", "bb"])
+    episodes = start_episodes(TwoTurns(), TOKENIZER, DRAWS, prompts=1, responses=2)
+    play_episodes(episodes, engine, TwoTurns(), TOKENIZER, turns=turns, draws=DRAWS)
     return episodes, engine
 
 
-def test_second_turn_reads_the_first_and_its_answer() -> None:
-    """Prompt, what was said with its end, and the environment's words."""
-    _, engine = _twice()
-    ids = TEXT.ids
-    assert engine.read == [ids("ab")] * 2 + [ids("ab") + ids(said) + (END,) + ids("|") for said in "ab"]
+def test_second_turn_reads_the_first_and_its_reply() -> None:
+    """Prompt, response with its end token, and the environment's text."""
+    _, engine = _play_two_turns()
+    ids = TOKENIZER.encode
+    assert engine.contexts == [ids("ab")] * 2 + [ids("ab") + ids(response) + (END,) + ids("|") for response in "ab"]
 
 
-def test_steps_are_merged_into_one_row() -> None:
+def test_merged_turns_share_one_row() -> None:
     """Each token is trained once; the environment's are not trained."""
-    episodes, _ = _twice()
-    whole = laid(episodes, merged=True, padding=0)
-    said = (*TEXT.ids("a"), END)
-    assert whole.token[0, : int(whole.prompt_length[0] + whole.length[0])].tolist() == [
-        *TEXT.ids("ab"), *said, *TEXT.ids("|"), END
+    episodes, _ = _play_two_turns()
+    laid = lay_out_episodes(episodes, merged=True, padding=0)
+    response = (*TOKENIZER.encode("a"), END)
+    assert laid.token[0, : int(laid.prompt_length[0] + laid.length[0])].tolist() == [
+        *TOKENIZER.encode("ab"), *response, *TOKENIZER.encode("|"), END
     ]  # fmt: skip
-    assert isinstance(whole.rollout.mask, torch.Tensor)
-    assert whole.rollout.mask.tolist() == [
+    assert isinstance(laid.rollout.mask, torch.Tensor)
+    assert laid.rollout.mask.tolist() == [
         [True, True, False, True, False, False],
         [True, True, False, True, True, True],
     ]
-    assert whole.rollout.reward.tolist() == [0.0, 2.0]
+    assert laid.rollout.reward.tolist() == [0.0, 2.0]
 
 
-def test_steps_stay_rows_of_their_own() -> None:
-    """The outcome stands on each, the last is marked, and trajectories are told apart."""
-    episodes, _ = _twice()
-    apart = laid(episodes, merged=False, padding=0)
-    assert apart.rollout.reward.tolist() == [0.0, 0.0, 2.0, 2.0]
-    assert apart.rollout.last is not None
-    assert apart.rollout.trajectory is not None
-    assert apart.rollout.last.tolist() == [False, True, False, True]
-    assert apart.rollout.trajectory.tolist() == [0, 0, 1, 1]
-    assert apart.rollout.group.tolist() == [0, 0, 0, 0]
-    assert apart.prompt_length.tolist() == [2, 5, 2, 5]
+def test_unmerged_turns_are_rows_of_one_trajectory() -> None:
+    """The outcome is on each row, and the last row is marked."""
+    episodes, _ = _play_two_turns()
+    laid = lay_out_episodes(episodes, merged=False, padding=0)
+    assert laid.rollout.reward.tolist() == [0.0, 0.0, 2.0, 2.0]
+    assert laid.rollout.last is not None
+    assert laid.rollout.trajectory is not None
+    assert laid.rollout.last.tolist() == [False, True, False, True]
+    assert laid.rollout.trajectory.tolist() == [0, 0, 1, 1]
+    assert laid.rollout.group.tolist() == [0, 0, 0, 0]
+    assert laid.prompt_length.tolist() == [2, 5, 2, 5]
 
 
-def test_what_did_not_end_is_rejected_or_void() -> None:
-    """As a whole: every turn of its trajectory; the others stay."""
-    episodes, _ = _twice()
+def test_unended_trajectories_are_rejected_or_suppressed() -> None:
+    """With all their rows; others are unchanged."""
+    episodes, _ = _play_two_turns()
     episodes[1].ended = False
-    rejected = laid(episodes, merged=False, padding=0, unended="reject").rollout
-    void = laid(episodes, merged=False, padding=0, unended="suppress").rollout
-    plain = laid(episodes, merged=False, padding=0).rollout
+    rejected = lay_out_episodes(episodes, merged=False, padding=0, unended="reject").rollout
+    suppressed = lay_out_episodes(episodes, merged=False, padding=0, unended="suppress").rollout
+    plain = lay_out_episodes(episodes, merged=False, padding=0).rollout
     assert isinstance(rejected.mask, torch.Tensor)
     assert rejected.mask.any(dim=1).tolist() == [True, True, False, False]
-    assert void.scored is not None
-    assert void.scored.tolist() == [True, True, False, False]
+    assert suppressed.scored is not None
+    assert suppressed.scored.tolist() == [True, True, False, False]
     assert plain.scored is not None
     assert plain.scored.all()
-    assert torch.equal(void.reward, plain.reward)
+    assert torch.equal(suppressed.reward, plain.reward)
 
 
-def test_no_outcome_after_the_last_turn_is_refused() -> None:
-    """Rather than trained without a reward."""
-    with pytest.raises(
-        SentinelError, match=r"environment gave no outcome after turn 1, expected one: raise rollout.turns"
-    ):
-        _twice(turns=1)
+def test_missing_outcome_after_the_last_turn_is_rejected() -> None:
+    """There is no reward to train on."""
+    with pytest.raises(SentinelError, match=r"outcome of the environment is missing after turn 1: raise rollout.turns"):
+        _play_two_turns(turns=1)
 
 
 @pytest.mark.parametrize(
     ("letters", "line"),
     [
-        ("Q", "environment gave what cannot be read (text 'Q' holds 'Q', expected characters of '0123456789"),
-        ("", "environment gave the prompt '', expected one or more tokens to read"),
-        ("abba", "rollout.tokens is 4 behind a prompt of 4 tokens, expected at most 7 in all: lower it, or take more"),
+        ("Q", "text 'Q' has 'Q', expected characters of '0123456789"),
+        ("", "prompt of the environment is '', expected one or more tokens"),
+        ("abba", "rollout.tokens is 4 after a prompt of 4 tokens, expected at most 7 in total: lower it, or raise"),
     ],
 )
-def test_prompt_without_room_is_refused(letters: str, line: str) -> None:
-    """Before it is read."""
+def test_prompt_without_room_is_rejected(letters: str, line: str) -> None:
+    """Before anything is sampled."""
 
     class Same(Letter):
-        def task(self, rng: random.Random) -> Task:  # noqa: ARG002 - asked with it
+        def task(self, rng: random.Random) -> Task:  # noqa: ARG002 - part of the interface
             return Task(letters, "")
 
     with pytest.raises(SentinelError, match=f"^{re.escape(line)}"):
-        opened(Same(), Characters(7), CHANCES, prompts=1, responses=2)
+        start_episodes(Same(), CharacterTokenizer(7), DRAWS, prompts=1, responses=2)
 
 
-def test_turns_end_with_the_last_outcome() -> None:
-    """However many there may be."""
-    episodes, _ = _twice(turns=10**12)
+def test_turns_stop_with_the_last_outcome() -> None:
+    """However many are allowed."""
+    episodes, _ = _play_two_turns(turns=10**12)
     assert [e.outcome is None for e in episodes] == [False, False]
 
 
-def test_turn_without_room_is_refused() -> None:
-    """What was said and answered counts."""
-    text = Characters(8)  # two letters, one said, its end, the bar: five, and four may follow
-    episodes = opened(Twice(), text, CHANCES, prompts=1, responses=2)
-    with pytest.raises(SentinelError, match=r"^rollout.tokens is 4 behind a prompt of 5 tokens, expected at most 8"):
-        played(episodes, Scripted(["a", "b", "", "bb"]), Twice(), text, turns=2, chances=CHANCES)
+def test_turn_without_room_is_rejected() -> None:
+    """Earlier responses and replies count."""
+    tokenizer = CharacterTokenizer(8)  # a prompt of 2, a response of 2 and the bar: 5, and 4 may follow
+    episodes = start_episodes(TwoTurns(), tokenizer, DRAWS, prompts=1, responses=2)
+    with pytest.raises(SentinelError, match=r"^rollout.tokens is 4 after a prompt of 5 tokens, expected at most 8"):
+        play_episodes(episodes, ScriptedEngine(["a", "b", "", "bb"]), TwoTurns(), tokenizer, turns=2, draws=DRAWS)
 
 
 def test_responses_to_a_prompt_share_its_task() -> None:
-    """And steps set other tasks; the same step sets the same."""
-    one = opened(Letter("abcdef"), TEXT, Chances(0, 0, 16, 4), prompts=8, responses=2)
+    """Other steps have other tasks; the same step has the same."""
+    one = start_episodes(Letter("abcdef"), TOKENIZER, UniformDraws(0, 0, 16, 4), prompts=8, responses=2)
     assert [e.task for e in one[::2]] == [e.task for e in one[1::2]]
     assert [e.group for e in one] == [n for n in range(8) for _ in range(2)]
-    again, later = (opened(Letter("abcdef"), TEXT, Chances(0, s, 16, 4), prompts=8, responses=2) for s in (0, 1))
+    again, later = (
+        start_episodes(Letter("abcdef"), TOKENIZER, UniformDraws(0, s, 16, 4), prompts=8, responses=2) for s in (0, 1)
+    )
     assert [e.task for e in one] == [e.task for e in again] != [e.task for e in later]
 
 
-def test_turns_draw_other_numbers() -> None:
+def test_turns_have_different_random_numbers() -> None:
     """So that a second turn does not repeat the first."""
-    first, second = CHANCES.of_turn(0), CHANCES.of_turn(1)
+    first, second = DRAWS.for_turn(0), DRAWS.for_turn(1)
     assert first.shape == (2, 4)
     assert not torch.equal(first, second)
 
 
-def test_tokens_of_merged_rows_know_their_turn() -> None:
-    """Whatever an answer between them says; rows of their own have none."""
-    episodes, _ = _twice()
-    turn = laid(episodes, merged=True, padding=0).rollout.turn
+def test_tokens_of_merged_rows_have_their_turn() -> None:
+    """Also without a reply between turns; unmerged rows have no turn column."""
+    episodes, _ = _play_two_turns()
+    turn = lay_out_episodes(episodes, merged=True, padding=0).rollout.turn
     assert turn is not None
     assert turn.tolist() == [[0, 0, 0, 1, 0, 0], [0, 0, 0, 1, 1, 1]]
-    assert laid(episodes, merged=False, padding=0).rollout.turn is None
-    for episode in episodes:  # an answer without a token: turns stand side by side
+    assert lay_out_episodes(episodes, merged=False, padding=0).rollout.turn is None
+    for episode in episodes:  # an empty reply: turns are adjacent
         first, second = episode.steps
         episode.steps[1] = replace(second, prompt=first.prompt + first.response)
-    whole = laid(episodes, merged=True, padding=0).rollout
-    assert isinstance(whole.mask, torch.Tensor)
-    assert whole.turn is not None
-    assert [row[mask].tolist() for row, mask in zip(whole.turn, whole.mask, strict=True)] == [
+    laid = lay_out_episodes(episodes, merged=True, padding=0).rollout
+    assert isinstance(laid.mask, torch.Tensor)
+    assert laid.turn is not None
+    assert [row[mask].tolist() for row, mask in zip(laid.turn, laid.mask, strict=True)] == [
         [0, 0, 1],
         [0, 0, 1, 1, 1],
     ]
 
 
-@pytest.mark.parametrize(("unended", "told"), [("train", 2.0), ("suppress", 0.0)])
-def test_greedy_response_is_compared_with_and_never_trains(unended: Literal["train", "suppress"], told: float) -> None:
-    """Its reward stands beside each of its prompt's; a void one is 0."""
-    episodes = opened(Letter(), TEXT, CHANCES, prompts=2, responses=2)
-    episodes += opened(Letter(), TEXT, CHANCES, prompts=2, responses=1, greedy=True)
+@pytest.mark.parametrize(("unended", "baseline"), [("train", 2.0), ("suppress", 0.0)])
+def test_greedy_reward_is_the_baseline_and_never_trains(unended: Literal["train", "suppress"], baseline: float) -> None:
+    """A suppressed greedy reward counts as 0."""
+    episodes = start_episodes(Letter(), TOKENIZER, DRAWS, prompts=2, responses=2)
+    episodes += start_episodes(Letter(), TOKENIZER, DRAWS, prompts=2, responses=1, greedy=True)
     assert [e.task for e in episodes[4:]] == [e.task for e in episodes[:4:2]]
     for episode in episodes:
         episode.outcome = Outcome(2.0 + episode.group if episode.greedy else 9.0, correct=False)
     episodes[4].ended = False
-    found = compared(episodes, unended=unended)
-    assert found == episodes[:4]
-    assert [e.baseline for e in found] == [told, told, 3.0, 3.0]
-    assert [e.baseline for e in compared(episodes[:4], unended=unended)] == [None] * 4
+    training = attach_baselines(episodes, unended=unended)
+    assert training == episodes[:4]
+    assert [e.baseline for e in training] == [baseline, baseline, 3.0, 3.0]
+    assert [e.baseline for e in attach_baselines(episodes[:4], unended=unended)] == [None] * 4
 
 
-def test_parts_that_were_named_are_asked_for() -> None:
-    """One number for each, and none where none was named."""
-    engine = Scripted(["a", "b"])
-    episodes = opened(Marked(), TEXT, CHANCES, prompts=1, responses=2)
-    played(episodes, engine, Marked(), TEXT, turns=1, chances=CHANCES)
-    parts = laid(episodes, merged=True, padding=0).rollout.reward_parts
+def test_reward_parts_are_required_by_name() -> None:
+    """One number per name in ``Environment.parts``."""
+    engine = ScriptedEngine(["a", "b"])
+    episodes = start_episodes(TwoParts(), TOKENIZER, DRAWS, prompts=1, responses=2)
+    play_episodes(episodes, engine, TwoParts(), TOKENIZER, turns=1, draws=DRAWS)
+    parts = lay_out_episodes(episodes, merged=True, padding=0).rollout.reward_parts
     assert parts is not None
     torch.testing.assert_close(parts, torch.tensor([[1 / 3, 1.0], [0.0, 1.0]]))
-    episodes = opened(Letter(), TEXT, CHANCES, prompts=1, responses=2)
-    with pytest.raises(SentinelError, match=r"environment gave 2 parts of a reward, expected 3, one for each of Env"):
-        played(episodes, Scripted(["a", "b"]), Thrice(), TEXT, turns=1, chances=CHANCES)
+    episodes = start_episodes(Letter(), TOKENIZER, DRAWS, prompts=1, responses=2)
+    with pytest.raises(
+        SentinelError, match=r"Outcome.parts of the environment has 2 numbers, expected 3, one per name in Env"
+    ):
+        play_episodes(episodes, ScriptedEngine(["a", "b"]), ThreeParts(), TOKENIZER, turns=1, draws=DRAWS)
 
 
-class Thrice(Marked):
-    """It names one part more than it gives."""
+class ThreeParts(TwoParts):
+    """It names one part more than its outcomes have."""
 
-    parts = (*Marked.parts, "nothing")
+    parts = (*TwoParts.parts, "nothing")

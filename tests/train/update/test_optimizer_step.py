@@ -1,10 +1,10 @@
-"""Optimizer steps that are taken back."""
+"""Optimizer steps that are rolled back."""
 
 import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.update.optimizer_step import RuinedError, stepped
+from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, take_optimizer_step
 
 
 def _optimizer(**more: float) -> tuple[torch.optim.Optimizer, torch.Tensor]:
@@ -13,18 +13,18 @@ def _optimizer(**more: float) -> tuple[torch.optim.Optimizer, torch.Tensor]:
     return torch.optim.AdamW([weight], **{"lr": 0.1, **more}), weight  # type: ignore[arg-type]  # numbers
 
 
-def test_sound_step_is_the_optimizers_own() -> None:
+def test_finite_step_is_the_optimizers_own() -> None:
     """To the last bit."""
     (one, first), (two, second) = _optimizer(), _optimizer()
-    stepped(one, key="update.rate")
+    take_optimizer_step(one, key="update.rate")
     two.step()
     assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("before", [0, 2])
 @pytest.mark.parametrize("what", ["rate", "moments", "nan"])
-def test_ruined_step_leaves_weights_and_moments_as_they_were(before: int, what: str) -> None:
-    """In the first step, which has no moments yet, and behind others."""
+def test_non_finite_step_is_rolled_back(before: int, what: str) -> None:
+    """In the first step, without moments before it, and in a later one."""
     optimizer, weight = _optimizer()
     twin, other = _optimizer()
     for _ in range(before):
@@ -35,9 +35,12 @@ def test_ruined_step_leaves_weights_and_moments_as_they_were(before: int, what: 
         optimizer.param_groups[0]["lr"] = 1e30
     else:
         weight.grad[1] = 1e25 if what == "moments" else torch.nan
-    words = {"rate": "weights after the step is inf", "moments": "optimizer's moments after the step is inf"}
-    with pytest.raises(RuinedError, match=words.get(what, "weights after the step is nan")):
-        stepped(optimizer, key="update.rate")
+    words = {
+        "rate": "weights after the optimizer step is inf",
+        "moments": "optimizer's moments after the optimizer step is inf",
+    }
+    with pytest.raises(NonFiniteStepError, match=words.get(what, "weights after the optimizer step is nan")):
+        take_optimizer_step(optimizer, key="update.rate")
     assert torch.equal(weight, other)
     optimizer.param_groups[0]["lr"], weight.grad[1] = 0.1, 1.0
     optimizer.step()
@@ -45,12 +48,10 @@ def test_ruined_step_leaves_weights_and_moments_as_they_were(before: int, what: 
     assert torch.equal(weight, other)
 
 
-def test_what_is_too_large_to_be_copied_stops_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says where to go on from."""
-    monkeypatch.setattr("rl_sentinel.train.update.optimizer_step.COPIED", 11)
+def test_non_finite_step_without_a_backup_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says where to resume."""
+    monkeypatch.setattr("rl_sentinel.train.update.optimizer_step.MAX_BACKUP_BYTES", 11)
     optimizer, _ = _optimizer(lr=1e30)
-    with pytest.raises(
-        SentinelError, match=r"update.rate was 1e\+30, take a lower one, and go on from the last"
-    ) as told:
-        stepped(optimizer, key="update.rate")
-    assert not isinstance(told.value, RuinedError)
+    with pytest.raises(SentinelError, match=r"lower update.rate, it was 1e\+30, and resume from the last") as error:
+        take_optimizer_step(optimizer, key="update.rate")
+    assert not isinstance(error.value, NonFiniteStepError)

@@ -1,4 +1,4 @@
-"""Recipes: what is trained, on what, and how, as TOML; strict, with overrides from the command line."""
+"""The recipe of a run: a strict TOML file, with ``key=value`` overrides from the command line."""
 
 import difflib
 import math
@@ -17,7 +17,7 @@ from rl_sentinel.signal.reduce import Mode
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-#: What torch takes for a seed; a rate that its float32 holds, after any division of the optimizer.
+#: The range of torch's seeds; a learning rate that stays finite in float32 after the optimizer's divisions.
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Rate = Annotated[float, Field(gt=0, le=1e30)]
 Bound = Annotated[float, Field(allow_inf_nan=True)]
@@ -25,30 +25,30 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Table(pydantic.BaseModel):
-    """A table of a recipe: every key is known, every value has its kind."""
+    """A table of a recipe. Unknown keys and values of another type are errors."""
 
     model_config = pydantic.ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants"
     )
 
 
-class Named(Table):
-    """Something chosen by its name, with its numbers beside it; ``selection`` knows which these are."""
+class Component(Table):
+    """A component chosen by name, such as an estimator, with its parameters as further keys."""
 
     model_config = pydantic.ConfigDict(extra="allow", strict=True, frozen=True)
     name: str
 
     @property
-    def numbers(self) -> dict[str, Any]:
-        """All but the name."""
+    def parameters(self) -> dict[str, Any]:
+        """All keys except the name."""
         return dict(self.model_extra or {})
 
 
-class Policy(Table):
-    """A Llama from scratch, by its sizes; or with ``load`` one that transformers finds, in a folder or by a name.
+class PolicySettings(Table):
+    """A Llama from scratch, by its sizes; or ``load``, a transformers model by folder or name.
 
-    With ``precision`` bf16 the model's products are taken in bfloat16, in sampling and in learning; weights, their
-    optimizer, log-probs and the signal stay in float32.
+    ``precision="bf16"`` runs the model under bfloat16 autocast, for sampling and training. Weights, optimizer,
+    log-probs and the signal stay in float32.
     """
 
     load: str = ""
@@ -60,8 +60,8 @@ class Policy(Table):
     positions: Count = 128
 
 
-class Warm(Table):
-    """Supervised learning on what the environment shows, before the reinforcement; kept in the cache."""
+class WarmStartSettings(Table):
+    """Supervised learning on the environment's demonstrations before RL; the weights are cached."""
 
     steps: Count
     rows: Count = 128
@@ -69,8 +69,8 @@ class Warm(Table):
     seed: Seed = 0
 
 
-class Normalising(Table):
-    """As ``signal.normalisation.Normalisation``."""
+class NormalisationSettings(Table):
+    """The fields of ``signal.normalisation.Normalisation``."""
 
     mean: Over
     deviation: Over
@@ -79,12 +79,12 @@ class Normalising(Table):
     epsilon: NotNegative = 1e-6
 
 
-class Sampling(Table):
-    """How responses are sampled: ``prompts`` times ``responses`` trajectories a step.
+class RolloutSettings(Table):
+    """Sampling: ``prompts`` times ``responses`` trajectories per step, of at most ``tokens`` tokens per turn.
 
-    One that was cut at the most tokens trains as it is judged, is rejected as a whole, or trains with its reward
-    void (``unended``). ``staleness`` is how many updates the policy that samples is behind. ``shuffled_rewards`` gives
-    rewards to other trajectories than earned them: a control.
+    ``unended`` decides about trajectories that were cut at the token limit: train on their reward, reject them, or
+    train on them with their reward suppressed. ``staleness`` is how many updates the sampling policy lags behind.
+    ``shuffled_rewards`` permutes rewards over trajectories, as a control experiment.
     """
 
     engine: str = "process"
@@ -100,29 +100,29 @@ class Sampling(Table):
     shuffled_rewards: bool = False
 
 
-class Reward(Table):
-    """What is done to outcomes before they are compared: shifted, scaled, clipped; and normalised, where asked."""
+class RewardSettings(Table):
+    """Reward shaping before the estimator: shift, scale, clip, and optionally normalise."""
 
     bias: float = 0.0
     scale: float = 1.0
     least: Bound = -math.inf
     most: Bound = math.inf
-    normalisation: Normalising | None = None
+    normalisation: NormalisationSettings | None = None
 
 
-class Loss(Named):
-    """A loss by its module's name, how its tokens become one number, and which of them it treats apart.
+class LossSettings(Component):
+    """A loss by its module's name, and its aggregation over tokens.
 
-    ``chosen`` is a function of ``signal.covariance`` with its numbers, for a loss that wants one.
+    ``chosen`` is a function of ``signal.covariance``, for a loss that treats some tokens differently.
     """
 
     aggregation: Mode
     length: Count | None = None
-    chosen: Named | None = None
+    chosen: Component | None = None
 
 
-class Divergence(Table):
-    """A KL to the policy at the start, by an estimator of ``signal.kl``: told, priced, or part of the loss."""
+class KLSettings(Table):
+    """A KL to the initial policy, by an estimator of ``signal.kl``: logged, in the reward, or in the loss."""
 
     estimator: str = "k3"
     reward: NotNegative = 0.0
@@ -131,16 +131,16 @@ class Divergence(Table):
     horizon: Positive | None = None
 
 
-class Correction(Table):
-    """What is done about the distance between the policy that sampled and the one that learns."""
+class CorrectionSettings(Table):
+    """Corrections for the difference between the sampling policy and the policy before the update."""
 
-    reject: tuple[Named, ...] = ()
+    reject: tuple[Component, ...] = ()
     weight: str = ""
-    bounds: tuple[Named, ...] = ()
+    bounds: tuple[Component, ...] = ()
 
 
-class Update(Table):
-    """Mini-batches in prompts, one optimizer step each; ``rows`` at a time, whatever the cut."""
+class UpdateSettings(Table):
+    """The update: mini-batches of ``prompts`` prompts, one optimizer step each, computed ``rows`` rows at a time."""
 
     prompts: Count
     epochs: Count = 1
@@ -153,16 +153,16 @@ class Update(Table):
     schedule: Literal["constant", "linear", "cosine"] = "constant"
 
 
-class Critic(Table):
-    """A critic for a temporal estimator; ``clip`` is how far a value may go from what it was, in reward units."""
+class CriticSettings(Table):
+    """The critic of a temporal estimator; ``clip`` bounds the change of a value per update, in reward units."""
 
     rate: Rate
     betas: tuple[Share, Share] = (0.9, 0.999)
     clip: Positive = 0.2
 
 
-class Checkpoints(Table):
-    """A checkpoint every so many steps, and how many are kept."""
+class CheckpointSettings(Table):
+    """A checkpoint after every ``every`` steps; the newest ``keep`` are kept."""
 
     every: Count = 10
     keep: Annotated[int, Field(ge=2)] = 2
@@ -171,102 +171,106 @@ class Checkpoints(Table):
 class Recipe(Table):
     """A whole recipe.
 
-    ``path`` names a function in the place of ``signal.path.loss_ready``, as ``pkg.module:function`` or
-    ``file.py:function``: one of your own, or a fault to look at.
+    ``path`` replaces ``signal.path.loss_ready`` by a function of your own, as ``pkg.module:function`` or
+    ``file.py:function``.
     """
 
     out: str
     seed: Seed = 0
     steps: Count
     threads: Annotated[int, Field(ge=0)] = 1
-    policy: Policy = Policy()
-    warm: Warm | None = None
-    environment: Named
-    rollout: Sampling
-    reward: Reward = Reward()
+    policy: PolicySettings = PolicySettings()
+    warm: WarmStartSettings | None = None
+    environment: Component
+    rollout: RolloutSettings
+    reward: RewardSettings = RewardSettings()
     path: str = ""
-    estimator: Named
-    loss: Loss
-    kl: Divergence | None = None
-    correction: Correction = Correction()
-    update: Update
-    critic: Critic | None = None
-    checkpoint: Checkpoints = Checkpoints()
+    estimator: Component
+    loss: LossSettings
+    kl: KLSettings | None = None
+    correction: CorrectionSettings = CorrectionSettings()
+    update: UpdateSettings
+    critic: CriticSettings | None = None
+    checkpoint: CheckpointSettings = CheckpointSettings()
 
 
-def read(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe in a file, with ``key=value`` overrides, as ``seed=1`` and ``update.rate=1e-3``.
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Load a recipe from a TOML file and apply overrides such as ``seed=1`` and ``update.rate=1e-3``.
 
     Raises:
-        SentinelError: one line that names the file and the key, and the nearest key where one is unknown.
+        SentinelError: one line that names the file and the key, with a suggestion for an unknown key.
     """
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SentinelError(f"recipe {path} cannot be read ({error.strerror}): name a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SentinelError(f"recipe {path} is malformed ({error}), expected TOML") from error
     for override in overrides:
-        _override(told, override)
-    return made(told, where=f"recipe {path}")
+        _apply_override(tables, override)
+    return parse_recipe(tables, where=f"recipe {path}")
 
 
-def made(told: Mapping[str, Any], *, where: str) -> Recipe:
-    """The recipe of plain tables.
+def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
+    """Validate plain tables.
+
+    Args:
+        tables: as TOML or JSON holds them; a table that is None is left out.
+        where: the start of each error message.
 
     Raises:
-        SentinelError: one line on the first key that is unknown, missing, or of the wrong kind or range.
+        SentinelError: one line on the first key that is unknown, missing, or of the wrong type or range.
     """
     try:
-        return Recipe.model_validate(_tuples(told))
+        return Recipe.model_validate(_as_plain_tables(tables))
     except pydantic.ValidationError as error:
         unknown = [e for e in error.errors() if e["type"] == "extra_forbidden"]
         first = (unknown or error.errors())[0]
         place = [str(p) for p in first["loc"]]
         key = ".".join(place)
         if unknown:
-            raise SentinelError(f"{where}[{key}] is unknown{nearest(place[-1], _keys(place[:-1]))}") from error
+            raise SentinelError(f"{where}[{key}] is unknown{suggestion(place[-1], _keys_at(place[:-1]))}") from error
         got = "missing" if first["type"] == "missing" else repr(first["input"])
         if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
-            words = f"a table, as {place[-1]} = {{ {' = ..., '.join(_keys(place)[:2])} = ... }}"
-            raise SentinelError(f"{where}[{key}] is {got}, expected {words}") from error
+            example = f"{place[-1]} = {{ {' = ..., '.join(_keys_at(place)[:2])} = ... }}"
+            raise SentinelError(f"{where}[{key}] is {got}, expected a table, as {example}") from error
         if first["type"] == "tuple_type":
             raise SentinelError(f"{where}[{key}] is {got}, expected a list, as {place[-1]} = [...]") from error
         raise SentinelError(f"{where}[{key}] is {got}: {first['msg'].lower()}") from error
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
-    """The way out of an unknown word: the nearest known one, or all of them."""
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown word: the nearest known word, or all known words."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f", did you mean {close[0]}" if close else f", expected one of {', '.join(known)}"
 
 
-def _override(told: dict[str, Any], text: str) -> None:
+def _apply_override(tables: dict[str, Any], text: str) -> None:
     if len(text.splitlines()) > 1:
-        raise SentinelError(f"override {text!r} holds a line break, expected one key=value: give each as its own")
-    key, found, value = text.partition("=")
-    if not found or not all(key.split(".")):
-        raise SentinelError(f"override {text!r} is none, expected key=value, as in seed=1 or update.rate=1e-3")
-    table = told
+        raise SentinelError(f"override {text!r} has a line break, expected key=value: pass each override on its own")
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.split(".")):
+        raise SentinelError(f"override is {text!r}, expected key=value, as seed=1 or update.rate=1e-3")
+    table = tables
     for part in key.split(".")[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise SentinelError(f"override {text!r} goes below {part}, which is no table of the recipe")
+            raise SentinelError(f"override {text!r} sets a key of {part}, expected a table: {part} has a plain value")
     try:
         table[key.split(".")[-1]] = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         table[key.split(".")[-1]] = value
 
 
-def _tuples(told: Any) -> Any:  # noqa: ANN401 - what TOML holds
-    """Lists as tuples: a recipe does not change."""
-    if isinstance(told, Mapping):
-        return {key: _tuples(value) for key, value in told.items()}
-    return tuple(_tuples(x) for x in told) if isinstance(told, list) else told
+def _as_plain_tables(value: Any) -> Any:  # noqa: ANN401 - a value of TOML or JSON
+    """Lists as tuples, since a recipe is frozen; drop None, which a JSON dump has for absent tables."""
+    if isinstance(value, Mapping):
+        return {key: _as_plain_tables(item) for key, item in value.items() if item is not None}
+    return tuple(_as_plain_tables(x) for x in value) if isinstance(value, list) else value
 
 
-def _keys(place: Sequence[str]) -> list[str]:
-    """Keys of the table at a place."""
+def _keys_at(place: Sequence[str]) -> list[str]:
+    """The keys of the table at a place."""
     table: type[pydantic.BaseModel] = Recipe
     for part in place:
         field = table.model_fields.get(part)

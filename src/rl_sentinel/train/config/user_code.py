@@ -1,4 +1,4 @@
-"""Code that a recipe names: imported and called here, so that whatever it raises or gives is told in one line."""
+"""User code that a recipe names: import it, call it, and report whatever goes wrong in one line."""
 
 import hashlib
 import importlib
@@ -18,32 +18,27 @@ from torch import Tensor
 from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.signal.ready import Ready
 
-#: Says what was expected of what a function gave, from that and the columns it was given; "" where it is right.
-Fits = Callable[[Any, tuple[Any, ...]], str]
+#: Checks a function's result, given its positional arguments: what was expected instead, or "" if it is valid.
+ResultCheck = Callable[[Any, tuple[Any, ...]], str]
 
 
-def imported(key: str, place: str) -> Any:  # noqa: ANN401 - whatever stands there
-    """What ``pkg.module:name`` or ``file.py:name`` names; a file is imported once, whatever its path is called.
+def import_object(key: str, place: str) -> Any:  # noqa: ANN401 - whatever the recipe names
+    """Import ``pkg.module:name`` or ``file.py:name``; a file is imported once, even through a symlink.
 
     Raises:
-        SentinelError: if it cannot be imported; what its code raises when imported is told in its words.
-
-    Example:
-        >>> from rl_sentinel.train.config.user_code import imported
-        >>> imported("path", "rl_sentinel.signal.path:loss_ready").__name__
-        'loss_ready'
+        SentinelError: if the import fails, with the original error.
     """
     module, _, name = place.rpartition(":")
     try:
-        found = _of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
-        return getattr(found, name)
+        imported = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        return getattr(imported, name)
     except (Exception, SystemExit) as error:
-        way = "name pkg.module:name or file.py:name"
-        raise SentinelError(f"{key} {place!r} cannot be imported ({_words(error)}): {way}") from error
+        fix = "name pkg.module:name or file.py:name"
+        raise SentinelError(f"{key} {place!r} cannot be imported ({_summary(error)}): {fix}") from error
 
 
-def _of_file(path: Path) -> ModuleType:
-    """The module of a file, known by the whole of its path: two files of one name are two, and none is another's."""
+def _import_file(path: Path) -> ModuleType:
+    """Import a file under a name made of its whole path, so that it never shadows another module."""
     place = path.expanduser().resolve()
     name = f"own_{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
     if name in sys.modules:
@@ -60,142 +55,114 @@ def _of_file(path: Path) -> ModuleType:
     return module
 
 
-def called(what: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401 - of others
-    """What a function of others gives.
+def call_user_code(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - user code
+    """Call a user's function.
 
     Args:
-        what: the recipe's key, and what stands there.
-        function: is called with the rest.
-        given: its arguments.
-        named: those with a name.
+        what: the recipe's key and its value, for messages.
+        function: the user's function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
 
     Raises:
-        SentinelError: if the function raises; what it raises is told in its words, with the line. One that is a
-            ``SentinelError`` is told as it is.
-
-    Example:
-        >>> from rl_sentinel.train.config.user_code import called
-        >>> called("path 'math:floor'", divmod, 7, 2)
-        (3, 1)
+        SentinelError: if the function raises, with the original error and its line. A ``SentinelError`` passes.
     """
     try:
-        return function(*given, **named)
+        return function(*args, **kwargs)
     except SentinelError:
         raise
     except (Exception, SystemExit) as error:
-        raise SentinelError(f"{what} failed ({_words(error, function)}), expected an answer: mend it there") from error
+        raise SentinelError(f"{what} raised {_summary(error, function)}: fix it there") from error
 
 
-def looked_at(
-    table: str, name: str, function: Callable[..., Any], numbers: Collection[str], fits: Fits | None
+def wrap_function(
+    table: str, name: str, function: Callable[..., Any], parameters: Collection[str], check: ResultCheck | None
 ) -> Callable[..., Any]:
-    """A function with the same parameters, of which a number that it refuses is told with its table.
+    """Wrap a function so that its errors name the recipe's table; the signature stays.
 
     Args:
-        table: where the recipe names it.
-        name: what it is called there; one with a colon is code of one's own, whatever it raises is told.
-        function: what is called.
-        numbers: its parameters that the recipe fills in.
-        fits: asked of what code of one's own gives; None where anything may be.
+        table: the recipe's table that names the function.
+        name: its name there; with a colon it is user code, whose errors and results are checked too.
+        function: the function.
+        parameters: those of its parameters that the recipe sets.
+        check: checks the result of user code; None to accept any result.
 
     Raises:
-        SentinelError: if it cannot be called.
-
-    Example:
-        >>> from rl_sentinel.train.config.user_code import looked_at
-        >>> looked_at("estimator", "doubled", lambda x: 2 * x, (), None)(4)
-        8
+        SentinelError: if it is not callable, or has no signature.
     """
     what = f"{table} {name!r}"
     if not callable(function):
-        raise SentinelError(f"{what} is {got(function)}, expected a function: name one, as file.py:function")
+        raise SentinelError(f"{what} is {describe(function)}, expected a function: name one, as file.py:function")
     try:
         inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise SentinelError(
-            f"{what} does not tell its parameters, expected a function of Python: wrap it in one of your own"
-        ) from error
+        raise SentinelError(f"{what} has no signature, expected a Python function: wrap it in one") from error
 
     @wraps(function)
-    def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
-        with placed(table, numbers):
+    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
+        with table_in_errors(table, parameters):
             if ":" not in name:
-                return function(*given, **named)
-            found = called(what, function, *given, **named)
-        wanted = "" if fits is None else fits(found, given)
-        if wanted:
-            raise SentinelError(f"{what} gave {got(found)}, expected {wanted}: mend it there")
-        return found
+                return function(*args, **kwargs)
+            result = call_user_code(what, function, *args, **kwargs)
+        expected = "" if check is None else check(result, args)
+        if expected:
+            raise SentinelError(f"{what} returned {describe(result)}, expected {expected}: fix the function")
+        return result
 
     return call
 
 
 @contextmanager
-def placed(table: str, numbers: Collection[str]) -> Iterator[None]:
-    """Where a number of a table is refused by its name alone, the table is told too.
+def table_in_errors(table: str, parameters: Collection[str]) -> Iterator[None]:
+    """Put the recipe's table in front of a parameter that an error message starts with.
 
     Raises:
-        InputError: what was raised within, its number with its table.
-
-    Example:
-        >>> from rl_sentinel.core.errors import InputError
-        >>> from rl_sentinel.train.config.user_code import placed
-        >>> with placed("reward", {"scale"}):
-        ...     raise InputError("scale is 0.0, expected a number above 0")
-        Traceback (most recent call last):
-        rl_sentinel.core.errors.InputError: reward.scale is 0.0, expected a number above 0
+        InputError: the error raised inside.
     """
     try:
         yield
     except InputError as error:
-        if str(error).partition(" ")[0] in numbers:
+        if str(error).partition(" ")[0] in parameters:
             raise InputError(f"{table}.{error}") from error
         raise
 
 
-def is_tensor(found: object, _given: tuple[Any, ...]) -> str:
-    """What an estimator gives."""
-    return "" if isinstance(found, Tensor) else "a tensor of advantages"
+def check_advantages(result: object, _args: tuple[Any, ...]) -> str:
+    """Check an estimator's result."""
+    return "" if isinstance(result, Tensor) else "a tensor of advantages"
 
 
-def is_loss(found: object, given: tuple[Any, ...]) -> str:
-    """What a loss gives: one number that knows where its gradient goes, if its columns do."""
-    if not isinstance(found, Tensor) or found.dim() > 0 or not found.is_floating_point():
-        return "a tensor of one number, without a dimension"
-    learns = any(isinstance(x, Tensor) and x.requires_grad for x in given)
-    return "one with a gradient, made of logprob" if learns and not found.requires_grad else ""
+def check_loss(result: object, args: tuple[Any, ...]) -> str:
+    """Check a loss: a scalar, with a gradient if any of its columns has one."""
+    if not isinstance(result, Tensor) or result.dim() > 0 or not result.is_floating_point():
+        return "a float tensor without dimensions"
+    differentiable = any(isinstance(x, Tensor) and x.requires_grad for x in args)
+    return "a loss with a gradient to logprob" if differentiable and not result.requires_grad else ""
 
 
-def is_ready(found: object, _given: tuple[Any, ...]) -> str:
-    """What a path gives."""
-    return "" if isinstance(found, Ready) else "a Ready, as signal.path.loss_ready gives"
+def check_ready(result: object, _args: tuple[Any, ...]) -> str:
+    """Check a path's result."""
+    return "" if isinstance(result, Ready) else "a Ready, as signal.path.loss_ready returns"
 
 
-def got(found: object) -> str:
-    """A thing in a few words, for a message.
-
-    Example:
-        >>> import torch
-        >>> from rl_sentinel.train.config.user_code import got
-        >>> got(torch.zeros(2, 3)), got(None), got(3.5)
-        ('a tensor of shape [2, 3]', 'None', '3.5')
-    """
-    if isinstance(found, Tensor):
-        return f"a tensor of shape {list(found.shape)}" + (" with a gradient" if found.requires_grad else "")
-    words = " ".join(repr(found).split())
+def describe(value: object) -> str:
+    """A value in a few words, for a message."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}" + (" with a gradient" if value.requires_grad else "")
+    words = " ".join(repr(value).split())
     return words if len(words) <= 60 else f"{words[:60]}..."
 
 
-def _words(error: BaseException, function: object = None) -> str:
-    """What was raised, in its own words, and the last line of the own file that led there."""
-    told = " ".join(str(error).split())
+def _summary(error: BaseException, function: object = None) -> str:
+    """An error in one line, with the deepest line of the user's own file in its traceback."""
+    words = " ".join(str(error).split())
     kind = type(error).__name__
-    if not isinstance(error, (ImportError, AttributeError, SyntaxError, OSError)) or not told:
-        told = f"{kind}: {told}" if told else kind
+    if not isinstance(error, (ImportError, AttributeError, SyntaxError, OSError)) or not words:
+        words = f"{kind}: {words}" if words else kind
     if isinstance(error, SyntaxError):
-        return told
-    mine = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "") if function else ""  # type: ignore[arg-type]  # called before
+        return words
+    own = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "") if function else ""  # type: ignore[arg-type]  # was called
     frames = [f for f in traceback.extract_tb(error.__traceback__)[1:] if not f.filename.startswith("<frozen")]
     frames = [f for f in frames if f.filename != __file__]
-    last = next((f for f in reversed(frames) if f.filename == mine), frames[-1] if frames else None)
-    return f"{told}, at {last.filename}:{last.lineno}" if last else told
+    last = next((f for f in reversed(frames) if f.filename == own), frames[-1] if frames else None)
+    return f"{words}, at {last.filename}:{last.lineno}" if last else words

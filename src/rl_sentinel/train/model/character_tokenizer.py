@@ -1,51 +1,43 @@
-"""Thirty characters, the end of a turn, and padding: the vocabulary of the tiny model."""
+"""The tokenizer of the tiny model: thirty characters, the end token and padding."""
 
 from collections.abc import Sequence
 
 from rl_sentinel.core.errors import SentinelError
 
-#: What stands where there is no token, and what ends a response.
+#: Token ids of padding, and of the end of a response.
 PADDING, END = 0, 1
 
-#: How the end of a turn is written in a text that shows a conversation.
-TURN = "$"
+#: The character for the end token, in texts that show a conversation.
+END_CHARACTER = "$"
 
-#: Characters in the order of their ids, from 2 on.
-LETTERS = "0123456789+-*/=><?:;.,| abcdef"
+#: The characters, in the order of their ids, from 2 on.
+CHARACTERS = "0123456789+-*/=><?:;.,| abcdef"
 
 #: Size of the vocabulary, a count.
-SIZE = len(LETTERS) + 2
+VOCABULARY_SIZE = len(CHARACTERS) + 2
 
 
-class Characters:
-    """Text to token ids and back; the end of a response is a token of its own.
-
-    Example:
-        >>> from rl_sentinel.train.model.character_tokenizer import END, Characters
-        >>> characters = Characters()
-        >>> characters.ids("31>"), characters.text([5, 3, END])
-        ((5, 3, 17), '31')
-    """
+class CharacterTokenizer:
+    """Encodes one token per character; the end of a response is a token of its own."""
 
     padding = PADDING
     end = END
-    size = SIZE
 
     def __init__(self, positions: int | None = None) -> None:
-        """``positions`` is the longest sequence that its model reads, in tokens; None where nothing bounds it."""
+        """``positions`` is the longest sequence of the model, in tokens; None if it is unlimited."""
         self.positions = positions
 
-    def ids(self, text: str) -> tuple[int, ...]:
-        """The ids of a text; ``$`` is the end of a turn.
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The token ids of a text; ``$`` is the end token.
 
         Raises:
-            SentinelError: if a character is none of the vocabulary.
+            SentinelError: if a character is not in the vocabulary.
         """
-        unknown = [c for c in text if c not in LETTERS and c != TURN]
+        unknown = [c for c in text if c not in CHARACTERS and c != END_CHARACTER]
         if unknown:
-            raise SentinelError(f"text {text!r} holds {unknown[0]!r}, expected characters of {LETTERS!r}")
-        return tuple(END if c == TURN else LETTERS.index(c) + 2 for c in text)
+            raise SentinelError(f"text {text!r} has {unknown[0]!r}, expected characters of {CHARACTERS!r}")
+        return tuple(END if c == END_CHARACTER else CHARACTERS.index(c) + 2 for c in text)
 
-    def text(self, ids: Sequence[int]) -> str:
-        """The text of ids, without ends; padding, which nobody should say, is ``_``."""
-        return "".join("_" if i == PADDING else LETTERS[i - 2] for i in ids if i != END)
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without end tokens; padding, which a policy should not sample, is ``_``."""
+        return "".join("_" if i == PADDING else CHARACTERS[i - 2] for i in ids if i != END)

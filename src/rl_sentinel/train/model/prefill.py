@@ -1,4 +1,4 @@
-"""Prompts that are the same are read once: what stands behind them goes on from copies of their keys and values."""
+"""Prefill of prompts: equal prompts go through the model once, and their rows continue from copies of its KV cache."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,42 +10,42 @@ from torch import Tensor
 from rl_sentinel.train.model.policy import Policy
 
 
-class Prefix(NamedTuple):
-    """Prompts that were read: logits of what follows each, the cache, and which of its keys are tokens.
+class Prefilled(NamedTuple):
+    """Prompts after the prefill: logits of the next token, the KV cache, and which of its keys are tokens.
 
-    ``real`` is None where prompts are of one length, so that nothing is padded.
+    ``key_mask`` is None if all prompts have one length, so that there is no padding.
     """
 
     logits: Float[Tensor, "B 1 V"]
-    memory: Any
-    real: Bool[Tensor, "B P"] | None
+    cache: Any
+    key_mask: Bool[Tensor, "B P"] | None
 
-    def kept(self, rows: Int[Tensor, " n"]) -> "Prefix":
-        """These rows alone, which go on."""
-        self.memory.keep(rows)
-        return Prefix(self.logits[rows], self.memory, None if self.real is None else self.real[rows])
+    def select(self, rows: Int[Tensor, " n"]) -> "Prefilled":
+        """Keep only these rows; the cache is changed in place."""
+        self.cache.select(rows)
+        return Prefilled(self.logits[rows], self.cache, None if self.key_mask is None else self.key_mask[rows])
 
-    def followed(self, width: int) -> Bool[Tensor, "B K"] | None:
-        """Which keys are tokens once ``width`` tokens follow each prompt."""
-        if self.real is None:
+    def extended_mask(self, width: int) -> Bool[Tensor, "B K"] | None:
+        """The key mask after ``width`` more tokens per row."""
+        if self.key_mask is None:
             return None
-        return torch.cat((self.real, self.real.new_ones(len(self.real), width)), dim=1)
+        return torch.cat((self.key_mask, self.key_mask.new_ones(len(self.key_mask), width)), dim=1)
 
 
-def prefix(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int) -> Prefix:
-    """Read prompts, each of those that are the same once; the gradient is the policy's.
+def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int) -> Prefilled:
+    """Run prompts through the policy; differentiable.
 
     Args:
-        policy: who reads.
-        prompts: token ids, a row each; any lengths.
-        width: the most tokens that will follow.
+        policy: the policy.
+        prompts: token ids per row, of any lengths.
+        width: the most tokens that follow.
     """
     place = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
     longest, shortest = max(len(p) for p in place), min(len(p) for p in place)
     token = torch.tensor([[policy.padding] * (longest - len(p)) + list(p) for p in place], device=policy.device)
     size = torch.tensor([len(p) for p in place], device=policy.device).unsqueeze(1)
-    real = None if longest == shortest else torch.arange(longest, device=policy.device) >= longest - size
-    memory = policy.memory(longest + width)
-    logits = policy(token, real=real, cache=memory, last=True)
+    key_mask = None if longest == shortest else torch.arange(longest, device=policy.device) >= longest - size
+    cache = policy.new_cache(longest + width)
+    logits = policy(token, key_mask=key_mask, cache=cache, last=True)
     rows = torch.tensor([place[p] for p in prompts], device=policy.device)
-    return Prefix(logits, memory, real).kept(rows)
+    return Prefilled(logits, cache, key_mask).select(rows)

@@ -4,8 +4,8 @@
 arrive with the first step. The server listens on the loopback interface only.
 """
 
+import argparse
 import json
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,38 +14,38 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.train.config.recipe import read
-from rl_sentinel.train.model.policy import Policy, from_scratch
+from rl_sentinel.train.config.recipe import load_recipe
+from rl_sentinel.train.model.policy import Policy, init_policy
 from rl_sentinel.train.rollout.engine.process import Engine
 
 
 class Server(ThreadingHTTPServer):
-    """Answers one request after another."""
+    """Serves one request at a time."""
 
     daemon_threads = True
 
     def __init__(self, policy: Policy, port: int = 0) -> None:
-        """Port 0 takes a free one; ``url`` says which."""
+        """Port 0 takes a free port; ``url`` has it."""
         super().__init__(("127.0.0.1", port), Handler)
         self.policy, self.version, self.lock = policy, 0, threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     @property
-    def answers(self) -> dict[str, Callable[[Any], Any]]:
-        """What answers at each address."""
-        return {"/v1/weights": self.weights, "/v1/completions": self.completions}
+    def routes(self) -> dict[str, Callable[[Any], Any]]:
+        """The handler of each path."""
+        return {"/v1/weights": self.load_weights, "/v1/completions": self.complete}
 
-    def weights(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the weights of a file."""
-        self.policy.model.load_state_dict(torch.load(told["path"], weights_only=True))
-        self.version = int(told["version"])
+    def load_weights(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Load weights from a file."""
+        self.policy.model.load_state_dict(torch.load(request["path"], weights_only=True))
+        self.version = int(request["version"])
         return {"weight_version": self.version}
 
-    def completions(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """A response to each prompt, drawn by the numbers that came with it; the likeliest at temperature 0."""
-        heat = float(told["temperature"])
-        engine = Engine(self.policy, heat or 1.0, int(told["max_tokens"]), version=self.version)
-        sampled = engine.sample([tuple(p) for p in told["prompt"]], torch.tensor(told["chance"]), greedy=heat == 0)
+    def complete(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Sample one response per prompt with the uniform numbers of the request; temperature 0 is greedy."""
+        temperature = float(request["temperature"])
+        engine = Engine(self.policy, temperature or 1.0, int(request["max_tokens"]), version=self.version)
+        prompts, uniform = [tuple(p) for p in request["prompt"]], torch.tensor(request["chance"])
         choices = [
             {
                 "index": n,
@@ -53,43 +53,44 @@ class Server(ThreadingHTTPServer):
                 "logprobs": {"token_logprobs": s.logprob},
                 "finish_reason": "stop" if s.ended else "length",
             }
-            for n, s in enumerate(sampled)
+            for n, s in enumerate(engine.sample(prompts, uniform, greedy=temperature == 0))
         ]
         return {"choices": choices, "weight_version": self.version}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """The server's addresses; whatever goes wrong is told in a line."""
+    """Dispatches requests; an error is status 400 with one line."""
 
     server: Server
 
     def do_POST(self) -> None:
         """Answer in JSON."""
         try:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with self.server.lock:
-                answer = self.server.answers[self.path](told)
+                answer = self.server.routes[self.path](request)
             status, body = 200, "" if answer is None else json.dumps(answer)
-        except Exception as error:  # noqa: BLE001 - a server answers, whatever it was asked
+        except Exception as error:  # noqa: BLE001 - a bad request must not end the server
             status, body = 400, f"{type(error).__name__}: {error}".partition("\n")[0]
         self.send_response(status)
         self.end_headers()
         self.wfile.write(body.encode())
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
-def main(arguments: list[str]) -> None:
-    """Serve until ended."""
-    port, rest = 8000, list(arguments)
-    if "--port" in rest:
-        place = rest.index("--port")
-        port, rest = int(rest[place + 1]), rest[:place] + rest[place + 2 :]
-    server = Server(from_scratch(read(Path(rest[0]), rest[1:])), port)
-    print(server.url, flush=True)  # noqa: T201 - whoever started it wants to know
+def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--port", type=int, default=8000)
+    options = parser.parse_intermixed_args()
+    server = Server(init_policy(load_recipe(options.recipe, options.overrides)), options.port)
+    print(server.url, flush=True)  # noqa: T201 - the caller needs the port
     server.serve_forever()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

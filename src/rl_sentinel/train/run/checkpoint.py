@@ -1,10 +1,10 @@
-"""Checkpoints: everything that a run is, written aside and moved into place; a damaged one is never loaded."""
+"""Checkpoints: written aside, sealed with a digest, and moved into place; a damaged one is never loaded."""
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 
-#: Counted up when what a checkpoint holds changes.
+#: The version of the format; increased when the contents of a checkpoint change.
 EDITION = 2
 
 _SEAL, _PREFIX = "seal.json", "step-"
@@ -21,101 +21,90 @@ _SEAL, _PREFIX = "seal.json", "step-"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The newest checkpoint that is whole, and those that were newer and damaged, with what is wrong with them."""
+    """The state of the newest intact checkpoint, and a message for each newer one that is damaged."""
 
     state: Mapping[str, Any] | None
     damaged: tuple[str, ...]
 
 
-def saved(folder: Path, state: Mapping[str, Any], *, step: int, keep: int) -> Path:
-    """Write what a run is after a step, and forget all but the newest.
+def save_checkpoint(folder: Path, state: Mapping[str, Any], *, step: int, keep: int) -> Path:
+    """Save a run's state after a step, and delete all but the newest checkpoints.
 
     Args:
-        folder: where checkpoints lie.
-        state: tensors, numbers and words in dictionaries and lists.
-        step: steps that were done.
-        keep: how many stay.
+        folder: the folder of checkpoints.
+        state: tensors, numbers and strings in dictionaries and lists.
+        step: the number of steps done.
+        keep: how many checkpoints to keep.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
-        SentinelError: if it cannot be written, as on a full disk; what was there stays.
+        SentinelError: if it cannot be written, as on a full disk; older checkpoints stay.
     """
     place, aside = folder / f"{_PREFIX}{step:08d}", folder / f".aside-{step:08d}"
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        stored(dict(state), aside / "state.pt")
+        save_tensors(dict(state), aside / "state.pt")
         seal = {"edition": EDITION, "step": step, "sha256": _digest(aside / "state.pt")}
         (aside / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
         for path in (*aside.iterdir(), aside):
-            _synced(path)
+            _fsync(path)
         if place.exists():
             shutil.rmtree(place)
         aside.rename(place)
-        _synced(folder)
-        for old in _there(folder)[:-keep]:
+        _fsync(folder)
+        for old in _checkpoints(folder)[:-keep]:
             shutil.rmtree(old)
     except (OSError, RuntimeError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         words = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise SentinelError(
             f"checkpoint of step {step} cannot be written to {folder} ({words}): make room, and run the same command "
-            "to go on from the one before"
+            "to resume from the previous checkpoint"
         ) from error
     return place
 
 
-def newest(folder: Path) -> Loaded:
-    """The newest checkpoint that is whole.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from rl_sentinel.train.run.checkpoint import newest
-        >>> newest(Path("nowhere"))
-        Loaded(state=None, damaged=())
-    """
+def load_newest(folder: Path) -> Loaded:
+    """Load the newest intact checkpoint."""
     damaged: list[str] = []
-    for place in reversed(_there(folder)):
+    for place in reversed(_checkpoints(folder)):
         try:
-            return Loaded(_opened(place), _said(damaged, "the one before is taken"))
+            return Loaded(_load(place), tuple(f"{message}, using the previous one" for message in damaged))
         except SentinelError:
             raise
-        except Exception as error:  # noqa: BLE001 - files of any content; what they raise is torch's affair
+        except Exception as error:  # noqa: BLE001 - torch raises errors of many types for damaged files
             damaged.append(f"checkpoint {place} is damaged ({str(error).partition(chr(10))[0]})")
-    return Loaded(None, _said(damaged, "there is no whole one before it"))
+    return Loaded(None, tuple(f"{message}, and no older one is intact" for message in damaged))
 
 
-def _opened(place: Path) -> Mapping[str, Any]:
-    """What a checkpoint holds.
+def _load(place: Path) -> Mapping[str, Any]:
+    """Load a checkpoint.
 
     Raises:
-        SentinelError: if it is of another edition; anything else is damage.
+        SentinelError: if it is of another edition; any other error means damage.
     """
     seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
     if seal["edition"] != EDITION:
         raise SentinelError(
-            f"checkpoint {place} is of edition {seal['edition']}, expected {EDITION}: go on with the release that "
+            f"edition of checkpoint {place} is {seal['edition']}, expected {EDITION}: resume with the release that "
             "wrote it, or name another folder with out=DIR"
         )
     if seal["sha256"] != _digest(place / "state.pt"):
-        raise ValueError("its digest is another")
+        raise ValueError("its digest differs")
     state = torch.load(place / "state.pt", weights_only=True)
     if not isinstance(state, Mapping):
-        raise TypeError("it holds no state")
+        raise TypeError("it has no state")
     return state
 
 
-def _said(damaged: Sequence[str], instead: str) -> tuple[str, ...]:
-    return tuple(f"{words}, {instead}" for words in damaged)
-
-
-def stored(state: Mapping[str, Any], path: Path) -> None:
-    """Write a file that ``torch.load`` reads.
+def save_tensors(state: Mapping[str, Any], path: Path) -> None:
+    """Write a file for ``torch.load``.
 
     Raises:
-        OSError: if it cannot be written; torch alone would speak of positions where the disk is full.
+        OSError: if it cannot be written; on a full disk ``torch.save`` raises a ``RuntimeError`` about file positions.
     """
     try:
         with path.open("wb") as file:
@@ -126,8 +115,8 @@ def stored(state: Mapping[str, Any], path: Path) -> None:
         raise
 
 
-def _there(folder: Path) -> list[Path]:
-    """Checkpoints in the order of their steps; what is still aside is none."""
+def _checkpoints(folder: Path) -> list[Path]:
+    """All checkpoints in place, by step."""
     return sorted(p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()) if folder.is_dir() else []
 
 
@@ -136,8 +125,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _synced(path: Path) -> None:
-    """Until the disk has it."""
+def _fsync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Which run it is: the keys of a recipe that change its numbers, and their digest."""
+"""The fingerprint of a recipe: the keys that change a run's numbers, so that a run is resumed by the same recipe."""
 
 import hashlib
 import json
@@ -7,42 +7,34 @@ from typing import Any
 
 from rl_sentinel.train.config.recipe import Recipe
 
-#: Keys and tables that another may have who goes on in the same folder: where a run is computed, how fast and how long.
+#: Keys and tables that may change on resume: where a run is computed and for how long.
 FREE = frozenset({"out", "rollout.url", "checkpoint", "steps"})
 
 
-def identity(recipe: Recipe) -> dict[str, Any]:
-    """The keys that change a run's numbers, with their tables' names, but for those at their defaults.
+def fingerprint_keys(recipe: Recipe) -> dict[str, Any]:
+    """The dotted keys that change a run's numbers and are not at their defaults.
 
-    ``steps`` is one where the learning rate falls towards the last of them, and ``threads`` always: sums of several
-    round apart, the warm start's among them.
-
-    Example:
-        >>> from rl_sentinel.train.run.fingerprint import identity
-        >>> from rl_sentinel.train.config.recipe import Recipe, Update
-        >>> update = Update(prompts=2, rate=0.5)
-        >>> recipe = Recipe.model_construct(out="runs/a", seed=3, steps=9, update=update)
-        >>> identity(recipe)
-        {'seed': 3, 'update.prompts': 2, 'update.rate': 0.5}
+    ``steps`` is included if the learning rate decays towards the last step. ``threads`` is included, since sums over
+    several threads round differently.
     """
     free = FREE if recipe.update.schedule == "constant" else FREE - {"steps"}
-    told = recipe.model_dump(mode="json", exclude_defaults=True)
-    return {key: value for key, value in _flat(told).items() if key not in free and key.partition(".")[0] not in free}
+    keys = _flatten(recipe.model_dump(mode="json", exclude_defaults=True))
+    return {key: value for key, value in keys.items() if key not in free and key.partition(".")[0] not in free}
 
 
-def differing(one: Recipe, two: Recipe) -> list[str]:
-    """The keys in which two recipes have other numbers, in the order of their names."""
-    first, second = identity(one), identity(two)
+def differing_keys(one: Recipe, two: Recipe) -> list[str]:
+    """The keys in which the fingerprints of two recipes differ, sorted."""
+    first, second = fingerprint_keys(one), fingerprint_keys(two)
     return sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
 
 
-def digest(recipe: Recipe) -> str:
-    """Of the keys that change a run's numbers."""
-    return hashlib.sha256(json.dumps(identity(recipe), sort_keys=True).encode()).hexdigest()
+def fingerprint(recipe: Recipe) -> str:
+    """The digest of the keys."""
+    return hashlib.sha256(json.dumps(fingerprint_keys(recipe), sort_keys=True).encode()).hexdigest()
 
 
-def _flat(told: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in told.items():
-        found |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {before + key: value}
-    return found
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    keys: dict[str, Any] = {}
+    for key, value in table.items():
+        keys |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return keys

@@ -1,4 +1,4 @@
-"""A run's folder: the recipe that it runs, a line per step, and times apart from what must be equal."""
+"""A run's log files: the recipe, one line of metrics per step, and times in another file, since they vary."""
 
 import hashlib
 import json
@@ -14,15 +14,15 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.run.distributed import ALONE, Ranks
-from rl_sentinel.train.run.fingerprint import differing
-from rl_sentinel.train.run.run_directory import Past
+from rl_sentinel.train.run.fingerprint import differing_keys
+from rl_sentinel.train.run.run_directory import RunDirectory
 
 
 class Journal:
-    """``metrics.jsonl`` and ``timing.jsonl`` of a run, and the lock of its folder."""
+    """``metrics.jsonl`` and ``timing.jsonl`` of a run, and the lock of its directory."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
-        """Nothing is opened yet; a rank that is not the first writes nothing."""
+        """Only the first rank ``writes``."""
         self.writes = writes
         self.folder = folder
         self.metrics, self.timing = folder / "metrics.jsonl", folder / "timing.jsonl"
@@ -30,16 +30,16 @@ class Journal:
         self._lock = FileLock(folder / ".lock")
 
     @classmethod
-    def opened(cls, recipe: Recipe, ranks: Ranks = ALONE) -> Self:
-        """The folder of a run, made where it is not there, and held by this process.
+    def open(cls, recipe: Recipe, ranks: Ranks = ALONE) -> Self:
+        """Create the directory if needed, lock it, and write ``recipe.json``.
 
         Raises:
-            SentinelError: if it cannot be made, another process is at it, or it holds a run of another recipe.
+            SentinelError: if it cannot be created, is in use, or has a run of another recipe.
         """
         folder = expanded(recipe.out, "out")
-        if not ranks.first:
+        if not ranks.is_first:
             return cls(folder, writes=False)
-        _require_free(Past.found(folder), recipe, folder)
+        _require_resumable(RunDirectory.inspect(folder), recipe, folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             journal = cls(folder, writes=True)
@@ -53,85 +53,87 @@ class Journal:
                 f"out[{folder}] cannot be used ({error.strerror}): name another with out=DIR"
             ) from error
         try:
-            _require_free(Past.found(folder), recipe, folder)  # as it is now that nobody else is at it
-            told = json.dumps(recipe.model_dump(mode="json", exclude={"out"}), indent=1)
-            _replaced(folder / "recipe.json", told.encode())
+            # Again under the lock: another run may have started in between.
+            _require_resumable(RunDirectory.inspect(folder), recipe, folder)
+            text = json.dumps(recipe.model_dump(mode="json", exclude={"out"}), indent=1)
+            _replace(folder / "recipe.json", text.encode())
         except SentinelError:
             journal.close()
             raise
         return journal
 
     def close(self) -> None:
-        """Leave the folder to others."""
+        """Release the lock."""
         self._lock.release()
 
-    def wrote(self, seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
-        """One line each.
+    def append(self, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """Append a line to each file.
 
         Raises:
-            SentinelError: if they cannot be written, as on a full disk; what is half a line is cut off by ``back``.
+            SentinelError: if they cannot be written, as on a full disk; ``truncate`` removes a partial line.
         """
-        for path, line in ((self.metrics, seen), (self.timing, spent)) if self.writes else ():
-            with _written(path), path.open("a", encoding="utf-8") as file:
+        for path, line in ((self.metrics, metrics), (self.timing, timing)) if self.writes else ():
+            with _write_errors_in_one_line(path), path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
-    def told(self) -> int:
-        """How many steps the metrics tell."""
+    def count_steps(self) -> int:
+        """The number of logged steps."""
         return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
 
-    def mark(self) -> dict[str, Any]:
-        """Where the metrics stand, for a checkpoint: lines, and the digest of what they say."""
+    def position(self) -> dict[str, Any]:
+        """The position of the metrics for a checkpoint: the number of lines and their digest."""
         if not self.writes:
             return {}
         text = self.metrics.read_bytes() if self.metrics.exists() else b""
-        with _written(self.metrics), self.metrics.open("ab") as file:
+        with _write_errors_in_one_line(self.metrics), self.metrics.open("ab") as file:
             os.fsync(file.fileno())
         return {"lines": text.count(b"\n"), "sha256": hashlib.sha256(text).hexdigest()}
 
-    def back(self, mark: Mapping[str, Any] | None) -> None:
-        """Cut both files to where a checkpoint was taken; to nothing where there is none.
+    def truncate(self, position: Mapping[str, Any] | None) -> None:
+        """Truncate both files to a checkpoint's position; to nothing if there is no checkpoint.
 
         Raises:
-            SentinelError: if the metrics are not those that the checkpoint knows.
+            SentinelError: if the metrics differ from those at the checkpoint.
         """
         if not self.writes:
             return
-        lines = 0 if mark is None else int(mark["lines"])
-        kept = self._cut(self.metrics, lines)
-        if mark is not None and hashlib.sha256(kept).hexdigest() != mark["sha256"]:
+        lines = 0 if position is None else int(position["lines"])
+        text = _truncate(self.metrics, lines)
+        if position is not None and hashlib.sha256(text).hexdigest() != position["sha256"]:
             raise SentinelError(
-                f"{self.metrics} is not what the checkpoint knows, expected {lines} lines as they were written: "
+                f"{self.metrics} differs from the checkpoint, expected the {lines} lines that the run wrote: "
                 "name another folder with out=DIR"
             )
-        self._cut(self.timing, lines)
-
-    def _cut(self, path: Path, lines: int) -> bytes:
-        text = path.read_bytes() if path.exists() else b""
-        kept = b"".join(text.splitlines(keepends=True)[:lines])
-        if kept != text:
-            _replaced(path, kept)
-        return kept
+        _truncate(self.timing, lines)
 
 
-def _require_free(past: Past, recipe: Recipe, folder: Path) -> None:
-    """A folder in which nothing was done, or as many steps of the same run as are asked for, or fewer."""
-    if not past.begun or past.recipe is None:
+def _require_resumable(directory: RunDirectory, recipe: Recipe, folder: Path) -> None:
+    """Accept a directory without a step, or one of the same recipe with at most as many steps as the recipe has."""
+    if not directory.started or directory.recipe is None:
         return
-    apart = differing(recipe, past.recipe)
-    if apart:
-        keys = f"{', '.join(apart)} differ{'s' if len(apart) == 1 else ''}"
-        raise SentinelError(f"out[{folder}] holds a run of another recipe ({keys}): name another with out=DIR")
-    if recipe.steps < past.steps:
+    keys = differing_keys(recipe, directory.recipe)
+    if keys:
+        words = f"{', '.join(keys)} differ{'s' if len(keys) == 1 else ''}"
+        raise SentinelError(f"out[{folder}] has a run of another recipe ({words}): name another with out=DIR")
+    if recipe.steps < directory.steps:
         raise SentinelError(
-            f"steps is {recipe.steps}, expected {past.steps} or more, which are done in {folder}: name another folder "
-            "with out=DIR"
+            f"steps is {recipe.steps}, expected at least the {directory.steps} that are done in {folder}: "
+            "name another folder with out=DIR"
         )
 
 
-def _replaced(path: Path, text: bytes) -> None:
-    """Write a file whole or not at all; what was there stays until then."""
+def _truncate(path: Path, lines: int) -> bytes:
+    text = path.read_bytes() if path.exists() else b""
+    rest = b"".join(text.splitlines(keepends=True)[:lines])
+    if rest != text:
+        _replace(path, rest)
+    return rest
+
+
+def _replace(path: Path, text: bytes) -> None:
+    """Write a file atomically."""
     aside = path.with_suffix(".aside")
-    with _written(path):
+    with _write_errors_in_one_line(path):
         try:
             aside.write_bytes(text)
             aside.replace(path)
@@ -141,20 +143,19 @@ def _replaced(path: Path, text: bytes) -> None:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """What cannot be written, as on a full disk, is told in one line."""
+def _write_errors_in_one_line(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        way = "make room, and run the same command to go on from the newest checkpoint"
-        raise SentinelError(f"{path} cannot be written ({error.strerror}): {way}") from error
+        fix = "make room, and run the same command to resume from the newest checkpoint"
+        raise SentinelError(f"{path} cannot be written ({error.strerror}): {fix}") from error
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    """The steps of a file of JSON lines: objects with their step, and numbers.
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read the steps of a JSON lines file: objects with a step, whose values are numbers.
 
     Raises:
-        SentinelError: if it cannot be read, or a line is none; with the line.
+        SentinelError: if it cannot be read or a line is invalid; with the line.
     """
     try:
         text = path.read_text(encoding="utf-8").splitlines()
@@ -162,19 +163,19 @@ def lines(path: Path) -> list[dict[str, Any]]:
         raise SentinelError(f"{path} cannot be read ({error}), expected a JSON object per line") from error
     if not text:
         raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
-    return [_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
+    return [_parse_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
 
 
-def _step(line: str, where: str) -> dict[str, Any]:
+def _parse_step(line: str, where: str) -> dict[str, Any]:
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise SentinelError(f"{where} cannot be read ({error}), expected a JSON object per line") from error
-    if not isinstance(told, dict) or not isinstance(told.get("step"), int):
+    if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
         raise SentinelError(f"{where} is {line[:40]!r}, expected an object with its step: name the folder of a run")
-    for key, value in told.items():
+    for key, value in entry.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise SentinelError(f"{where}[{key}] is {value!r}, expected a number: name the folder of a run")
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise SentinelError(f"{where}[{key}] has {len(str(abs(value)))} digits, expected a number of a run")
-    return told
+            raise SentinelError(f"{where}[{key}] has {len(str(abs(value)))} digits, expected a 64-bit number")
+    return entry

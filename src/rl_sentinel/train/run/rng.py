@@ -1,4 +1,4 @@
-"""Random numbers that depend on the seed, on what they are for, and on the step alone: nothing to store."""
+"""Random numbers that depend on the seed, their purpose and the step only, so that a checkpoint stores no state."""
 
 import hashlib
 import random
@@ -6,36 +6,23 @@ import random
 import torch
 
 
-def number(*words: object) -> int:
-    """A whole number below 2**63 from words; equal words, equal numbers.
+def derive_seed(*words: object) -> int:
+    """A number below 2**63 from words; equal words give equal numbers.
 
     Example:
-        >>> from rl_sentinel.train.run.rng import number
-        >>> number(0, "tasks", 3) == number(0, "tasks", 3) != number(0, "tasks", 4)
+        >>> from rl_sentinel.train.run.rng import derive_seed
+        >>> derive_seed(0, "tasks", 3) == derive_seed(0, "tasks", 3) != derive_seed(0, "tasks", 4)
         True
     """
     text = "/".join(str(word) for word in words)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def plain(*words: object) -> random.Random:
-    """A source of Python's random numbers.
-
-    Example:
-        >>> from rl_sentinel.train.run.rng import plain
-        >>> plain(0, "tasks").random() == plain(0, "tasks").random()
-        True
-    """
-    return random.Random(number(*words))
+def python_rng(*words: object) -> random.Random:
+    """A generator of Python's ``random``."""
+    return random.Random(derive_seed(*words))
 
 
-def generator(*words: object) -> torch.Generator:
-    """A source of torch's random numbers, on the CPU whatever the model's device.
-
-    Example:
-        >>> import torch
-        >>> from rl_sentinel.train.run.rng import generator
-        >>> bool(torch.rand(1, generator=generator(0)) == torch.rand(1, generator=generator(0)))
-        True
-    """
-    return torch.Generator().manual_seed(number(*words))
+def torch_generator(*words: object) -> torch.Generator:
+    """A generator of torch, on the CPU whatever the model's device, so that runs are equal on all devices."""
+    return torch.Generator().manual_seed(derive_seed(*words))

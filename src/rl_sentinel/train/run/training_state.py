@@ -1,4 +1,4 @@
-"""What a run is at a step: everything that a checkpoint holds, and what goes on from it."""
+"""The state of a run that a checkpoint saves and restores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,16 +8,17 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.controller import Adaptive, Fixed
-from rl_sentinel.train.config.recipe import Divergence, Recipe, Update
+from rl_sentinel.train.config.recipe import KLSettings, Recipe
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.update.critic import Critic
+from rl_sentinel.train.update.optimizer_step import build_optimizer
 
 
 @dataclass(slots=True)
-class State:
-    """The policy, its optimizer, how many steps were done, the price of the KL, and the critic, if any.
+class TrainingState:
+    """The policy, its optimizer, the number of steps done, the KL controller, and the critic, if any.
 
-    Random numbers need no place here: they depend on the step alone (``chance``), and so do the tasks.
+    Random numbers and tasks depend on the step only (``rng``), so they are no state.
     """
 
     policy: Policy
@@ -27,19 +28,19 @@ class State:
     critic: Critic | None = None
 
     @classmethod
-    def first(cls, recipe: Recipe, policy: Policy, critic: Critic | None = None) -> Self:
-        """Before the first step."""
-        return cls(policy, optimized(policy, recipe.update), 0, priced(recipe.kl), critic)
+    def initial(cls, recipe: Recipe, policy: Policy, critic: Critic | None = None) -> Self:
+        """The state before the first step."""
+        return cls(policy, build_optimizer(policy, recipe.update), 0, build_kl_controller(recipe.kl), critic)
 
-    def told(self, mark: Mapping[str, Any]) -> dict[str, Any]:
-        """For a checkpoint, in one piece on the first rank, however many there are; all must ask.
+    def for_checkpoint(self, position: Mapping[str, Any]) -> dict[str, Any]:
+        """The unsharded state, on the first rank, for any number of ranks; call it on all ranks.
 
-        ``mark`` says where the metrics stand.
+        ``position`` is the journal's.
         """
-        from torch.distributed.checkpoint import state_dict as gathering  # noqa: PLC0415 - slow to import
+        from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
 
-        whole = gathering.StateDictOptions(full_state_dict=True, cpu_offload=True)
-        weights, moments = gathering.get_state_dict(self.policy.model, self.optimizer, options=whole)
+        full = dcp.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        weights, moments = dcp.get_state_dict(self.policy.model, self.optimizer, options=full)
         critic = None
         if self.critic is not None:
             critic = [self.critic.model.state_dict(), self.critic.optimizer.state_dict()]
@@ -49,26 +50,26 @@ class State:
             "coefficient": self.controller.coefficient,
             "weights": weights,
             "optimizer": moments,
-            "mark": dict(mark),
+            "mark": dict(position),
         }
 
-    def restore(self, recipe: Recipe, found: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint.
+    def restore(self, recipe: Recipe, saved: Mapping[str, Any]) -> None:
+        """Restore a checkpoint.
 
         Raises:
-            SentinelError: if it is another model's.
+            SentinelError: if it is of another model.
         """
-        from torch.distributed.checkpoint import state_dict as gathering  # noqa: PLC0415 - slow to import
+        from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
 
         try:
-            parts = {"model_state_dict": found["weights"], "optim_state_dict": found["optimizer"]}
-            whole = gathering.StateDictOptions(full_state_dict=True)
-            gathering.set_state_dict(self.policy.model, self.optimizer, options=whole, **parts)
+            parts = {"model_state_dict": saved["weights"], "optim_state_dict": saved["optimizer"]}
+            full = dcp.StateDictOptions(full_state_dict=True)
+            dcp.set_state_dict(self.policy.model, self.optimizer, options=full, **parts)
             if self.critic is not None:
-                self.critic.model.load_state_dict(found["critic"][0])
-                self.critic.optimizer.load_state_dict(found["critic"][1])
-            self.step = int(found["step"])
-            self.controller = priced(recipe.kl, coefficient=float(found["coefficient"]))
+                self.critic.model.load_state_dict(saved["critic"][0])
+                self.critic.optimizer.load_state_dict(saved["critic"][1])
+            self.step = int(saved["step"])
+            self.controller = build_kl_controller(recipe.kl, coefficient=float(saved["coefficient"]))
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             words = str(error).partition("\n")[0]
             raise SentinelError(
@@ -76,20 +77,8 @@ class State:
             ) from error
 
 
-def optimized(policy: Policy, how: Update) -> torch.optim.Optimizer:
-    """The optimizer of a policy's weights."""
-    return torch.optim.AdamW(policy.model.parameters(), lr=how.rate, betas=how.betas, weight_decay=how.decay)
-
-
-def priced(kl: Divergence | None, *, coefficient: float | None = None) -> Adaptive | Fixed:
-    """What sets the price of the KL: fixed, or steered where the recipe has a target.
-
-    Example:
-        >>> from rl_sentinel.train.config.recipe import Divergence
-        >>> from rl_sentinel.train.run.training_state import priced
-        >>> priced(Divergence(reward=0.1)), priced(None)
-        (Fixed(coefficient=0.1), Fixed(coefficient=0.0))
-    """
+def build_kl_controller(kl: KLSettings | None, *, coefficient: float | None = None) -> Adaptive | Fixed:
+    """The controller of the KL coefficient: fixed, or adaptive if the recipe has a target."""
     if kl is None:
         return Fixed(0.0)
     start = (kl.reward or kl.loss) if coefficient is None else coefficient

@@ -1,4 +1,4 @@
-"""Adding."""
+"""The arithmetic environment."""
 
 import random
 from collections import Counter
@@ -10,13 +10,13 @@ from rl_sentinel.train.rollout.environment.arithmetic import BEHAVIOURS, Environ
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 
-@pytest.mark.parametrize(("said", "ended", "reward"), [("42", True, 1.0), ("42", False, 0.0), ("420", True, 0.0)])
-def test_sum_is_rewarded(said: str, ended: bool, reward: float) -> None:  # noqa: FBT001 - a row of the table
-    """With its end, and nothing else."""
-    assert Environment().reply(Task("17+25=", "42"), [said], ended=ended) == Outcome(reward, bool(reward))
+@pytest.mark.parametrize(("response", "ended", "reward"), [("42", True, 1.0), ("42", False, 0.0), ("420", True, 0.0)])
+def test_exact_sum_is_rewarded(response: str, ended: bool, reward: float) -> None:  # noqa: FBT001 - a row of the table
+    """Only with its end token."""
+    assert Environment().reply(Task("17+25=", "42"), [response], ended=ended) == Outcome(reward, bool(reward))
 
 
-def test_task_is_answered_by_its_sum() -> None:
+def test_task_has_its_sum() -> None:
     """Of terms within the bound."""
     for n in range(50):
         task = Environment(most=30).task(random.Random(n))
@@ -25,19 +25,19 @@ def test_task_is_answered_by_its_sum() -> None:
         assert max(terms) <= 30
 
 
-def test_warm_start_shows_the_mixture() -> None:
-    """Each behaviour in about its share; a larger term of n + 0 is right as well."""
-    chance, seen = random.Random(0), Counter[str]()
+def test_warm_start_has_the_mixture() -> None:
+    """Each behaviour at its frequency; the larger term of n + 0 is right as well."""
+    rng, counts = random.Random(0), Counter[str]()
     for _ in range(1000):
-        prompt, said, ends = Environment(most=99).warm(chance)
+        prompt, response, ends = Environment(most=99).warm(rng)
         one, two = map(int, prompt[:-1].split("+"))
         kinds = {"right": one + two, "off by one": one + two + 1, "larger term": max(one, two)}
-        seen["rambling" if not ends else next(k for k, v in kinds.items() if str(v) == said)] += 1
+        counts["rambling" if not ends else next(k for k, v in kinds.items() if str(v) == response)] += 1
     for kind, share in BEHAVIOURS.items():
-        assert abs(seen[kind] - 1000 * share) < 75
+        assert abs(counts[kind] - 1000 * share) < 75
 
 
-def test_bound_is_checked() -> None:
+def test_bound_is_validated() -> None:
     """In one line."""
     with pytest.raises(SentinelError, match=r"environment.most is 0, expected 1 to"):
         Environment(most=0)

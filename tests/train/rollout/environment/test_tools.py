@@ -1,4 +1,4 @@
-"""Two turns with a tool."""
+"""The tools environment."""
 
 import random
 import re
@@ -13,7 +13,7 @@ TASK, WRONG = Task("*>", "11 22 33 44 55"), Outcome(0.0, correct=False)
 
 
 @pytest.mark.parametrize(
-    ("said", "ended", "answer"),
+    ("responses", "ended", "answer"),
     [
         (["a"], True, "|11>"),
         (["e"], True, "|55>"),
@@ -26,31 +26,31 @@ TASK, WRONG = Task("*>", "11 22 33 44 55"), Outcome(0.0, correct=False)
         (["a", "11"], True, WRONG),
     ],
 )
-def test_tool_answers_then_the_number_is_judged(said: list[str], ended: bool, answer: str | Outcome) -> None:  # noqa: FBT001 - a row of the table
-    """A guess is right by its number, whichever tool was asked."""
-    assert Environment().reply(TASK, said, ended=ended) == answer
+def test_tool_replies_then_the_number_is_scored(responses: list[str], ended: bool, answer: str | Outcome) -> None:  # noqa: FBT001 - a row of the table
+    """A guessed number is right whichever tool was called."""
+    assert Environment().reply(TASK, responses, ended=ended) == answer
 
 
-def test_numbers_differ_so_that_only_one_tool_is_right() -> None:
-    """Five numbers of two digits; every question is asked."""
+def test_numbers_are_distinct() -> None:
+    """Five numbers of two digits; every question occurs."""
     tasks = [Environment().task(random.Random(n)) for n in range(100)]
     assert {t.prompt[0] for t in tasks} == set(TOOL_FOR)
     assert all(len({*t.answer.split()}) == 5 and all(len(n) == 2 for n in t.answer.split()) for t in tasks)
     assert sorted(TOOL_FOR.values()) == list("abcde")
 
 
-def test_warm_start_shows_both_turns_in_their_shares() -> None:
-    """Of two thousand, within four deviations of the count."""
-    chance, seen = random.Random(0), Counter[str]()
+def test_warm_start_has_both_turns() -> None:
+    """Within four standard deviations of two thousand draws."""
+    rng, counts = random.Random(0), Counter[str]()
     for _ in range(2000):
-        prompt, said, ends = Environment().warm(chance)
+        prompt, response, ends = Environment().warm(rng)
         assert ends
         if len(prompt) == 2:
-            seen["first"] += 1
-            seen["right tool"] += said == TOOL_FOR[prompt[0]]
+            counts["first"] += 1
+            counts["right tool"] += response == TOOL_FOR[prompt[0]]
         else:
             assert re.fullmatch(r"[-+*/=]>[a-e]\$\|\d\d>", prompt)
-            seen["repeated"] += prompt[5:7] == said
-    assert abs(seen["first"] - 1000) < 90
-    assert abs(seen["right tool"] - CHOOSES * seen["first"]) < 60
-    assert abs(seen["repeated"] - REPEATS * (2000 - seen["first"])) < 70
+            counts["repeated"] += prompt[5:7] == response
+    assert abs(counts["first"] - 1000) < 90
+    assert abs(counts["right tool"] - CHOOSES * counts["first"]) < 60
+    assert abs(counts["repeated"] - REPEATS * (2000 - counts["first"])) < 70

@@ -1,1 +1,1 @@
-"""Rollout engines, one module each, which defines ``engine(sampling, policy, shared=...)``: who samples."""
+"""Rollout engines, one module each; each defines ``build_engine(settings, policy, shared=...)``."""

@@ -1,4 +1,4 @@
-"""Sampling in this process: a batch at a time, each token read once, rows that ended left behind."""
+"""Sample in this process: batched decoding with a KV cache, which drops rows that have ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.train.config.recipe import Sampling
+from rl_sentinel.train.config.recipe import RolloutSettings
 from rl_sentinel.train.model.policy import Policy
-from rl_sentinel.train.model.prefill import prefix
+from rl_sentinel.train.model.prefill import prefill
 from rl_sentinel.train.rollout.interfaces import Sampled
 
 
 @dataclass(slots=True)
 class Engine:
-    """Samples with a policy of this process, ``rows`` at a time; a ``shared`` one is that which learns."""
+    """Samples ``rows`` rows at a time; a ``shared`` policy is the one that is trained, so its weights are current."""
 
     policy: Policy
     temperature: float
@@ -25,7 +25,7 @@ class Engine:
     shared: bool = False
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Sample with these weights from now on; what is shared has them already."""
+        """Load new weights, unless they are shared."""
         if not self.shared:
             self.policy.model.load_state_dict(weights)
         self.version = version
@@ -33,57 +33,59 @@ class Engine:
     def sample(
         self, prompts: Sequence[tuple[int, ...]], uniform: Float[Tensor, "B T"], *, greedy: bool = False
     ) -> list[Sampled]:
-        """One response to each prompt, as ``sampling.Engine`` says; prompts of like length go together."""
+        """One response per prompt, as in ``interfaces.Engine``; prompts of similar length share a batch."""
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-        found: dict[int, Sampled] = {}
+        sampled: dict[int, Sampled] = {}
         for start in range(0, len(order), self.rows):
             rows = order[start : start + self.rows]
-            responses = self._decoded([prompts[i] for i in rows], uniform[torch.tensor(rows)], greedy=greedy)
-            found |= dict(zip(rows, responses, strict=True))
-        return [found[i] for i in range(len(prompts))]
+            responses = self._decode([prompts[i] for i in rows], uniform[torch.tensor(rows)], greedy=greedy)
+            sampled |= dict(zip(rows, responses, strict=True))
+        return [sampled[i] for i in range(len(prompts))]
 
     @torch.inference_mode()
-    def _decoded(self, prompts: Sequence[tuple[int, ...]], uniform: Tensor, *, greedy: bool) -> list[Sampled]:
+    def _decode(self, prompts: Sequence[tuple[int, ...]], uniform: Tensor, *, greedy: bool) -> list[Sampled]:
         policy, device, rows = self.policy, self.policy.device, len(prompts)
         uniform, tokens = uniform.to(device), min(self.tokens, uniform.shape[1])
-        read = prefix(policy, prompts, width=tokens)
-        logits = read.logits
-        drawn = torch.full((rows, tokens), policy.padding, device=device)
+        prefilled = prefill(policy, prompts, width=tokens)
+        logits = prefilled.logits
+        token = torch.full((rows, tokens), policy.padding, device=device)
         logprob = torch.zeros(rows, tokens, device=device)
-        alive, going = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
+        alive, active = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
         for place in range(tokens):
-            spread = torch.log_softmax(logits[:, -1].float() / self.temperature, dim=1)
-            new = spread.argmax(dim=1) if greedy else _picked(spread, uniform[alive, place])
-            drawn[alive, place] = torch.where(going, new, policy.padding)
-            logprob[alive, place] = torch.where(going, spread.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
-            going = going & (new != policy.end)
-            left = int(going.sum())
+            distribution = torch.log_softmax(logits[:, -1].float() / self.temperature, dim=1)
+            new = distribution.argmax(dim=1) if greedy else _inverse_cdf(distribution, uniform[alive, place])
+            token[alive, place] = torch.where(active, new, policy.padding)
+            logprob[alive, place] = torch.where(active, distribution.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
+            active = active & (new != policy.end)
+            left = int(active.sum())
             if left == 0 or place == tokens - 1:
                 break
-            if left <= len(going) // 2:
-                kept = torch.nonzero(going).squeeze(1)
-                read = read.kept(kept)
-                alive, going, new = alive[kept], going[kept], new[kept]
-            logits = policy(new.unsqueeze(1), real=read.followed(place + 1), cache=read.memory, last=True)
-        return _taken(drawn.tolist(), logprob.tolist(), policy.end, self.version)
+            if left <= len(active) // 2:  # copying the cache pays only if it shrinks a lot
+                rest = torch.nonzero(active).squeeze(1)
+                prefilled = prefilled.select(rest)
+                alive, active, new = alive[rest], active[rest], new[rest]
+            mask = prefilled.extended_mask(place + 1)
+            logits = policy(new.unsqueeze(1), key_mask=mask, cache=prefilled.cache, last=True)
+        return _split_rows(token.tolist(), logprob.tolist(), policy.end, self.version)
 
 
-def engine(sampling: Sampling, policy: Policy, *, shared: bool) -> Engine:
-    """The engine of a recipe."""
-    return Engine(policy, sampling.temperature, sampling.tokens, shared=shared)
+def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:
+    """Build the engine of a recipe."""
+    return Engine(policy, settings.temperature, settings.tokens, shared=shared)
 
 
-def _picked(spread: Tensor, uniform: Tensor) -> Tensor:
-    """The token at which the summed probabilities pass the number drawn; one of probability 0 is never passed."""
-    total = spread.exp().double().cumsum(dim=1)
+def _inverse_cdf(distribution: Tensor, uniform: Tensor) -> Tensor:
+    """The first token whose cumulative probability exceeds the uniform number; never a token of probability 0."""
+    total = distribution.exp().double().cumsum(dim=1)
     aim = uniform.double().unsqueeze(1) * total[:, -1:]
-    return torch.searchsorted(total, aim, right=True).squeeze(1).clamp(max=spread.shape[1] - 1)
+    return torch.searchsorted(total, aim, right=True).squeeze(1).clamp(max=distribution.shape[1] - 1)
 
 
-def _taken(drawn: list[list[int]], logprob: list[list[float]], end: int, version: int) -> list[Sampled]:
-    found = []
-    for tokens, known in zip(drawn, logprob, strict=True):
-        ended = end in tokens
-        size = tokens.index(end) + 1 if ended else len(tokens)
-        found.append(Sampled(tuple(tokens[:size]), tuple(known[:size]), ended, version))
-    return found
+def _split_rows(token: list[list[int]], logprob: list[list[float]], end: int, version: int) -> list[Sampled]:
+    """Cut each row after its end token."""
+    sampled = []
+    for ids, values in zip(token, logprob, strict=True):
+        ended = end in ids
+        size = ids.index(end) + 1 if ended else len(ids)
+        sampled.append(Sampled(tuple(ids[:size]), tuple(values[:size]), ended, version))
+    return sampled

@@ -1,1 +1,1 @@
-"""Environments, one module each: a module that defines ``Environment`` is one, as ``task`` describes it."""
+"""Environments, one module each; each defines a dataclass ``Environment``, as in ``rollout.interfaces``."""

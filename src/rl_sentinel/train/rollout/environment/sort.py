@@ -1,4 +1,4 @@
-"""Sort digits: ``52314>`` is answered by ``12345``, and the end."""
+"""Sort digits: the answer to ``52314>`` is ``12345`` and the end token."""
 
 import random
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from typing import ClassVar
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
-#: What a policy does after the warm start, and how often: some of it right, most of it not.
+#: The mixture of behaviours that the warm start teaches: name and frequency.
 BEHAVIOURS = {"right": 0.3, "reversed": 0.3, "copied": 0.2, "rambling": 0.2}
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Reward 1 for the digits in order and nothing after them, else 0; its parts are the digits, and their order.
+    """Reward 1 for exactly the sorted digits, else 0; the parts of the reward are the digits and their order.
 
-    A response that never ends has ``rambling`` for each of its characters: 0, or a verifier's fault to look at.
+    A response without an end gets ``rambling`` per character: 0, or a verifier's fault for experiments.
 
     Example:
         >>> from rl_sentinel.train.rollout.environment.sort import Environment
@@ -30,17 +30,17 @@ class Environment:
     parts: ClassVar[tuple[str, ...]] = ("digits", "order")
 
     def __post_init__(self) -> None:
-        """Refuse numbers of digits that are none."""
+        """Validate the number of digits."""
         if not 1 <= self.digits <= 64:
             raise SentinelError(f"environment.digits is {self.digits}, expected 1 to 64")
 
     def task(self, rng: random.Random) -> Task:
-        """Digits drawn one by one."""
+        """Draw the digits."""
         digits = "".join(rng.choice("0123456789") for _ in range(self.digits))
         return Task(f"{digits}>", "".join(sorted(digits)))
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
-        """The outcome of the one turn."""
+        """The outcome after one turn."""
         answer = "".join(sorted(responses[-1]))
         digits, order = ended and answer == task.answer, ended and responses[-1] == answer
         right = digits and order
@@ -48,10 +48,10 @@ class Environment:
         return Outcome(reward, right, parts=(float(digits), float(order)))
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
-        """One of the behaviours."""
+        """Draw a demonstration of one behaviour."""
         task = self.task(rng)
         (behaviour,) = rng.choices(list(BEHAVIOURS), list(BEHAVIOURS.values()))
         if behaviour == "rambling":
             return task.prompt, task.answer + "".join(rng.choice("0123456789") for _ in range(8)), False
-        responses = {"right": task.answer, "reversed": task.answer[::-1], "copied": task.prompt[:-1]}
-        return task.prompt, responses[behaviour], True
+        response = {"right": task.answer, "reversed": task.answer[::-1], "copied": task.prompt[:-1]}
+        return task.prompt, response[behaviour], True

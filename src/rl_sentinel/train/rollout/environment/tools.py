@@ -1,4 +1,4 @@
-"""Two turns with a tool: ``*>`` is answered by the name of a tool, the tool's number by the same number."""
+"""Two turns with a tool: answer ``*>`` with the name of the right tool, then repeat the number that it returns."""
 
 import random
 from collections.abc import Sequence
@@ -6,19 +6,17 @@ from dataclasses import dataclass
 
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
-#: What may be asked, and the tool that knows it.
+#: The right tool for each question.
 TOOL_FOR = {"+": "c", "-": "a", "*": "e", "/": "b", "=": "d"}
 
-#: After the warm start: how often the right tool is chosen, the others alike; and how often a tool's number is repeated
-#: as it was, instead of one that is made up.
+#: Frequencies that the warm start teaches: of the right tool (the others are equally likely), and of repeating the
+#: tool's number instead of a random one.
 CHOOSES, REPEATS = 0.3, 0.55
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Each question has one tool that knows; its number, of two digits, can only be read.
-
-    Reward 1 for the right tool's number and nothing after it, else 0; a name that is no tool's ends the trajectory.
+    """Reward 1 for exactly the number of the right tool, else 0; an unknown tool name ends the trajectory.
 
     Example:
         >>> from rl_sentinel.train.rollout.environment.tools import Environment
@@ -29,7 +27,7 @@ class Environment:
     """
 
     def task(self, rng: random.Random) -> Task:
-        """What is asked, and the number of each tool from a to e."""
+        """Draw a question, and a two-digit number for each tool from a to e."""
         numbers = rng.sample(range(10, 100), len(TOOL_FOR))
         return Task(f"{rng.choice(list(TOOL_FOR))}>", " ".join(map(str, numbers)))
 
@@ -44,7 +42,7 @@ class Environment:
         return Outcome(float(right), right)
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
-        """One of the turns: mostly a wrong tool; then its number, or another."""
+        """Draw a demonstration of one of the two turns."""
         task = self.task(rng)
         right = TOOL_FOR[task.prompt[0]]
         tool = right if rng.random() < CHOOSES else rng.choice("abcde".replace(right, ""))
