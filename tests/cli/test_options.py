@@ -2,10 +2,10 @@
 
 import pytest
 
+from rl_sentinel.adapters.user_function import STAGES
 from rl_sentinel.audit.target import named
 from rl_sentinel.cli.options import described
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.frameworks.own import STAGES
 from told import ran, told
 
 

@@ -3,7 +3,7 @@
 import re
 
 from report_fixtures import finding
-from rl_sentinel.frameworks.installation import Installation
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.report.issue import as_issue
 
 VERL = Installation(packages="verl==1.0")

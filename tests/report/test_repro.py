@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from report_fixtures import finding
-from rl_sentinel.frameworks.installation import Installation
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.report.repro import script
 
 

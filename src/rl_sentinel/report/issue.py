@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.frameworks.installation import Installation
 from rl_sentinel.report.repro import script
 from rl_sentinel.report.text import legend, numbers, scenario
 

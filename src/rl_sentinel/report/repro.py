@@ -1,7 +1,7 @@
 """The repro report: a stand-alone script with torch and the framework only."""
 
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.frameworks.installation import Installation
 
 
 def script(f: Finding, needs: Installation) -> str:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.judging import Judgement, search, smallest
 from rl_sentinel.audit.worker.watching import Watch
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.frameworks.target import Target
 from rl_sentinel.laws.input_is_mutated import LAW
 from specimens import specimen
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.execution import Execution, columns_after, execute, inputs_of
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.pulse import beat
 from rl_sentinel.audit.worker.watching import Watch
 from rl_sentinel.core.batch import Batch
@@ -16,8 +18,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.observation import Observation
-from rl_sentinel.frameworks.kit.execution import Execution, columns_after, execute, inputs_of
-from rl_sentinel.frameworks.target import Target
 
 #: Exceptions by which code refuses an input loudly; others are accidents.
 REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)

@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 
-import rl_sentinel.frameworks
+import rl_sentinel.adapters
 import rl_sentinel.laws
+from rl_sentinel.adapters import loading
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker import limits
 from rl_sentinel.audit.worker.children import run_all
 from rl_sentinel.audit.worker.influence import Influence
@@ -27,14 +30,11 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.modules import defined
-from rl_sentinel.frameworks import loading
-from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.target import Target
 
 
 def frameworks() -> dict[str, Framework]:
     """Name to framework, for each adapter that the package walk finds."""
-    return {f.name: f for f in defined(rl_sentinel.frameworks, "FRAMEWORK").values()}
+    return {f.name: f for f in defined(rl_sentinel.adapters, "FRAMEWORK").values()}
 
 
 def laws() -> dict[str, Law]:

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import torch
 
+from rl_sentinel.adapters.loading import while_running
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.ending import Ending
 from rl_sentinel.audit.worker.evidence import evidence
@@ -21,8 +23,6 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
-from rl_sentinel.frameworks.loading import while_running
-from rl_sentinel.frameworks.target import Target
 
 
 @dataclass(slots=True)
