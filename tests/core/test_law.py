@@ -12,7 +12,7 @@ from specimens import specimen
 
 def _law(code: str = "ABC001", **more: object) -> Law:
     told = {"name": "a-fault", "stages": frozenset({"advantage"}), "applies": lambda _b: "", "vary": lambda c, _n: c}
-    return Law(code=code, relate=lambda _ask, _case: iter(()), **(told | more))  # type: ignore[arg-type]  # of each test
+    return Law(code=code, expect=lambda _ask, _case: iter(()), **(told | more))  # type: ignore[arg-type]  # of each test
 
 
 @pytest.mark.parametrize("code", ["", "AB001", "ABC01", "abc001", "ABC0001", "ABCD001", "ABC001 ", "XABC001", "ABC-01"])

@@ -240,7 +240,7 @@ def test_nonsense(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT0
     judgement = judged_at(CFG003, boundaries["validate_cfg", "default"], "default", target)
     assert (judgement.found is not None) is found
     if judgement.found is not None:
-        assert "stepwise_gae" in judgement.found.relation.story
+        assert "stepwise_gae" in judgement.found.expectation.sentence()
 
 
 def test_missing_pieces_are_unbound(loads: Loads) -> None:

@@ -142,7 +142,7 @@ def test_nonsense_in_a_class(loads: Loads, checked: bool, found: bool) -> None: 
     judgement = judged_at(CFG003, boundaries["FSDPActorConfig", "default"], "default")
     assert (judgement.found is not None) is found
     if judgement.found is not None:
-        assert "kl_loss_type unknown" in judgement.found.relation.story
+        assert "kl_loss_type unknown" in judgement.found.expectation.sentence()
 
 
 @pytest.mark.parametrize(("fed", "found"), [("current", False), ("rewards.sum().item()", True)])
@@ -152,7 +152,7 @@ def test_controller_is_fed_with_the_kl(loads: Loads, fed: str, found: bool) -> N
     judgement = judged_at(MET004, boundaries["apply_kl_penalty", "adaptive"], "adaptive")
     assert (judgement.found is not None) is found
     if judgement.found is not None:
-        assert judgement.found.relation.key == "coefficient"
+        assert judgement.found.expectation.name == "coefficient"
 
 
 @pytest.mark.parametrize(("live", "found"), [("count > 0", False), ("count >= 0", True)])
@@ -198,7 +198,7 @@ def test_a_knob_that_is_not_connected(loads: Loads) -> None:
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files()))
     judgement = judged_at(CFG001, boundaries["compute_policy_loss_vanilla", "default"], "default")
     assert judgement.found is not None
-    assert "actor.clip_ratio matters" in judgement.found.relation.key
+    assert judgement.found.expectation.name == "actor.clip_ratio"
 
 
 def test_scores_land_on_the_last_token(loads: Loads) -> None:

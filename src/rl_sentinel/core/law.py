@@ -8,7 +8,8 @@ from typing import Literal
 from rl_sentinel.core.boundary import Boundary, Stage
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.claims import NAMES, unknown_claim
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.expectations import Expectation
+from rl_sentinel.core.observation import Ask
 
 Level = Literal["fault", "contested", "hazard"]
 
@@ -21,8 +22,8 @@ class Law:
 
     ``applies`` answers why a boundary is no subject of the law, or an empty word. ``vary`` draws
     the ``n``-th variant of a case, or None where the precondition does not hold; it runs again on
-    every shrunk case. ``relate`` calls the boundary and hands back what must be equal. A law that
-    ``fails`` ``"on-all-cases"`` is broken only if every relation over all cases is. ``intended`` is
+    every shrunk case. ``expect`` calls the boundary and yields what its results must be. A law that
+    ``fails`` ``"on-all-cases"`` is broken only if every expectation over all cases is. ``intended`` is
     the other side of a contested finding, or says it of a boundary; a law that judges all
     settings of a boundary ``at_once`` is asked under the first; ``shows_with`` the law whose finding at the
     same boundary has the same cause, under which this one is then listed; ``claims`` are the names of the
@@ -34,7 +35,7 @@ class Law:
     stages: frozenset[Stage]
     applies: Callable[[Boundary], str]
     vary: Callable[[Case, int], Case | None]
-    relate: Callable[[Ask, Case], Iterator[Relation]]
+    expect: Callable[[Ask, Case], Iterator[Expectation]]
     variants: int = 1
     level: Callable[[Case], Level] = lambda _case: "fault"
     fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"

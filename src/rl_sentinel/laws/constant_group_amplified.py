@@ -37,8 +37,9 @@ from rl_sentinel.core.batch import take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: The reward of every row, which is not exact in binary, and how many rows one group is dealt
 #: (0: groups as they are), one pair per variant. Whether a mean of equal numbers is exact depends on both:
@@ -70,7 +71,7 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(with_batch(case, equal), variant=variant, reward=size)
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary, size = case.batch, ask.boundary, float(case.draw["reward"] or 0)
     if not groups_stand_as_read(boundary, batch):
         return
@@ -79,8 +80,8 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for name, value in ask(case).values.items():
         if name in advantages(boundary):
             where = batch.mask if value.dim() == 2 else batch.live
-            story = f"the reward of all {batch.rows} rows is {size:g}"
-            yield Relation(name, torch.zeros_like(value), value, where, tolerance=allowed, story=story)
+            reason = f"all {batch.rows} rows have the reward {size:g}"
+            yield Equal(name, torch.zeros_like(value), value, where, tolerance=allowed, reason=reason)
 
 
 LAW = Law(
@@ -90,6 +91,6 @@ LAW = Law(
     claims=("baseline", "grouping", "standardised"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(VARIANTS),
 )

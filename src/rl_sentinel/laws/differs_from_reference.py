@@ -51,8 +51,9 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: How far from a bound the slopes of a clipped loss are compared, in nats; rounding moves a log-ratio less.
 NEAR = 1e-5
@@ -86,7 +87,7 @@ def _chosen(boundary: Boundary) -> set[str]:
     return {n for settings in boundary.settings.values() for n, v in settings.items() if isinstance(v, bool | str)}
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for change in _knobs(ask.boundary):
         at = replace(case, override={**case.override, **change})
         told = "".join(f", at {n} {v}" for n, v in change.items())
@@ -130,7 +131,7 @@ def _even(boundary: Boundary, batch: Batch) -> Batch:
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
 
 
-def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
+def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Expectation]:
     boundary = ask.boundary
     if not _comparable(boundary, case.batch):
         return
@@ -142,12 +143,12 @@ def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         if reading in accepted:
             many = f", the nearest of its {among} readings" if among > 1 else ""
             algorithm = value_of(boundary.claims.algorithm)
-            story = f"claimed to be {algorithm}, recomputed from its formula ({reading}{many}){told}"
+            reason = f"the formula of {algorithm} gives this ({reading}{many}){told}"
             scale = magnitude(case.batch, boundary.reads)
-            yield Relation(name, accepted[reading], seen[name], where, scale, story=story)
+            yield Equal(name, accepted[reading], seen[name], where, scale, reason=reason)
 
 
-def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
+def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Expectation]:
     boundary = ask.boundary
     if value_of(boundary.claims.scope) == "sequence" and "advantage" in boundary.reads:
         case = with_batch(case, row_constant(case.batch))
@@ -158,7 +159,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
     scale = magnitude(batch, boundary.reads) + (_weight(batch) if "advantage" in boundary.reads else 0.0)
     leaves = {c: getattr(batch, c).double().requires_grad_() for c in columns}
     read, total = dict[str, str](), list[Tensor]()
-    story = ""
+    reason = ""
     for name in boundary.outputs:
         if not known_output(boundary, name):
             continue
@@ -169,9 +170,9 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         if reading not in named:
             continue
         what = claimed(boundary, name) or value_of(boundary.claims.aggregation)
-        story = f"{what}, recomputed from its formula{f' ({reading})' if len(named) > 1 else ''}{told}"
+        reason = f"the formula of {what} gives this{f' ({reading})' if len(named) > 1 else ''}{told}"
         value, where = named[reading], counted(boundary, name, batch)
-        yield finite_only(Relation(name, value.detach(), seen.values[name], where, scale, story=story))
+        yield finite_only(Equal(name, value.detach(), seen.values[name], where, scale, reason=reason))
         if name in sloping and bool(seen.values[name].isfinite().all()):
             read[name] = reading
             total.append(torch.where(where, value, 0.0).sum())
@@ -179,7 +180,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         steady = cells(batch.mask, leaf) & _smooth(partial(_read, boundary, read), batch, column, settings)
         steady = steady & ~at_bound(batch, settings) if column == "value" else steady
         expected, key = _slope(torch.stack(total).sum(), leaf), f"gradient of {column}"
-        yield finite_only(Relation(key, expected, seen.gradients[column], steady, scale, story=story))
+        yield finite_only(Equal(key, expected, seen.gradients[column], steady, scale, reason=reason))
 
 
 def _named(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
@@ -255,7 +256,7 @@ LAW = Law(
     ),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     level=lambda _case: "contested",
     intended="The name may be used for a variant, where the paper leaves a choice that the table does not have.",
 )

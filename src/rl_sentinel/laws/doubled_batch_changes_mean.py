@@ -29,8 +29,9 @@ from rl_sentinel.cases.comparison import magnitude
 from rl_sentinel.cases.transforms import doubled
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Last words of quantities that are no mean, although they declare a population.
 OTHERS = frozenset({"std", "sum", "count", "total", "quantile", "percentile"})
@@ -50,12 +51,14 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     before, after = ask(case).values, ask(with_batch(case, doubled(case.batch))).values
-    scale = magnitude(case.batch, ask.boundary.reads)
+    scale, rows = magnitude(case.batch, ask.boundary.reads), case.batch.rows
+    change = Change(f"repeating {'its only row' if rows == 1 else f'all {rows} rows'}")
     for name, output in ask.boundary.outputs.items():
         if _mean(ask.boundary, output):
-            yield Relation(name, before[name], after[name], None, scale, story=f"each of {case.batch.rows} rows twice")
+            reason = "repeating a batch does not change its mean"
+            yield Equal(name, before[name], after[name], None, scale, change=change, reason=reason)
 
 
 LAW = Law(
@@ -65,5 +68,5 @@ LAW = Law(
     claims=("mean",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

@@ -27,20 +27,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.cases.companions import companions
 from rl_sentinel.cases.comparison import slopes
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.claims import Knob
 from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.expectations import Change, Expectation, Moves
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
+
+#: Name of a result -> the result under either value of a knob.
+Pairs = dict[str, tuple[Tensor, Tensor]]
 
 #: Cases that must have been answered under both values before a knob is said to be dead.
 ENOUGH = 16
 
 
-def _differs(ask: Ask, case: Case, knob: Knob) -> bool | None:
+def _pairs(ask: Ask, case: Case, knob: Knob) -> Pairs | None:
+    """Each output and gradient at the first value of a knob and at the second; None where one value is refused."""
     try:
         one, other = (
             ask(replace(case, override={**case.override, knob.name: v}), gradients=slopes(ask.boundary))
@@ -48,28 +54,26 @@ def _differs(ask: Ask, case: Case, knob: Knob) -> bool | None:
         )
     except (NotApplicable, Refused):
         return None
-    pairs = [(v, other.values[n]) for n, v in one.values.items()]
-    pairs += [(g, other.gradients[n]) for n, g in one.gradients.items()]
-    return any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+    pairs = {n: (v, other.values[n]) for n, v in one.values.items()}
+    return pairs | {f"gradient of {n}": (g, other.gradients[n]) for n, g in one.gradients.items()}
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for knob in ask.boundary.claims.knobs:
-        answers: list[bool] = []
+        differs: list[bool] = []
+        shown: Pairs = {}
         for other in companions(case):
-            differs = _differs(ask, other, knob)
-            answers += [] if differs is None else [differs]
-            if differs:
+            pairs = _pairs(ask, other, knob)
+            if pairs is None:
+                continue
+            shown = shown or {n: pair for n, pair in pairs.items() if n in ask.boundary.outputs}
+            differs.append(any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs.values()))
+            if differs[-1]:
                 break
-        if any(answers) or len(answers) >= ENOUGH:
+        if any(differs) or len(differs) >= ENOUGH:
             first, second = (json.dumps(v) for v in knob.values)
-            story = (
-                f"{knob.name} was set to {first}, then to {second}, and all else kept: on each of {len(answers)} "
-                "batches, of which one is below, every output and gradient came out the same"
-            )
-            moved = torch.tensor(float(any(answers)))
-            key = f"batches on which {knob.name} matters (1: one or more)"
-            yield Relation(key, torch.tensor(1.0), moved, tolerance=0.5, story=story)
+            change, moved = Change(f"changing {knob.name} from {first} to {second}"), torch.tensor(any(differs))
+            yield Moves("any output or gradient", change, moved, shown, trials=len(differs), key=knob.name)
 
 
 LAW = Law(
@@ -81,6 +85,6 @@ LAW = Law(
     claims=("knobs",),
     applies=lambda boundary: "" if boundary.claims.knobs else "it claims no knob",
     vary=lambda case, variant: with_draw(case, variant=variant),
-    relate=_relate,
+    expect=_expect,
     fails="on-all-cases",
 )

@@ -38,8 +38,9 @@ from rl_sentinel.cases.definitions import KL, definitions, is_defined
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, Settings, with_draw
 from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _settings(boundary: Boundary, case: Case) -> Settings:
@@ -75,7 +76,7 @@ def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
     return (pair or "") in definition and (not estimators or any(e in definition for e in estimators))
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch, seen = ask.boundary, case.batch, ask(case)
     settings = _settings(boundary, case)
     for name, output in boundary.outputs.items():
@@ -86,8 +87,8 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         if nearest not in accepted:
             continue
         scale = magnitude(batch, boundary.reads) + accepted[nearest].abs().nan_to_num().max().item()
-        story = f"{name} fits none of {among} definitions on all cases; the nearest is {nearest}"
-        yield Relation(name, accepted[nearest], seen.values[name], where, scale, story=story)
+        reason = f"none of {among} definitions fits all batches, and the nearest is {nearest}"
+        yield Equal(name, accepted[nearest], seen.values[name], where, scale, reason=reason)
 
 
 LAW = Law(
@@ -97,5 +98,5 @@ LAW = Law(
     claims=("kl", "output_definitions", "output_pairs"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

@@ -24,15 +24,14 @@ Seen in:
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-
 from rl_sentinel.cases.companions import drawn
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.claims import SettingClaim
 from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.expectations import Attempt, Expectation, Refuses
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _refused(boundary: Boundary) -> list[SettingClaim]:
@@ -45,29 +44,23 @@ def _applies(boundary: Boundary) -> str:
     return "" if "accepted" in boundary.outputs else "it does not say whether it accepts a setting"
 
 
-def _accepted(ask: Ask, case: Case, setting: str) -> float:
-    at = replace(case, setting=setting)
+def _attempt(ask: Ask, case: Case, claim: SettingClaim) -> Attempt:
+    at = replace(case, setting=claim.name)
     if not ask.boundary.reads:
         at = replace(at, batch=drawn()[0].batch, seed=0)  # the answer is the same on every batch: asked once
     try:
-        return float(ask(at).values["accepted"])
-    except Refused:
-        return 0.0
+        accepted = bool(ask(at).values["accepted"])
+    except Refused as refusal:
+        return Attempt(claim.name, claim.reason, str(refusal))
+    return Attempt(claim.name, claim.reason, None if accepted else "")
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    """All nonsense at once, so that a boundary has one finding."""
-    refused = _refused(ask.boundary)
-    answers = torch.tensor([_accepted(ask, case, claim.name) for claim in refused])
-    told = [f"{claim.name} ({claim.reason})" for claim, a in zip(refused, answers, strict=True) if a]
-    story = f"accepted, and expected to be refused: {'; '.join(told)}"
-    yield Relation("accepted", torch.zeros_like(answers), answers, tolerance=0.5, story=story)
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    """All settings at once, so that a boundary has one finding."""
+    yield Refuses("accepted", tuple(_attempt(ask, case, claim) for claim in _refused(ask.boundary)))
     valid = [claim for claim in ask.boundary.claims.accepted if claim.name in ask.boundary.settings]
-    if valid:
-        answers = torch.tensor([_accepted(ask, case, claim.name) for claim in valid])
-        told = [f"{claim.name} ({claim.reason})" for claim, a in zip(valid, answers, strict=True) if not a]
-        story = f"refused, and expected to be accepted: {'; '.join(told)}"
-        yield Relation("refused", torch.ones_like(answers), answers, tolerance=0.5, story=story)
+    attempts = tuple(_attempt(ask, case, claim) for claim in valid)
+    yield Refuses("accepted", attempts, accepts=True, key="refused")
 
 
 LAW = Law(
@@ -77,7 +70,7 @@ LAW = Law(
     claims=("accepted", "refused"),
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
-    relate=_relate,
+    expect=_expect,
     level=lambda _case: "hazard",
     at_once=True,
 )

@@ -35,8 +35,9 @@ from rl_sentinel.cases.on_policy_step import first_step, reinforce, row_constant
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Quantity -> what it is on the first step.
 IDENTITY = {"ratio": 1.0, "weight": 1.0, "keep": 1.0, "kl": 0.0, "clip_fraction": 0.0}
@@ -57,7 +58,7 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, first = ask.boundary, first_step(ask.boundary, case)
     if value_of(boundary.claims.scope) == "sequence":
         first = with_batch(first, row_constant(first.batch))
@@ -67,9 +68,9 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for name, output in boundary.outputs.items():
         if kind(output.quantity) in IDENTITY:
             number, value = IDENTITY[kind(output.quantity)], seen.values[name].float()
-            story = f"all policies are equal, so that {name} is {number:g}"
             where = places(output, first.batch, first.batch.live)
-            yield Relation(name, torch.full_like(value, number), value, where, 1.0, story=story)
+            reason = "all policies are equal"
+            yield Equal(name, torch.full_like(value, number), value, where, 1.0, reason=reason)
     if graded:
         together = (value_of(boundary.claims.aggregation) or "") in ("token-mean", "token-sum")
         yield from reinforce(first.batch, seen.gradients["logprob"], together=together)
@@ -82,5 +83,5 @@ LAW = Law(
     claims=("aggregation", "on_policy_gradient", "ratio", "scope"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

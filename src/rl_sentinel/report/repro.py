@@ -9,5 +9,5 @@ def script(f: Finding, needs: Installation) -> str:
     e = f.evidence
     torch = str(e["environment"]["torch"]).partition("+")[0]
     first = f"# {needs.command(torch)}"
-    says = f"# {f.law} {e['law_name']}: {e['expected_invariant']}"
+    says = f"# {f.law} {e['law_name']}: {e['expectation']['sentence']}"
     return "\n".join([first, says, *needs.lines(list(e["script"]))]) + "\n"
