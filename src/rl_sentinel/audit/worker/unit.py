@@ -1,6 +1,7 @@
 """One unit of work in a forked child: a boundary under one setting, canary first, then its laws."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,16 +11,14 @@ import torch
 from rl_sentinel.adapters.loading import while_running
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.ending import Ending
 from rl_sentinel.audit.worker.evidence import evidence
 from rl_sentinel.audit.worker.job import CANARY, Event
 from rl_sentinel.audit.worker.judging import Break, canary, recheck, search, smallest
 from rl_sentinel.audit.worker.literal import Unwritable
-from rl_sentinel.audit.worker.recording import Script
 from rl_sentinel.audit.worker.request import Request
+from rl_sentinel.audit.worker.script import Recorder, no_script, script
 from rl_sentinel.audit.worker.tracing import entered
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
@@ -132,33 +131,21 @@ class Unit:
         return evidence(law, self.boundary, found, self.request, source, script, self.tiers)
 
     def _script(self, law: Law, found: Break) -> list[str]:
-        script = Script()
-        ask = _Recorder(Asker(self.boundary, self.others, gate=self.target), self.target, script)
-        with while_running():
+        ask = Recorder(Asker(self.boundary, self.others, gate=self.target))
+        broken = found.expectation
+        with while_running(), suppress(Refused):
             for expectation in law.expect(ask, found.case):
                 if expectation.name == found.expectation.name and _same_results(expectation, found.expectation):
+                    broken = expectation
                     break
         try:
-            return script.text(
-                first="baseline",
-                last="variant",
-                neighbours=law.fails == "on-all-cases",
-                ending=_ending(law, self.boundary, found),
-            )
+            return script(law.code, broken, ask.runs)
         except Unwritable as why:
-            return [f"# no script: {why}"]
+            return no_script(why)
 
     def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
         about = {"law": law.code, "boundary": self.boundary.path, "setting": self.setting}
         return {"event": "verdict", **about, "outcome": outcome, **more}
-
-
-def _ending(law: Law, boundary: Boundary, found: Break) -> Ending | None:
-    """The end of a script, where outputs were compared."""
-    pairs = found.expectation.pairs()
-    shapes = all(p.expected is None or p.expected.shape == p.observed.shape for p in pairs)
-    compared = [p for p in pairs if p.output in boundary.outputs]
-    return Ending(law.code, found.expectation) if shapes and len(compared) == len(pairs) else None
 
 
 def _same_results(one: Expectation, other: Expectation) -> bool:
@@ -168,37 +155,6 @@ def _same_results(one: Expectation, other: Expectation) -> bool:
         a.observed.shape == b.observed.shape and torch.equal(a.observed.nan_to_num(), b.observed.nan_to_num())
         for a, b in pairs
     )
-
-
-@dataclass(slots=True)
-class _Recorder:
-    """An asker that writes down the target's calls of each run."""
-
-    asker: Asker
-    target: Target
-    script: Script
-
-    @property
-    def boundary(self) -> Boundary:
-        return self.asker.boundary
-
-    def __call__(
-        self,
-        case: Case,
-        /,
-        *,
-        gradients: Iterable[str] = (),
-        on: str | None = None,
-        fresh: bool = False,
-        watched: bool = False,
-    ) -> Observation:
-        self.target.recorder = run = self.script.run(watch=watched)
-        try:
-            seen = self.asker(case, gradients=gradients, on=on, fresh=fresh, watched=watched)
-        finally:
-            self.target.recorder = None
-        run.outputs = seen.values
-        return seen
 
 
 def units(
