@@ -9,17 +9,19 @@ import pytest
 
 import rl_sentinel
 from rl_sentinel.cases.claims import ADAPTED, ALGORITHMS, CITE, CLAIMS, stated
-from rl_sentinel.cases.formulas import ADVANTAGES
-from rl_sentinel.cases.kl_tokens import KL
-from rl_sentinel.cases.policy_losses import LOSSES
-from rl_sentinel.cases.temporal import TEMPORAL
-from rl_sentinel.cases.token_values import REWARDED
-from rl_sentinel.cases.value_losses import VALUE_LOSSES
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.formulas.algorithms import ADVANTAGES
+from rl_sentinel.formulas.kl_tokens import KL
+from rl_sentinel.formulas.policy_losses import LOSSES
+from rl_sentinel.formulas.temporal import TEMPORAL
+from rl_sentinel.formulas.token_values import REWARDED
+from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 
 PACKAGE = Path(rl_sentinel.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
-TREES = [ast.parse(p.read_text(encoding="utf-8")) for f in ("laws", "cases") for p in (PACKAGE / f).glob("*.py")]
+TREES = [
+    ast.parse(p.read_text(encoding="utf-8")) for f in ("laws", "cases", "formulas") for p in (PACKAGE / f).glob("*.py")
+]
 
 
 def _claim(node: ast.AST) -> str:

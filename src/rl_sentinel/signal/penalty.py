@@ -5,9 +5,10 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked, finite, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the functions say of themselves.
 CLAIMS = {"masked": "yes", "masked-slots": "any", "denominator": "given", "mean": "yes", "knob:coefficient": "0.1|0.5"}
@@ -24,6 +25,7 @@ class Penalised(NamedTuple):
     kl: Float[Tensor, "*S"]
 
 
+@validate(finite="token_reward kl", coefficient=NON_NEGATIVE)
 def in_reward(
     token_reward: Float[Tensor, "*S"],
     kl: Float[Tensor, "*S"],
@@ -61,15 +63,11 @@ def in_reward(
         >>> shaped, raw
         (tensor([[-0.0500,  1.0500]]), tensor([[ 0.5000, -0.5000]]))
     """
-    checked("B T", token_reward=token_reward, kl=kl, mask=mask)
-    within("coefficient", coefficient, least=0.0)
-    why = "a trained token needs one (mask the token to leave it out)"
-    finite("token_reward", token_reward, where=mask, why=why)
-    finite("kl", kl, where=mask, why=why)
     raw = selected(kl, mask=mask).detach()
     return Penalised(selected(token_reward, mask=mask).detach() - coefficient * raw, raw)
 
 
+@validate(explain="kl", coefficient=NON_NEGATIVE)
 def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregation: Aggregation) -> Float[Tensor, ""]:
     r"""The KL as a term of the loss, aggregated as the policy loss beside it.
 
@@ -99,6 +97,4 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
         >>> as_loss(kl, mask=mask, coefficient=0.1, aggregation=Aggregation("token-mean", 1.0))
         tensor(0.0500)
     """
-    checked("B T", kl=kl, mask=mask)
-    within("coefficient", coefficient, least=0.0)
-    return answered(coefficient * aggregate(kl, mask=mask, aggregation=aggregation), mask=mask, kl=kl)
+    return coefficient * aggregate(kl, mask=mask, aggregation=aggregation)

@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.reduce import live_rows, row_maxima
+from rl_sentinel.signal.requirements import COUNT, LIMIT
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
 #: What the functions say of themselves.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
@@ -26,6 +27,7 @@ class Staleness(NamedTuple):
     mixed: Float[Tensor, ""]
 
 
+@validate(rows=True, current=COUNT)
 def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Staleness:
     r"""How many updates lie between the weights that sampled a token and those that are trained on it.
 
@@ -62,6 +64,7 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
     return Staleness(kept.sum() / count, most, mixed.sum() / live.sum().clamp(min=1))
 
 
+@validate(current=COUNT, most=LIMIT)
 def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: float) -> Bool[Tensor, " B"]:
     r"""The responses whose oldest trained token is not too old: one decision each.
 
@@ -87,18 +90,17 @@ def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: fl
         >>> fresh_rows(version, mask=mask, current=5, most=1)
         tensor([False,  True])
     """
-    within("most", most, least=0.0, most=torch.inf)
     behind = _behind(version, mask=mask, current=current)
     return live_rows(mask) & (row_maxima(behind, mask=mask) <= most)
 
 
 def _behind(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Float[Tensor, "*S"]:
-    checked("B|B T", version=version, mask=mask)
-    within("current", current, least=0, whole=True)
     behind = (current - version.long()).to(torch.get_default_dtype())
-    ahead = torch.nonzero(trained(mask) & (behind < 0))
-    if len(ahead):
-        place = ahead[0].tolist()
-        told = f"version[{', '.join(map(str, place))}] is {int(version[tuple(place)])}"
-        raise InputError(f"{told}, expected at most {current}, the current one: no token is sampled by later weights")
+    refuse_where(
+        trained(mask) & (behind < 0),
+        lambda at: (
+            f"version[{', '.join(map(str, at))}] is {int(version[tuple(at)])}, expected at most {current}, the current "
+            "one: no token is sampled by later weights"
+        ),
+    )
     return behind

@@ -4,9 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import POSITIVE_LIMIT
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -19,6 +20,7 @@ CLAIMS = {
 }
 
 
+@validate(explain="value old_value returns", value_clip=POSITIVE_LIMIT)
 def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the aggregation
     value: Float[Tensor, "*S"],
     old_value: Float[Tensor, "*S"],
@@ -60,9 +62,6 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
         >>> value_loss(value, old, torch.ones(1, 1), mask=torch.tensor([[True]]), value_clip=0.5, aggregation=one)
         tensor(0.1250)
     """
-    checked("B T", value=value, old_value=old_value, returns=returns, mask=mask)
-    within("value_clip", value_clip, least=0.0, most=torch.inf, open_below=True)
     plain = selected(value - returns, mask=mask).square()
     near = selected(old_value + (value - old_value).clamp(-value_clip, value_clip) - returns, mask=mask).square()
-    found = aggregate(torch.maximum(plain, near) / 2, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, value=value, old_value=old_value, returns=returns)
+    return aggregate(torch.maximum(plain, near) / 2, mask=mask, aggregation=aggregation)

@@ -4,8 +4,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import centred, group_counts, group_sums
+from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -20,6 +20,7 @@ CLAIMS = {
 }
 
 
+@validate()
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -50,7 +51,6 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.ones(4).bool())
         tensor([ 3., -1., -1., -1.])
     """
-    checked("B", reward=reward, group=group, live=live)
     relative = centred(reward, group=group, live=live)
     below = live & (reward < 0)
     if bool(below.any()):

@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite, possible, probabilities
 from rl_sentinel.signal.groups import places
-from rl_sentinel.signal.reduce import live_rows, selected
+from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.requirements import require_logprobs, require_span
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -21,6 +22,7 @@ CLAIMS = {
 }
 
 
+@validate(finite="token_reward logprob pi_squared")
 def advantages(
     token_reward: Float[Tensor, "*S"],
     logprob: Float[Tensor, "*S"],
@@ -65,13 +67,9 @@ def advantages(
         tensor([[ 0.5000,  0.5000],
                 [-0.5000, -0.5000]])
     """
-    checked("B T", token_reward=token_reward, logprob=logprob, pi_squared=pi_squared, mask=mask)
-    checked("B", group=group, live=live_rows(mask))
-    for name, column in (("token_reward", token_reward), ("logprob", logprob), ("pi_squared", pi_squared)):
-        finite(name, column, where=mask, why="a trained token needs one (mask the token to leave it out)")
-    probabilities(logprob=logprob, where=mask)
+    require_logprobs(logprob=logprob, where=mask)
     why = "it is a sum of squared probabilities"
-    possible("pi_squared", pi_squared, where=mask, least=0.0, most=1.0, slack=0.01, why=why)
+    require_span("pi_squared", pi_squared, where=mask, span=(0.0, 1.0), slack=0.01, why=why)
     order = trained_first(mask=mask)
     reward, chance, squared = (
         lined_up(selected(x, mask=mask), mask=mask, order=order).to(torch.promote_types(x.dtype, torch.float32))

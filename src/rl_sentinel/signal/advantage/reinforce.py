@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite
+from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -17,6 +17,7 @@ CLAIMS = {
 }
 
 
+@validate(finite="reward")
 def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Float[Tensor, " B"]:
     r"""Take the reward of each response as it is.
 
@@ -46,7 +47,4 @@ def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Floa
         >>> advantages(torch.tensor([3.0, -1.0, 9.0]), live=torch.tensor([True, True, False]))
         tensor([ 3., -1.,  0.])
     """
-    checked("B", reward=reward, live=live)
-    why = "a row with a trained token needs a reward (mask the row to leave it out)"
-    finite("reward", reward, where=live, why=why)
     return torch.where(live, reward, torch.zeros_like(reward))

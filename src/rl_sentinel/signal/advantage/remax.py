@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite
+from rl_sentinel.signal.requirements import require_finite
+from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -17,6 +18,7 @@ CLAIMS = {
 }
 
 
+@validate(finite="reward reward_baseline")
 def advantages(
     reward: Float[Tensor, " B"], reward_baseline: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -45,15 +47,7 @@ def advantages(
         >>> advantages(reward, torch.tensor([0.5, 0.5]), live=live)
         tensor([ 0.5000, -0.5000])
     """
-    checked("B", reward=reward, reward_baseline=reward_baseline, live=live)
     relative = reward - reward_baseline
-    why = "a row with a trained token needs a reward (mask the row to leave it out)"
-    finite("reward", reward, where=live, why=why)
-    finite("reward_baseline", reward_baseline, where=live, why=why)
-    finite(
-        "reward - reward_baseline",
-        relative,
-        where=live,
-        why="the two are too far apart for their type (scale both down)",
-    )
+    why = "the two are too far apart for their type (scale both down)"
+    require_finite("reward - reward_baseline", relative, where=live, why=why)
     return torch.where(live, relative, torch.zeros_like(relative))

@@ -3,8 +3,8 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import centred, group_counts
+from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself.
 CLAIMS = {
@@ -20,6 +20,7 @@ CLAIMS = {
 }
 
 
+@validate()
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -49,7 +50,6 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.tensor([True, True, True]))
         tensor([ 3.0000, -1.5000, -1.5000])
     """
-    checked("B", reward=reward, group=group, live=live)
     count = group_counts(group=group, live=live)
     relative = centred(reward, group=group, live=live)
     return relative * count / (count - 1).clamp(min=1)

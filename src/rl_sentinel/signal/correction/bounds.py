@@ -4,10 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, ordered, within
+from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE, POSITIVE_LIMIT
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
 #: What the functions say of themselves.
 CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
@@ -20,6 +21,7 @@ CLAIMS_OF = {
 }
 
 
+@validate(rows=True, high=POSITIVE_LIMIT)
 def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[Tensor, "*S"]:
     r"""Weights up to a bound, and the bound above it.
 
@@ -45,10 +47,10 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
         >>> truncated(torch.tensor([0.1, 9.0]), mask=torch.tensor([True, True]), high=2.0)
         tensor([0.1000, 2.0000])
     """
-    within("high", high, least=0.0, most=torch.inf, open_below=True)
-    return _checked(weight, mask=mask).clamp_(max=high)
+    return _ratios(weight, mask=mask).clamp_(max=high)
 
 
+@validate(rows=True, ordered="low high", low=NON_NEGATIVE)
 def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
     r"""Weights between two bounds, and the nearer bound beyond them.
 
@@ -72,10 +74,10 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         >>> clipped(torch.tensor([0.1, 9.0, 0.0]), mask=torch.tensor([True, True, False]), low=0.5, high=2.0)
         tensor([0.5000, 2.0000, 0.0000])
     """
-    _ordered(low, high)
-    return selected(_checked(weight, mask=mask).clamp_(low, high), mask=mask)
+    return selected(_ratios(weight, mask=mask).clamp_(low, high), mask=mask)
 
 
+@validate(rows=True, ordered="low high", low=NON_NEGATIVE)
 def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
     r"""Weights between two bounds, and 0 beyond them: what is too far from the sampler is not trained.
 
@@ -104,11 +106,11 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
         >>> masked(torch.tensor([0.1, 1.5, torch.inf]), mask=torch.tensor([True, True, True]), low=0.5, high=2.0)
         tensor([0.0000, 1.5000, 0.0000])
     """
-    _ordered(low, high)
-    found = _checked(weight, mask=mask)
+    found = _ratios(weight, mask=mask)
     return selected(found, mask=(found >= low) & (found <= high))
 
 
+@validate(rows=True)
 def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     r"""Weights by their mean, so that they are 1 on average.
 
@@ -132,23 +134,20 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
         >>> self_normalised(torch.tensor([1.0, 3.0, 9.0]), mask=torch.tensor([True, True, False]))
         tensor([0.5000, 1.5000, 0.0000])
     """
-    found = _checked(weight, mask=mask)
+    found = _ratios(weight, mask=mask)
     mean = (found.sum(dtype=torch.float64) / trained(mask).sum().clamp(min=1)).to(found.dtype)
-    if not bool(mean.isfinite()):
-        raise InputError("weight has a mean that is not finite, expected bounded weights: truncate or mask them first")
+    why = "expected bounded weights: truncate or mask them first"
+    refuse_where(~mean.isfinite(), lambda _: f"weight has a mean that is not finite, {why}")
     return found / torch.where(mean > 0, mean, torch.ones_like(mean))
 
 
-def _checked(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    checked("B T|B", weight=weight, mask=mask)
+def _ratios(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     kept = selected(weight.detach(), mask=mask)
-    if kept.numel() and not bool(kept.amin() >= 0):  # NaN is no more than 0, nor is the least of what has one
-        place = torch.nonzero(~(kept >= 0))[0].tolist()
-        told = f"weight[{', '.join(map(str, place))}] is {weight[tuple(place)].item()}"
-        raise InputError(f"{told}, expected a ratio of 0 or more: it is that of two probabilities")
+    refuse_where(
+        ~(kept >= 0),  # NaN is not
+        lambda at: (
+            f"weight[{', '.join(map(str, at))}] is {weight[tuple(at)].item()}, expected a ratio of 0 or more: it is "
+            "that of two probabilities"
+        ),
+    )
     return kept
-
-
-def _ordered(low: float, high: float) -> None:
-    within("low", low, least=0.0)
-    ordered(low=low, high=high)

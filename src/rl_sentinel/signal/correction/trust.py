@@ -4,10 +4,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import by_rows
-from rl_sentinel.signal.checks import answered, checked, finite, kinds, within
+from rl_sentinel.signal.kernels.blocks import by_rows
 from rl_sentinel.signal.reduce import live_rows, row_means, selected
+from rl_sentinel.signal.requirements import LIMIT, POSITIVE, explain_result, require_columns, require_finite
 from rl_sentinel.signal.segments import Mask, Segments, trained
+from rl_sentinel.signal.validation import validate
 
 #: What the functions say of themselves.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
@@ -19,6 +20,7 @@ CLAIMS_OF = {
 }
 
 
+@validate(threshold=LIMIT)
 def off_policy_sequences_kept(
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -60,27 +62,25 @@ def off_policy_sequences_kept(
         >>> off_policy_sequences_kept(old - 1, old, advantage, mask=mask, threshold=0.1)
         tensor([False])
     """
-    within("threshold", threshold, least=0.0, most=torch.inf)
-    checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
-    away = by_rows(_away, logprob, old_logprob, mask=mask)
-    answered(away, mask=mask, logprob=logprob, old_logprob=old_logprob)
+    away = _away(logprob, old_logprob, mask=mask)
+    explain_result(away, where=mask, logprob=logprob, old_logprob=old_logprob)
     live, why = live_rows(mask), "a trained token needs one (mask the token to leave it out)"
-    kinds(advantage=advantage)
     if advantage.dim() == 1 and not isinstance(mask, Segments):
-        checked("B", live=live, advantage=advantage)
-        finite("advantage", advantage, where=live, why=why)
+        require_finite("advantage", advantage, where=live, why=why)
         mean = advantage
     else:
-        checked("B T", mask=mask, advantage=advantage)
-        finite("advantage", advantage, where=mask, why=why)
+        require_columns(mask, advantage=advantage)
+        require_finite("advantage", advantage, where=mask, why=why)
         mean = row_means(advantage, mask=mask)
     return live & ~((mean < 0) & (away > threshold))
 
 
+@by_rows
 def _away(logprob: Tensor, old_logprob: Tensor, *, mask: Mask) -> Tensor:
     return row_means((old_logprob - logprob).detach(), mask=mask)
 
 
+@validate(threshold=LIMIT)
 def second_moment_kept(
     logprob: Float[Tensor, "*S"], old_logprob: Float[Tensor, "*S"], *, mask: Mask, threshold: float
 ) -> Bool[Tensor, "*S"]:
@@ -113,10 +113,8 @@ def second_moment_kept(
         >>> second_moment_kept(new, torch.zeros(1, 3), mask=mask, threshold=0.04)
         tensor([[ True,  True, False]])
     """
-    within("threshold", threshold, least=0.0, most=torch.inf)
-    checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
     moved = selected((logprob - old_logprob).detach(), mask=mask).abs()
-    answered(moved, mask=mask, logprob=logprob, old_logprob=old_logprob)
+    explain_result(moved, where=mask, logprob=logprob, old_logprob=old_logprob)
     ordered = moved[trained(mask)].sort().values
     count = torch.arange(1, len(ordered) + 1, device=ordered.device)
     fits = ordered.double().square().cumsum(0) <= threshold * count
@@ -126,6 +124,7 @@ def second_moment_kept(
     return trained(mask) & (moved <= bound)
 
 
+@validate(denominator=POSITIVE)
 def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], denominator: float) -> Float[Tensor, ""]:
     r"""The share of responses that were dropped, each counted once, however long and on however many ranks it lies.
 
@@ -149,6 +148,4 @@ def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], den
         >>> rejected_fraction(keep, live=live, denominator=2.0)
         tensor(0.5000)
     """
-    checked("B", keep=keep, live=live)
-    within("denominator", denominator, least=0.0, open_below=True)
     return (live & ~keep).sum() / denominator

@@ -3,10 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -21,6 +23,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP)
+@fused(slopes.cispo)
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -63,15 +67,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 1), mask=mask, clip_low=1.0, clip_high=0.5, aggregation=one)
         tensor(1.5000)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
-        ratio = selected(logprob - old_logprob, mask=mask).exp().detach()
-        slope = ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-        return slope * current, slope
-
-    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio = selected(logprob - old_logprob, mask=mask).exp().detach()
+    weight = ratio.clamp(1 - clip_low, 1 + clip_high) * selected(advantage, mask=mask)
+    return -aggregate(weight * selected(logprob, mask=mask), mask=mask, aggregation=aggregation)

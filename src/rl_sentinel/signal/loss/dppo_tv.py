@@ -4,9 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import WIDEST, answered, checked, probabilities, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import CEILING, CLIP, require_logprobs
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -20,6 +21,7 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP, ceiling=CEILING)
 def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -72,11 +74,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         >>> loss(new, old, torch.ones(1, 2), mask=mask, **bounds, aggregation=two)
         tensor(0.3065)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-    within("ceiling", ceiling, least=1.0, most=torch.inf, open_below=True)
-    probabilities(logprob=logprob, old_logprob=old_logprob, where=mask)
+    require_logprobs(logprob=logprob, old_logprob=old_logprob, where=mask)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
     log_ratio = (current - before).detach()
     moved = (current.detach().exp() - before.exp()).abs()
@@ -84,5 +82,4 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     away = torch.where(advantage > 0, log_ratio > 0, log_ratio < 0)
     gain = advantage * log_ratio.exp().clamp(max=ceiling) * current
     kept = torch.where(far & away, torch.zeros_like(gain), gain)
-    found = -aggregate(kept, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    return -aggregate(kept, mask=mask, aggregation=aggregation)

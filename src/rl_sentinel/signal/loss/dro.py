@@ -3,9 +3,10 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -17,6 +18,7 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", penalty=NON_NEGATIVE)
 def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -58,9 +60,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
         >>> loss(new, old, torch.ones(1, 2), mask=mask, penalty=0.5, aggregation=one)
         tensor(2.)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("penalty", penalty, least=0.0)
     current = selected(logprob, mask=mask)
     apart = selected(logprob - old_logprob, mask=mask).square()
-    found = aggregate(penalty / 2 * apart - current * advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    return aggregate(penalty / 2 * apart - current * advantage, mask=mask, aggregation=aggregation)

@@ -5,11 +5,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, row_means, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
+from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -24,6 +26,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP)
+@fused(slopes.gspo, columns=slopes.gspo_columns)
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -72,17 +76,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.2, clip_high=9.0, aggregation=one)
         tensor(-2.7183)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-    current = selected(logprob, mask=mask)
+    current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
     together = row_means(current - old_logprob, mask=mask).detach()
-
-    def gain(mask: Tensor, logprob: Tensor, together: Tensor, advantage: Tensor) -> Sloped:
-        current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
-        ratio = exponential(together + (current - current.detach()))
-        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-        return torch.minimum(plain, held), selected(plain, mask=plain <= held)
-
-    found = -summed(gain, logprob, spread(together, mask=mask), advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio = exponential(spread(together, mask=mask) + (current - current.detach()))
+    plain, clipped = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+    return -aggregate(torch.where(plain <= clipped, plain, clipped), mask=mask, aggregation=aggregation)

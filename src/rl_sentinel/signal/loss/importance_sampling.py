@@ -3,11 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -19,6 +20,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage")
+@fused(slopes.importance_sampling)
 def loss(
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -56,12 +59,5 @@ def loss(
         >>> loss(new, old, torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
         tensor(-2.7183)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio = exponential(selected(logprob - old_logprob, mask=mask))
-        value = weighed(ratio, selected(advantage, mask=mask))
-        return value, value
-
-    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio = exponential(selected(logprob - old_logprob, mask=mask))
+    return -aggregate(weighed(ratio, selected(advantage, mask=mask)), mask=mask, aggregation=aggregation)

@@ -1,13 +1,16 @@
 """KL-Cov: tokens of large covariance are held near the old policy by a penalty."""
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -19,6 +22,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", penalty=NON_NEGATIVE)
+@fused(slopes.kl_cov)
 def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -64,13 +69,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
         >>> loss(new, old, torch.ones(1, 2), mask=one, chosen=one, penalty=2.0, aggregation=whole)
         tensor(-0.7183)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
-    within("penalty", penalty, least=0.0)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, chosen: Tensor) -> Sloped:
-        log_ratio = selected(logprob - old_logprob, mask=mask)
-        plain, held = weighed(exponential(log_ratio), selected(advantage, mask=mask)), selected(log_ratio, mask=chosen)
-        return plain - penalty * held.abs(), plain - penalty * held.sign()
-
-    found = -summed(gain, logprob, old_logprob, advantage, chosen, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    log_ratio = selected(logprob - old_logprob, mask=mask)
+    gain = weighed(exponential(log_ratio), selected(advantage, mask=mask))
+    penalised = torch.where(chosen, log_ratio, 0.0).abs()
+    return -aggregate(gain - penalty * penalised, mask=mask, aggregation=aggregation)

@@ -4,11 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -22,6 +24,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP)
+@fused(slopes.ppo)
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -65,14 +69,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.2, clip_high=0.2, aggregation=one)
         tensor(-1.2000)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
-        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-        return torch.minimum(plain, held), selected(plain, mask=plain <= held)
-
-    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
+    plain, clipped = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+    # Of two equal ones the first keeps the gradient.
+    return -aggregate(torch.where(plain <= clipped, plain, clipped), mask=mask, aggregation=aggregation)

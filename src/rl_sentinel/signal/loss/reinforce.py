@@ -3,14 +3,15 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {"algorithm": "reinforce", "denominator": "given", "mean": "yes", "masked-slots": "any"}
 
 
+@validate(explain="logprob advantage")
 def loss(
     logprob: Float[Tensor, "*S"],
     advantage: Float[Tensor, "*S"],
@@ -46,7 +47,5 @@ def loss(
         >>> loss(torch.tensor([[-2.0]]), torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
         tensor(2.)
     """
-    checked("B T", logprob=logprob, advantage=advantage, mask=mask)
     gain = selected(logprob, mask=mask) * advantage
-    found = -aggregate(gain, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, advantage=advantage)
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -4,11 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked, within
-from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
+from rl_sentinel.signal.ratios import exponential
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import POSITIVE
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
 #: What the loss says of itself.
 CLAIMS = {
@@ -22,6 +24,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", temperature=POSITIVE, negative_temperature=POSITIVE)
+@fused(slopes.sapo)
 def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -66,15 +70,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         >>> loss(new, new, torch.ones(1, 1), mask=mask, temperature=1.0, negative_temperature=1.05, aggregation=one)
         tensor(-2.)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    for name, number in (("temperature", temperature), ("negative_temperature", negative_temperature)):
-        within(name, number, least=0.0, open_below=True)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
-        steep = torch.where(gained > 0, gained.new_full((), temperature), gained.new_full((), negative_temperature))
-        gate = torch.sigmoid(steep * (ratio - 1))
-        return gate * 4 / steep * gained, weighed(ratio, gate * (1 - gate) * 4 * gained)
-
-    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
+    steep = torch.where(gained > 0, gained.new_full((), temperature), gained.new_full((), negative_temperature))
+    gain = torch.sigmoid(steep * (ratio - 1)) * 4 / steep * gained
+    return -aggregate(gain, mask=mask, aggregation=aggregation)
