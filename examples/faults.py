@@ -1,7 +1,7 @@
-"""Known faults of released frameworks, in a few lines each, to be put in the place of the path.
+"""Known faults of released frameworks, each a few lines around the real path.
 
-``rl-sentinel train RECIPE path=examples/faults.py:NAME`` trains with one; ``rl-sentinel twin RECIPE --perturb ...
---fault examples/faults.py:NAME`` shows what it looks at. Each calls the real path with one thing wrong.
+``rl-sentinel train RECIPE path=examples/faults.py:NAME`` trains with a fault; ``rl-sentinel twin RECIPE --perturb ...
+--fault examples/faults.py:NAME`` shows which values it reads although they must have no effect.
 """
 
 from dataclasses import replace
@@ -20,28 +20,28 @@ from rl_sentinel.signal.segments import narrowed
 def rejected_in_baseline(rollout: Rollout, *, by: Choices) -> Ready:
     """Rejection after the statistics: a rejected response still moves its siblings' baseline."""
     assert isinstance(rollout.mask, Tensor)
-    honest = loss_ready(rollout, by=by)
-    everyone = rollout.mask.clone()
-    everyone[~live_rows(rollout.mask), 0] = True
-    known = {n: torch.where(everyone, c, 0.0) for n in ("old_logprob", "rollout_logprob", "ref_logprob")
+    correct = loss_ready(rollout, by=by)
+    mask = rollout.mask.clone()
+    mask[~live_rows(rollout.mask), 0] = True
+    columns = {n: torch.where(mask, c, 0.0) for n in ("old_logprob", "rollout_logprob", "ref_logprob")
              if (c := getattr(rollout, n)) is not None}  # fmt: skip
-    faulty = loss_ready(replace(rollout, mask=everyone, **known), by=replace(by, rejections=()))
-    advantage = torch.where(honest.kept, faulty.advantage, 0.0) if faulty.outcome else faulty.advantage
-    return replace(honest, advantage=advantage, reward=faulty.reward)
+    faulty = loss_ready(replace(rollout, mask=mask, **columns), by=replace(by, rejections=()))
+    advantage = torch.where(correct.kept, faulty.advantage, 0.0) if faulty.outcome else faulty.advantage
+    return replace(correct, advantage=advantage, reward=faulty.reward)
 
 
 def void_in_normalisation(rollout: Rollout, *, by: Choices) -> Ready:
-    """Rewards of responses that never ended are made void after the normalisation, whose statistics they moved."""
+    """Suppression after the normalisation: a suppressed reward still moves its statistics."""
     if by.normalisation is None or rollout.scored is None:
         return loss_ready(rollout, by=by)
-    told = normalised(rollout.reward, group=rollout.group, live=live_rows(rollout.mask), by=by.normalisation)
-    told = torch.where(rollout.scored, told, 0.0)
+    reward = normalised(rollout.reward, group=rollout.group, live=live_rows(rollout.mask), by=by.normalisation)
+    reward = torch.where(rollout.scored, reward, 0.0)
     every = torch.ones_like(rollout.scored)
-    return loss_ready(replace(rollout, reward=told, scored=every), by=replace(by, normalisation=None))
+    return loss_ready(replace(rollout, reward=reward, scored=every), by=replace(by, normalisation=None))
 
 
 def last_step_alone(rollout: Rollout, *, by: Choices) -> Ready:
-    """The advantage lands on the last step's tokens; the steps before train with 0."""
+    """Only the tokens of the last step get the advantage; earlier steps train with 0."""
     ready = loss_ready(rollout, by=by)
     if rollout.last is None or not ready.outcome:
         return ready
@@ -49,7 +49,7 @@ def last_step_alone(rollout: Rollout, *, by: Choices) -> Ready:
 
 
 def kl_overwritten(rollout: Rollout, *, by: Choices) -> Ready:
-    """The shaped reward is written over the KL: logs and controllers read it."""
+    """The shaped reward overwrites the KL, which logs and controllers read."""
     ready = loss_ready(rollout, by=by)
     if ready.kl is None:
         return ready
@@ -58,7 +58,7 @@ def kl_overwritten(rollout: Rollout, *, by: Choices) -> Ready:
 
 
 def sequence_split(rollout: Rollout, *, by: Choices) -> Ready:
-    """A decision on whole responses, taken token by token: where policies differ, single tokens are left out."""
+    """A decision about whole responses is made per token: where the policies differ, single tokens are masked."""
     ready = loss_ready(rollout, by=by)
     old, sampler = rollout.old_logprob, rollout.rollout_logprob
     if old is None or sampler is None:

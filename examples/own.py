@@ -1,4 +1,4 @@
-"""An environment, an estimator and a loss of one's own, named in a recipe by this file; nothing is registered.
+"""Your own environment, estimator and loss: a recipe names this file, nothing is registered.
 
 rl-sentinel train recipes/sort.toml out=runs/own \
     'environment={name="examples/own.py:Digits", most=3}' \
@@ -16,38 +16,38 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centred
 from rl_sentinel.signal.loss import reinforce
 from rl_sentinel.signal.reduce import Aggregation
-from rl_sentinel.train.task import Outcome, Task
+from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Say a digit as often as it says: ``3>`` is answered by ``333``. Its fields are the recipe's numbers."""
+    """Repeat a digit as often as its value: the answer to ``3>`` is ``333``. The recipe sets the fields."""
 
     most: int = 5
 
-    def task(self, chance: random.Random) -> Task:
-        """What the policy reads, and what judges its answer."""
-        digit = chance.randint(1, self.most)
+    def task(self, rng: random.Random) -> Task:
+        """Draw the prompt, and the answer for ``reply``."""
+        digit = rng.randint(1, self.most)
         return Task(f"{digit}>", str(digit) * digit)
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
-        """Text for another turn, or the outcome: half a point for the right digit, all for the right number."""
-        right = ended and said[-1] == task.answer
-        close = bool(said[-1]) and set(said[-1]) == set(task.answer)
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
+        """The outcome: half a point for the right digit, one for the right number. A text would start another turn."""
+        right = ended and responses[-1] == task.answer
+        close = bool(responses[-1]) and set(responses[-1]) == set(task.answer)
         return Outcome(1.0 if right else 0.5 * close, right)
 
-    def warm(self, chance: random.Random) -> tuple[str, str, bool]:
-        """What is shown before: the right digit, any number of times."""
-        task = self.task(chance)
-        return task.prompt, task.answer[0] * chance.randint(1, self.most), True
+    def warm(self, rng: random.Random) -> tuple[str, str, bool]:
+        """Demonstrate the right digit, any number of times."""
+        task = self.task(rng)
+        return task.prompt, task.answer[0] * rng.randint(1, self.most), True
 
 
 def best_of(reward: Tensor, *, group: Tensor, live: Tensor, bonus: float) -> Tensor:
-    """Rewards less their group's mean, a bonus for the batch's best: columns by name, numbers from the recipe."""
+    """Rewards minus the group's mean, plus a bonus for the best of the batch. The recipe sets ``bonus``."""
     best = reward == torch.where(live, reward, -torch.inf).max()
     return centred(reward, group=group, live=live) + torch.where(live & best, bonus, 0.0)
 
 
 def plain(logprob: Tensor, advantage: Tensor, *, mask: Tensor, aggregation: Aggregation) -> Tensor:
-    """A loss takes the columns that it names, and divides by what the aggregation says."""
+    """REINFORCE. A loss gets the columns that its parameters name, and the aggregation."""
     return reinforce.loss(logprob, advantage, mask=mask, aggregation=aggregation)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_sentinel.adapters.loading import load
 from rl_sentinel.audit.overlay import overlays
 from rl_sentinel.audit.source import source
 from rl_sentinel.audit.target import named
-from rl_sentinel.frameworks.loading import load
 
 #: Three responses of one prompt, of which the last is rejected and the second ends early.
 MASK = torch.tensor([[1, 1], [1, 0], [0, 0]])

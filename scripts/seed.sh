@@ -13,7 +13,7 @@ import json, sys
 found = json.load(open(sys.argv[1]))["findings"]
 assert any(f["law"] == sys.argv[2] for f in found), f"{sys.argv[2]} was not found"
 for f in found:
-    print(f["law"], f["boundary"], f"[{f['setting']}]", f["evidence"]["expected_invariant"])
+    print(f["law"], f["boundary"], f"[{f['setting']}]", f["evidence"]["expectation"]["sentence"])
 EOF
 status=0
 "$bin/rl-sentinel" replay "$out" "$faulty" || status=$?

@@ -9,6 +9,9 @@ from rl_sentinel.cases.filling import filled
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.storage import case_as_json
 
+#: What goes wrong.
+SENTENCE = "row 1 is not trained, yet its reward moves advantage at row 0, token 0 from 0.5 to 0.25"
+
 #: What names a finding, unless something else is given.
 _NAMED = {"law": "MSK001", "boundary": "m.estimator", "setting": "default"}
 
@@ -19,7 +22,7 @@ def evidence(**changed: Any) -> dict[str, Any]:
     law, boundary, setting = (changed.get(k, v) for k, v in _NAMED.items())
     return {
         "kind": "rl_sentinel_training_signal_validation",
-        "schema": 1,
+        "schema": 2,
         "candidate_id": "-".join(("verl", law, boundary.rpartition(".")[2], setting)).upper(),
         "signature": f"verl:{law}:{boundary}:{setting}",
         "law": law,
@@ -34,11 +37,21 @@ def evidence(**changed: Any) -> dict[str, Any]:
         "reach": "algorithm.adv_estimator=x",
         "claims": {},
         "constructed_scenario": case_as_json(Case(batch, setting, draw={"variant": 0}), ["reward"]),
-        "expected_invariant": "row 1 has no trained token; its reward moved by +1",
-        "observed": "advantage",
-        "observed_baseline": [[0.5], [0.0]],
-        "observed_variant": [[0.25], [0.0]],
-        "training_signal_effect": {"leaked_token_count": 1},
+        "expectation": {
+            "kind": "Equal",
+            "output": "advantage",
+            "sentence": SENTENCE,
+            "change": {
+                "subject": "its reward",
+                "column": "reward",
+                "cell": [1],
+                "before": 0.0,
+                "after": 1.0,
+                "cells": 1,
+            },
+            "results": [{"output": "advantage", "expected": [[0.5], [0.0]], "observed": [[0.25], [0.0]]}],
+            "broken": {"cells": [[0, 0]], "count": 1},
+        },
         "could_be_intended": "",
         "shows_with": "",
         "environment": {"python": "3.11", "torch": "2.13.0+cpu"},

@@ -8,7 +8,8 @@ from torch import Tensor
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.judging import Judgement, search, smallest
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Claim, Output, Stage
+from rl_sentinel.core.boundary import Boundary, Output, Stage
+from rl_sentinel.core.claims import claims_from_text
 from rl_sentinel.core.law import Law
 
 #: Random cases that a specimen is tried on, besides all small ones.
@@ -38,7 +39,7 @@ def specimen(  # noqa: PLR0913 - a boundary has these parts
         call=call,
         reads=frozenset(reads.split()),
         outputs=declared,
-        claims={k: Claim(v, "specimen") for k, v in (claims or {}).items()},
+        claims=claims_from_text(claims or {}, "specimen"),
         **more,
     )
 

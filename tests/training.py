@@ -1,4 +1,4 @@
-"""What the tests of the trainer share: a recipe that runs in a second, environments, an engine with a script."""
+"""Shared by the tests of the trainer: a recipe that runs in a second, environments, and a scripted engine."""
 
 import inspect
 import random
@@ -16,14 +16,15 @@ import rl_sentinel.signal.advantage
 import rl_sentinel.signal.loss
 from rl_sentinel.core.modules import defined
 from rl_sentinel.signal.loss import reinforce
+from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
-from rl_sentinel.train.characters import END, Characters
-from rl_sentinel.train.episodes import Chances, Episode, opened, played
-from rl_sentinel.train.policy import Policy, from_scratch
-from rl_sentinel.train.recipe import Recipe, made
-from rl_sentinel.train.sampling import Sampled
-from rl_sentinel.train.selection import Selection, selected
-from rl_sentinel.train.task import Outcome, Task
+from rl_sentinel.train.config.recipe import Recipe, parse_recipe
+from rl_sentinel.train.config.selection import Selection, select_components
+from rl_sentinel.train.model.character_tokenizer import END, CharacterTokenizer
+from rl_sentinel.train.model.policy import Models, Policy, init_policy
+from rl_sentinel.train.rollout.episodes import Episode, UniformDraws, play_episodes, start_episodes
+from rl_sentinel.train.rollout.interfaces import Outcome, Sampled, Task
+from rl_sentinel.train.update.training_batch import TrainingBatch, build_training_batch
 
 #: The recipe as TOML, for the command line.
 TOML = """
@@ -64,90 +65,92 @@ rate = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """Say the letter that was read: partly right already by chance, so that there is something to reinforce."""
+    """Repeat the letter of the prompt: random responses are partly right, so that there is something to reinforce."""
 
     letters: str = "ab"
 
-    def task(self, chance: random.Random) -> Task:
-        """One letter."""
-        letter = chance.choice(self.letters)
+    def task(self, rng: random.Random) -> Task:
+        """Draw a letter."""
+        letter = rng.choice(self.letters)
         return Task(letter, letter)
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
-        """The share of the right letter in what was said."""
-        reward = said[-1].count(task.answer) / 3
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - part of the interface
+        """The share of the right letter in the response."""
+        reward = responses[-1].count(task.answer) / 3
         return Outcome(reward, reward == 1)
 
-    def warm(self, chance: random.Random) -> tuple[str, str, bool]:
-        """A sign, whatever the letter."""
-        return chance.choice(self.letters), "=", True
+    def warm(self, rng: random.Random) -> tuple[str, str, bool]:
+        """An equals sign for any letter."""
+        return rng.choice(self.letters), "=", True
 
 
 @dataclass(frozen=True, slots=True)
-class Marked(Letter):
-    """The same in two parts: the letter, and whether the response ended."""
+class TwoParts(Letter):
+    """The same with two reward parts: the letter, and whether the response ended."""
 
     parts: ClassVar[tuple[str, ...]] = ("letter", "ended")
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:
-        """The share of the right letter is the whole reward."""
-        reward = said[-1].count(task.answer) / 3
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
+        """The reward is the share of the right letter."""
+        reward = responses[-1].count(task.answer) / 3
         return Outcome(reward, reward == 1, parts=(reward, float(ended)))
 
 
 @dataclass(frozen=True, slots=True)
-class Twice:
-    """Two turns: whatever is said is answered by ``|``, then judged by the second turn's length."""
+class TwoTurns:
+    """Two turns: ``|`` after the first; the reward is the length of the second response."""
 
-    def task(self, chance: random.Random) -> Task:  # noqa: ARG002 - asked with it
-        """Nothing to choose."""
+    def task(self, rng: random.Random) -> Task:  # noqa: ARG002 - part of the interface
+        """Always the same task."""
         return Task("ab", "")
 
-    def reply(self, task: Task, said: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - asked with it
-        """A bar after the first turn."""
-        return "|" if len(said) == 1 else Outcome(float(len(said[1])), ended)
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - part of the interface
+        """A bar, then the outcome."""
+        return "|" if len(responses) == 1 else Outcome(float(len(responses[1])), ended)
 
 
-def empty_loss(logprob: Tensor | None = None, reward: Tensor | None = None, *, aggregation: object = None) -> None:
-    """A loss, or an estimator, that forgets to return anything."""
+def returns_none(logprob: Tensor | None = None, reward: Tensor | None = None, *, aggregation: object = None) -> None:
+    """A loss, or an estimator, without a return value."""
 
 
-def unmade(reward: Tensor, mood: Tensor) -> Tensor:
-    """An estimator that wants a column which nobody makes."""
+def unknown_column(reward: Tensor, mood: Tensor) -> Tensor:
+    """An estimator that reads an unknown column."""
     return reward * mood
 
 
-def of_turns(logprob: Tensor, advantage: Tensor, *, mask: Tensor, turn: Tensor, aggregation: Aggregation) -> Tensor:
-    """A loss to which a later turn counts more."""
+def turn_weighted_loss(
+    logprob: Tensor, advantage: Tensor, *, mask: Tensor, turn: Tensor, aggregation: Aggregation
+) -> Tensor:
+    """A loss that weights later turns more."""
     return reinforce.loss(logprob, advantage * (1 + turn), mask=mask, aggregation=aggregation)
 
 
 @dataclass
-class Scripted:
-    """An engine that says given texts, in order, with log-prob -1 for each token."""
+class ScriptedEngine:
+    """An engine that returns the given texts in order, with log-prob -1 per token."""
 
     texts: list[str]
-    read: list[tuple[int, ...]] = field(default_factory=list)
+    contexts: list[tuple[int, ...]] = field(default_factory=list)
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """A script has no weights."""
+        """Do nothing."""
 
     def sample(
         self,
         prompts: Sequence[tuple[int, ...]],
-        chance: Tensor,  # noqa: ARG002 - asked with it
+        uniform: Tensor,  # noqa: ARG002 - part of the interface
         *,
         greedy: bool = False,  # noqa: ARG002 - as above
     ) -> list[Sampled]:
-        """The next texts; each ends."""
-        self.read += prompts
-        said = [(*Characters().ids(self.texts.pop(0)), END) for _ in prompts]
-        return [Sampled(ids, (-1.0,) * len(ids), ended=True, version=0) for ids in said]
+        """The next texts, with an end token each."""
+        self.contexts += prompts
+        responses = [(*CharacterTokenizer().encode(self.texts.pop(0)), END) for _ in prompts]
+        return [Sampled(ids, (-1.0,) * len(ids), ended=True, version=0) for ids in responses]
 
 
 def recipe(out: Path | str = "nowhere", **more: Any) -> Recipe:
-    """The small recipe; tables given are merged into its own."""
-    told: dict[str, Any] = {
+    """The small recipe, with the given tables merged into its own."""
+    tables: dict[str, Any] = {
         "out": str(out),
         "steps": 2,
         "policy": {"hidden": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32},
@@ -158,65 +161,77 @@ def recipe(out: Path | str = "nowhere", **more: Any) -> Recipe:
         "update": {"prompts": 2, "rate": 1e-2},
     }
     for key, value in more.items():
-        there = told.get(key)
-        told[key] = {**there, **value} if isinstance(there, dict) and "name" not in value else value
-    return made(told, where="recipe test")
+        table = tables.get(key)
+        tables[key] = {**table, **value} if isinstance(table, dict) and "name" not in value else value
+    return parse_recipe(tables, where="recipe test")
 
 
-def kept_in(home: Path) -> Callable[[str, str, Callable[[Path], None]], Path]:
-    """A cache of plain folders."""
+def folder_cache(home: Path) -> Callable[[str, str, Callable[[Path], None]], Path]:
+    """A cache in a folder."""
 
-    def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    def folder_of(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         place = home / kind / key
         if not place.exists():
             place.mkdir(parents=True)
             make(place)
         return place
 
-    return kept
+    return folder_of
 
 
-def sampled(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[Episode]]:
-    """Trajectories of an untrained policy whose logits are far apart, so that its samples differ."""
-    from rl_sentinel.train.engine.process import Engine  # noqa: PLC0415 - what is under test elsewhere
+def sample_episodes(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[Episode]]:
+    """Episodes of an untrained policy whose weights are scaled up, so that its samples differ."""
+    from rl_sentinel.train.rollout.engine.process import Engine  # noqa: PLC0415 - for this function alone
 
-    selection, policy = selected(wanted), from_scratch(wanted)
+    selection, policy = select_components(wanted), init_policy(wanted)
     with torch.no_grad():
         for weight in policy.model.parameters():
             weight.mul_(3.0)
-    how = wanted.rollout
-    chances = Chances(wanted.seed, step, how.prompts * how.responses, how.tokens)
-    episodes = opened(selection.environment, policy.text, chances, prompts=how.prompts, responses=how.responses)
-    engine = Engine(policy, how.temperature, how.tokens)
-    played(episodes, engine, selection.environment, policy.text, turns=how.turns, chances=chances)
+    rollout = wanted.rollout
+    draws = UniformDraws(wanted.seed, step, rollout.prompts * rollout.responses, rollout.tokens)
+    episodes = start_episodes(
+        selection.environment, policy.tokenizer, draws, prompts=rollout.prompts, responses=rollout.responses
+    )
+    engine = Engine(policy, rollout.temperature, rollout.tokens)
+    play_episodes(episodes, engine, selection.environment, policy.tokenizer, turns=rollout.turns, draws=draws)
     return selection, policy, episodes
 
 
+def sample_batch(
+    config: Recipe, *, reference: bool = False
+) -> tuple[Selection, Policy, list[Episode], TrainingBatch, Ready]:
+    """The same with their training batch; ``reference`` adds the policy as its own reference."""
+    selection, policy, episodes = sample_episodes(config)
+    models = Models(policy, policy, policy.frozen_copy() if reference else None)
+    batch, ready = build_training_batch(config, selection, models, episodes, step=0, kl_coefficient=0.0)
+    return selection, policy, episodes, batch, ready
+
+
 def tables(package: ModuleType, attribute: str) -> list[dict[str, Any]]:
-    """A recipe's table for each module of a package of signal: its name, and a number wherever it wants one."""
-    found = []
+    """A recipe's table for each module of a package of ``signal``, with a value for each parameter."""
+    result = []
     for name, function in defined(package, attribute).items():
         claims, wanted = inspect.unwrap(function).__globals__["CLAIMS"], inspect.signature(function).parameters.items()
         kinds = {key: {float: "1.5", int: "2", bool: "true"}.get(p.annotation) for key, p in wanted}
         texts = {key: claims.get(f"knob:{key}", kind) for key, kind in kinds.items() if kind}
-        told = "\n".join(f"{key} = {text.partition('|')[0]}" for key, text in texts.items())
+        table = "\n".join(f"{key} = {text.partition('|')[0]}" for key, text in texts.items())
         more: dict[str, Any] = {"weight": (1.0, 0.5)} if "weight" in dict(wanted) else {}
         more |= {"chosen": {"name": "largest", "share": 0.3}} if "chosen" in dict(wanted) else {}
-        found.append({"name": name, **tomllib.loads(told), **more})
-    return found
+        result.append({"name": name, **tomllib.loads(table), **more})
+    return result
 
 
-#: A choice for each module of ``signal.advantage`` and ``signal.loss``; both kinds of GAE read values.
-CHOICES: list[dict[str, Any]] = [
+#: Recipe settings for each module of ``signal.advantage`` and ``signal.loss``, with a critic for both kinds of GAE.
+COMPONENTS: list[dict[str, Any]] = [
     {
-        "estimator": told,
-        **({"critic": {"rate": 0.1}} if "gae" in told["name"] else {}),
-        **({"environment": {"name": "training:Marked"}} if "weight" in told else {}),
+        "estimator": table,
+        **({"critic": {"rate": 0.1}} if "gae" in table["name"] else {}),
+        **({"environment": {"name": "training:TwoParts"}} if "weight" in table else {}),
     }
-    for told in tables(rl_sentinel.signal.advantage, "advantages")
-] + [{"loss": {"aggregation": "token-mean", **told}} for told in tables(rl_sentinel.signal.loss, "loss")]
+    for table in tables(rl_sentinel.signal.advantage, "advantages")
+] + [{"loss": {"aggregation": "token-mean", **table}} for table in tables(rl_sentinel.signal.loss, "loss")]
 
 
-def name_of(choice: dict[str, Any]) -> str:
-    """The module that is chosen."""
+def component_name(choice: dict[str, Any]) -> str:
+    """The name of the module."""
     return str(next(iter(choice.values()))["name"])

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.loading import load
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.overlay import overlays
 from rl_sentinel.audit.source import source
 from rl_sentinel.audit.target import Named, named
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.loading import load
-from rl_sentinel.frameworks.target import Target
 
 
 def audited(release: str) -> Target:

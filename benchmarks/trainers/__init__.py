@@ -1,1 +1,1 @@
-"""Our trainer beside another one: the same weights, prompts and settings, a step each in turn."""
+"""Our trainer compared with another one: the same weights, prompts and settings, one step each in turn."""

@@ -1,4 +1,4 @@
-"""What both sides share: the recipe, the policy that its warm start made, and the turns that they take."""
+"""Shared by both sides: the recipe, the policy after its warm start, and the exchange of turns."""
 
 import json
 import sys
@@ -10,37 +10,38 @@ from typing import Any
 import torch
 
 from rl_sentinel.audit.cache import kept
-from rl_sentinel.train import supervised
-from rl_sentinel.train.policy import Policy, from_scratch
-from rl_sentinel.train.recipe import Recipe, made
-from rl_sentinel.train.selection import selected
+from rl_sentinel.train.config.recipe import Recipe, parse_recipe
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.model.policy import Policy, init_policy
+from rl_sentinel.train.run.warm_start import warm_start
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "sort.toml"
 
-#: TRL adds this to a deviation, and has no setting for it.
+#: TRL adds this to a deviation and has no setting for it.
 EPSILON = 1e-4
 
 
-def recipe(out: str, *, seed: int, steps: int, price: float) -> Recipe:
-    """The sort recipe, without a reference, or with a k3 KL in the loss at a price; one checkpoint, at the end."""
-    told = tomllib.loads(RECIPE.read_text(encoding="utf-8"))
-    told |= {"out": out, "seed": seed, "steps": steps, "checkpoint": {"every": steps}}
-    told["estimator"]["epsilon"] = EPSILON
-    told["kl"] = {"estimator": "k3", "loss": price}
-    if not price:
-        del told["kl"]
-    return made(told, where=str(RECIPE))
+def recipe(out: str, *, seed: int, steps: int, kl: float) -> Recipe:
+    """The sort recipe with the coefficient of a k3 KL in the loss (0: no reference), and one checkpoint at the end."""
+    tables = tomllib.loads(RECIPE.read_text(encoding="utf-8"))
+    tables |= {"out": out, "seed": seed, "steps": steps, "checkpoint": {"every": steps}}
+    tables["estimator"]["epsilon"] = EPSILON
+    tables["kl"] = {"estimator": "k3", "loss": kl}
+    if not kl:
+        del tables["kl"]
+    return parse_recipe(tables, where=str(RECIPE))
 
 
-def warmed(wanted: Recipe) -> Policy:
-    """The policy after the warm start, which the cache keeps."""
-    policy = from_scratch(wanted)
-    supervised.started(policy, selected(wanted).environment, wanted, kept=kept, told=lambda _done, _whole: None)
+def warm_started_policy(wanted: Recipe) -> Policy:
+    """The policy after its cached warm start."""
+    policy = init_policy(wanted)
+    environment = select_components(wanted).environment
+    warm_start(policy, environment, wanted, cache=kept, progress=lambda _done, _total: None)
     return policy
 
 
 class Turns:
-    """A step whenever a line comes in; what it took in processor time goes out."""
+    """Does a step for each line on stdin, and prints its processor time."""
 
     def __init__(self) -> None:
         """Wait for the first line."""
@@ -49,10 +50,10 @@ class Turns:
 
     def _wait(self) -> None:
         sys.stdin.readline()
-        self._began = time.process_time()
+        self._start = time.process_time()
 
-    def done(self, seen: dict[str, Any]) -> None:
-        """Tell of a step, and wait for the next turn."""
-        told = {"seconds": time.process_time() - self._began, **seen}
-        print(json.dumps(told), flush=True)  # noqa: T201 - read by the parent
+    def end_step(self, metrics: dict[str, Any]) -> None:
+        """Print a step's time and metrics, and wait for the next turn."""
+        result = {"seconds": time.process_time() - self._start, **metrics}
+        print(json.dumps(result), flush=True)  # noqa: T201 - read by the parent
         self._wait()

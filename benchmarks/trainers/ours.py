@@ -1,25 +1,25 @@
-"""Our side: ``python -m benchmarks.trainers.ours SEED STEPS PRICE``."""
+"""Our side: ``python -m benchmarks.trainers.ours SEED STEPS KL``."""
 
 import sys
 import tempfile
 
 from benchmarks.trainers.common import Turns, recipe
 from rl_sentinel.audit.cache import kept
-from rl_sentinel.train import loop
+from rl_sentinel.train.run import loop
 
 
 def main() -> None:
-    """Run the loop, a step at each turn."""
-    seed, steps, price = sys.argv[1:]
+    """Run the loop, one step per turn."""
+    seed, steps, kl = sys.argv[1:]
     turns = Turns()
     with tempfile.TemporaryDirectory() as folder:
-        wanted = recipe(folder, seed=int(seed), steps=int(steps), price=float(price))
+        wanted = recipe(folder, seed=int(seed), steps=int(steps), kl=float(kl))
 
-        def step(seen: object, _spent: object) -> None:
-            assert isinstance(seen, dict)  # noqa: S101 - of the loop
-            turns.done({"accuracy": seen["accuracy"], "length": seen["response_length"]})
+        def step(metrics: object, _timing: object) -> None:
+            assert isinstance(metrics, dict)  # noqa: S101 - the loop's
+            turns.end_step({"accuracy": metrics["accuracy"], "length": metrics["response_length"]})
 
-        loop.train(wanted, kept=kept, watch=loop.Watch(step=step))
+        loop.train(wanted, cache=kept, callbacks=loop.Callbacks(step=step))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""TRL's side: ``python -m benchmarks.trainers.trl SEED STEPS PRICE``."""
+"""TRL's side: ``python -m benchmarks.trainers.trl SEED STEPS KL``."""
 
 import sys
 import tempfile
@@ -11,20 +11,20 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from benchmarks.trainers.common import Turns, recipe, warmed
-from rl_sentinel.train import chance
-from rl_sentinel.train.characters import END, LETTERS, PADDING, SIZE, Characters
-from rl_sentinel.train.policy import Policy
-from rl_sentinel.train.recipe import Recipe
-from rl_sentinel.train.selection import selected
-from rl_sentinel.train.task import Outcome, Task
+from benchmarks.trainers.common import Turns, recipe, warm_started_policy
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.model.character_tokenizer import CHARACTERS, END, PADDING, VOCABULARY_SIZE, CharacterTokenizer
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.rollout.interfaces import Outcome, Task
+from rl_sentinel.train.run import rng
 
 
-def exported(policy: Policy, wanted: Recipe, folder: Path) -> str:
-    """Transformers' Llama with the same weights, whose names are the same; TRL reads its reference from a folder."""
+def export_model(policy: Policy, wanted: Recipe, folder: Path) -> str:
+    """Save the weights as a Llama of transformers; TRL loads its reference from a folder."""
     shape = wanted.policy
     config = LlamaConfig(
-        vocab_size=SIZE,
+        vocab_size=VOCABULARY_SIZE,
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
@@ -43,34 +43,34 @@ def exported(policy: Policy, wanted: Recipe, folder: Path) -> str:
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Characters, as ours are."""
-    vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(LETTERS)}
-    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
+    """Our character tokenizer, for transformers."""
+    vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
+    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - not a password
     characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     return PreTrainedTokenizerFast(tokenizer_object=characters, eos_token="$", pad_token="_")  # noqa: S106 - as above
 
 
 def settings(folder: str, wanted: Recipe) -> GRPOConfig:
-    """The recipe in TRL's words."""
-    how, update = wanted.rollout, wanted.update
+    """The recipe as TRL's config."""
+    rollout, update = wanted.rollout, wanted.update
     return GRPOConfig(
         output_dir=folder,
         seed=wanted.seed,
         max_steps=wanted.steps,
-        per_device_train_batch_size=how.prompts * how.responses,
-        num_generations=how.responses,
-        max_completion_length=how.tokens,
-        temperature=how.temperature,
+        per_device_train_batch_size=rollout.prompts * rollout.responses,
+        num_generations=rollout.responses,
+        max_completion_length=rollout.tokens,
+        temperature=rollout.temperature,
         learning_rate=update.rate,
         adam_beta1=update.betas[0],
         adam_beta2=update.betas[1],
         weight_decay=update.decay,
         max_grad_norm=update.clip,
         lr_scheduler_type="constant",
-        epsilon=wanted.loss.numbers["clip_low"],
-        epsilon_high=wanted.loss.numbers["clip_high"],
+        epsilon=wanted.loss.parameters["clip_low"],
+        epsilon_high=wanted.loss.parameters["clip_high"],
         beta=0.0 if wanted.kl is None else wanted.kl.loss,
-        loss_type="dapo",  # over all tokens of the batch
+        loss_type="dapo",  # the mean over all tokens of the batch
         shuffle_dataset=False,
         gradient_checkpointing=False,
         bf16=False,
@@ -83,47 +83,47 @@ def settings(folder: str, wanted: Recipe) -> GRPOConfig:
     )
 
 
-class Told(TrainerCallback):  # type: ignore[misc]  # transformers has no types where it is absent
-    """Tells of each step, with the accuracy that the reward function saw."""
+class EndTurn(TrainerCallback):  # type: ignore[misc]  # transformers has no types where it is absent
+    """Ends the turn after each step, with the metrics of the reward function."""
 
-    def __init__(self, turns: Turns, seen: dict[str, Any]) -> None:
-        """``seen`` is filled by the reward function."""
-        self.turns, self.seen = turns, seen
+    def __init__(self, turns: Turns, metrics: dict[str, Any]) -> None:
+        """The reward function fills ``metrics``."""
+        self.turns, self.metrics = turns, metrics
 
     def on_step_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - the trainer's own
         """After the optimizer's step."""
-        self.turns.done(self.seen)
+        self.turns.end_step(self.metrics)
 
 
 def main() -> None:
-    """Run TRL's trainer, a step at each turn."""
+    """Run TRL's trainer, one step per turn."""
     warnings.filterwarnings("ignore")
-    seed, steps, price = sys.argv[1:]
-    turns, seen = Turns(), dict[str, Any]()
+    seed, steps, kl = sys.argv[1:]
+    turns, metrics = Turns(), dict[str, Any]()
     with tempfile.TemporaryDirectory() as folder:
-        wanted = recipe(folder, seed=int(seed), steps=int(steps), price=float(price))
-        environment, text = selected(wanted).environment, Characters()
+        wanted = recipe(folder, seed=int(seed), steps=int(steps), kl=float(kl))
+        environment, text = select_components(wanted).environment, CharacterTokenizer()
         places = [(step, n) for step in range(wanted.steps) for n in range(wanted.rollout.prompts)]
-        tasks = [environment.task(chance.plain(wanted.seed, "task", *place)) for place in places]
+        tasks = [environment.task(rng.python_rng(wanted.seed, "task", *place)) for place in places]
 
         def reward(completion_ids: list[list[int]], prompts: list[str], answer: list[str], **_: object) -> list[float]:
             outcomes = []
             for prompt, right, ids in zip(prompts, answer, completion_ids, strict=True):
-                task, said = Task(prompt, right), [text.text([i for i in ids if i != END])]
-                outcome = environment.reply(task, said, ended=ids[-1] == END)
+                task, responses = Task(prompt, right), [text.decode([i for i in ids if i != END])]
+                outcome = environment.reply(task, responses, ended=ids[-1] == END)
                 assert isinstance(outcome, Outcome)  # noqa: S101 - there is one turn
                 outcomes.append(outcome)
-            seen["accuracy"] = sum(o.correct for o in outcomes) / len(outcomes)
-            seen["length"] = sum(len(ids) for ids in completion_ids) / len(outcomes)
+            metrics["accuracy"] = sum(o.correct for o in outcomes) / len(outcomes)
+            metrics["length"] = sum(len(ids) for ids in completion_ids) / len(outcomes)
             return [o.reward for o in outcomes]
 
         trainer = GRPOTrainer(
-            model=exported(warmed(wanted), wanted, Path(folder) / "model"),
+            model=export_model(warm_started_policy(wanted), wanted, Path(folder) / "model"),
             reward_funcs=reward,
             args=settings(folder, wanted),
             train_dataset=Dataset.from_list([{"prompt": t.prompt, "answer": t.answer} for t in tasks]),
             processing_class=tokenizer(),
-            callbacks=[Told(turns, seen)],
+            callbacks=[EndTurn(turns, metrics)],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()

@@ -18,12 +18,12 @@ from mutants import page, peer
 from mutants.results import Result, Store, digest
 from mutants.sites import Mutant, mutants
 from mutants.trial import Baseline, Trial
+from rl_sentinel.adapters import loading
+from rl_sentinel.adapters.library import FRAMEWORK
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.children import run_all
 from rl_sentinel.audit.worker.main import laws
 from rl_sentinel.core.law import Law
-from rl_sentinel.frameworks import loading
-from rl_sentinel.frameworks.reference import FRAMEWORK
-from rl_sentinel.frameworks.target import Target
 
 PACKAGE = Path(rl_sentinel.__file__).parent
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from mutants.planted import SIGNAL
+from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.audit.overlay import overlays
-from rl_sentinel.frameworks.framework import Framework
 
 NAME, VERSION = "polgrad", "0.2.1"
 

@@ -8,6 +8,10 @@ from typing import Any, Self
 
 from mutants.planted import plant
 from mutants.sites import Mutant
+from rl_sentinel.adapters.library import FRAMEWORK
+from rl_sentinel.adapters.library.arguments import SIGNAL
+from rl_sentinel.adapters.loading import while_running
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.job import CANARY, Event
 from rl_sentinel.audit.worker.judging import FIXED_SEED, canary, search
@@ -18,10 +22,6 @@ from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.law import Law
-from rl_sentinel.frameworks.loading import while_running
-from rl_sentinel.frameworks.reference import FRAMEWORK
-from rl_sentinel.frameworks.reference.arguments import SIGNAL
-from rl_sentinel.frameworks.target import Target
 
 #: As ``rl-sentinel audit`` searches by default.
 SEED, BUDGET = 0, 16

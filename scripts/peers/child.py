@@ -21,9 +21,9 @@ import torch
 from peers.peer import Peer
 from peers.review import Entry
 from rl_sentinel import signal
+from rl_sentinel.adapters.loading import load
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.overlay import overlays
-from rl_sentinel.frameworks.loading import load
-from rl_sentinel.frameworks.target import Target
 
 #: The folder of our functions.
 SIGNAL = str(Path(signal.__path__[0])) + os.sep

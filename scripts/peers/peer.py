@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.adapters.framework import Framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

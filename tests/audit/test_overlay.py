@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.audit import overlay
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.frameworks.framework import Framework
 
 
 def _framework(light: str) -> Framework:

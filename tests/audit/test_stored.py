@@ -45,6 +45,16 @@ def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
 NAMES = "expected a finding of an audit"
 
 
+def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
+    """Law, boundary and case are the same in both; a newer schema is refused."""
+    for schema in (1, 2):
+        assert stored(_file(tmp_path, evidence(schema=schema)))[0]["schema"] == schema
+    with pytest.raises(
+        SentinelError, match=r"of schema 3, expected 'rl_sentinel_training_signal_validation' of schema 2$"
+    ):
+        stored(_file(tmp_path, evidence(schema=3)))
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -56,7 +66,7 @@ NAMES = "expected a finding of an audit"
         ([], " holds no finding, expected a report that has some: nothing to replay"),
         (3, f"[top] is no object, {NAMES}"),
         ({}, f"[kind]: Field required, {NAMES}"),
-        (evidence(kind="x"), " is 'x' of schema 1, expected 'rl_sentinel_training_signal_validation' of schema 1"),
+        (evidence(kind="x"), " is 'x' of schema 2, expected 'rl_sentinel_training_signal_validation' of schema 2"),
         (evidence(target={}), f"[target] lacks 'spec', {NAMES}"),
         ("[" * 100_000, " is nested too deeply, expected JSON that an audit wrote"),
         (

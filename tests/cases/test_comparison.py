@@ -27,8 +27,8 @@ SEEN = Observation(
 
 def test_same_tokens_compares_trained_cells() -> None:
     """Gradients count at trained tokens, outputs in live rows, numbers always."""
-    given = comparison.same_tokens(BOUNDARY, BATCH, SEEN, SEEN, story="s", scale=2.0)
-    where = {r.key: r.where.tolist() for r in given if r.where is not None}
+    given = comparison.same_tokens(BOUNDARY, BATCH, SEEN, SEEN, change=None, reason="", scale=2.0)
+    where = {e.name: e.where.tolist() for e in given if e.where is not None}
     assert where == {
         "advantage": [[True, False], [False, False]],
         "weight": [True, False],
@@ -62,6 +62,21 @@ def test_one_value_in_row() -> None:
     """What is expected of a row is what its first trained token has."""
     batch = filled([[0, 1, 1]], reward=[1], group=[0])
     values = torch.tensor([[9.0, 1.0, 2.0]])
-    relation = comparison.one_value_in_row("keep", values, batch, story="s", scale=0.0)
-    assert relation.expected.tolist() == [[1.0, 1.0, 1.0]]
-    assert relation.where is batch.mask
+    equal = comparison.one_value_in_row("keep", values, batch, 0.0)
+    assert equal.expected.tolist() == [[1.0, 1.0, 1.0]]
+    assert equal.where is batch.mask
+
+
+def test_reasons_name_rows_and_tokens() -> None:
+    """In singular and plural."""
+    assert comparison.not_trained([1]) == "row 1 is not trained"
+    assert comparison.not_trained([0, 2]) == "rows 0, 2 are not trained"
+    assert comparison.tokens_not_trained([[1, 3]]) == "token 3 of row 1 is not trained"
+    assert comparison.tokens_not_trained([[1, 3], [0, 2]]) == "2 tokens of the responses are not trained"
+
+
+def test_change_of_a_column() -> None:
+    """Its first cell that differs, before and after."""
+    other = filled([[1, 0], [0, 0]], reward=[1, 2], group=[0, 0])
+    change = comparison.change_of("reward", BATCH, other, "its reward")
+    assert (change.subject, change.cell, change.before, change.after) == ("its reward", (1,), 0.0, 2.0)

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from rl_sentinel.audit.worker.judging import compared
 from rl_sentinel.cases.on_policy_step import first_step, reinforce, row_constant
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.case import Case
@@ -17,7 +16,7 @@ BATCH = batch_of(
 
 
 def _broken(gradient: Tensor, *, together: bool) -> list[str]:
-    measured = [(r.key, compared(r)) for r in reinforce(BATCH, gradient, together=together)]
+    measured = [(e.name, e.measure()) for e in reinforce(BATCH, gradient, together=together)]
     return [key for key, m in measured if m is not None and m[0] > m[1]]
 
 
@@ -43,4 +42,4 @@ def test_reinforce() -> None:
     assert _broken(by_row, together=False) == []
     assert _broken(by_row, together=True) == ["gradient of logprob"]
     assert _broken(-BATCH.advantage, together=True) == []
-    assert _broken(BATCH.advantage, together=True) == ["sign of the gradient"]
+    assert _broken(BATCH.advantage, together=True) == ["minus the gradient by the advantage"]

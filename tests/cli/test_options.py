@@ -2,10 +2,10 @@
 
 import pytest
 
+from rl_sentinel.adapters.user_function import STAGES
 from rl_sentinel.audit.target import named
 from rl_sentinel.cli.options import described
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.frameworks.own import STAGES
 from told import ran, told
 
 
@@ -26,7 +26,12 @@ def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
     assert described([own, release], "advantage", ["scope=group"]) == ("scope=group",)
     for targets, stage, claim, words in (
         ([own], "", None, "--stage is '', expected one of advantage, policy-loss, "),
-        ([own], "advantage", ["skope=x"], "--claim is 'skope=x', of which 'skope' is no claim: the nearest is scope, "),
+        (
+            [own],
+            "advantage",
+            ["skope=x"],
+            "--claim is 'skope=x', but claim 'skope' does not exist: the nearest is ",
+        ),
         ([release], "advantage", None, "--stage is of a function of your own, as in pkg.module:function: verl==1.0 is"),
         ([release], "", ["scope=group"], "--claim is of a function of your own, as in pkg.module:function: verl==1.0"),
     ):

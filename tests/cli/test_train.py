@@ -1,34 +1,34 @@
-"""``rl-sentinel train``: a recipe run by its command, and what it says of a bad one."""
+"""``rl-sentinel train``: runs a recipe, and reports a bad one in one line."""
 
 from pathlib import Path
 
 import pytest
 
-from rl_sentinel.train.journal import lines
+from rl_sentinel.train.run.journal import read_metrics
 from told import ran, told
 from training import TOML
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A recipe on disk."""
-    found = tmp_path / "r.toml"
-    found.write_text(TOML.format(out=tmp_path / "run"), encoding="utf-8")
-    return found
+    """A recipe file."""
+    path = tmp_path / "r.toml"
+    path.write_text(TOML.format(out=tmp_path / "run"), encoding="utf-8")
+    return path
 
 
-def test_recipe_runs_and_tells_a_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its folder is where the override says."""
+def test_recipe_runs_and_prints_a_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its folder is that of the override."""
     out = place.parent / "elsewhere"
-    status, said, live = ran(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2")
+    status, output, live = ran(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2")
     assert status == 0, live
-    assert [line["step"] for line in lines(out / "metrics.jsonl")] == [1, 2, 3]
-    assert said.splitlines()[0].split() == ["metric", "run", "steps", "first", "last", "curve"]
-    assert [line.split()[:3] for line in said.splitlines()[1:3]] == [
+    assert [line["step"] for line in read_metrics(out / "metrics.jsonl")] == [1, 2, 3]
+    assert output.splitlines()[0].split() == ["metric", "run", "steps", "first", "last", "curve"]
+    assert [line.split()[:3] for line in output.splitlines()[1:3]] == [
         ["reward", "elsewhere", "3"],
         ["accuracy", "elsewhere", "3"],
     ]
-    assert said.splitlines()[-1].startswith(f"{out}/metrics.jsonl: a line per step; times in timing.jsonl")
+    assert output.splitlines()[-1].startswith(f"{out}/metrics.jsonl: a line per step; times in timing.jsonl")
     assert [line.split()[1] for line in live.splitlines()] == ["1", "2", "3"]
 
 
@@ -41,40 +41,38 @@ def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.C
     assert not (place.parent / "run").exists()
 
 
-def test_same_command_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that is done has nothing to do, and says where it stands."""
+def test_same_command_resumes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A finished run has nothing left to do, and says so."""
     ran(capsys, "train", str(place))
     before = (place.parent / "run" / "metrics.jsonl").read_bytes()
     status, _, live = ran(capsys, "train", str(place))
-    assert (status, live) == (0, "going on after step 2 of 2\n")
+    assert (status, live) == (0, "resuming after step 2 of 2\n")
     assert (place.parent / "run" / "metrics.jsonl").read_bytes() == before
 
 
-def test_stopped_run_is_one_line_and_its_evidence_is_done_again(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit 2 for the run, 1 for a step that happens again."""
-    status, _, said = ran(capsys, "train", str(place), "loss.clip_high=0.2", "update.rate=1e30", "steps=9")
+def test_failed_step_is_dumped_and_repeated(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2 for the run, 1 for a step that fails again."""
+    status, _, output = ran(capsys, "train", str(place), "loss.clip_high=0.2", "update.rate=1e30", "steps=9")
     assert status == 2
-    assert said.splitlines()[-1].startswith("rl-sentinel: step ")
-    (evidence,) = (place.parent / "run").glob("stopped-*.pt")
-    status, said, _ = ran(capsys, "train", str(evidence))
+    assert output.splitlines()[-1].startswith("rl-sentinel: step ")
+    (dump,) = (place.parent / "run").glob("stopped-*.pt")
+    status, output, _ = ran(capsys, "train", str(dump))
     assert status == 1
-    then, now = said.splitlines()
+    then, now = output.splitlines()
     assert then.removeprefix("then: ") == now.removeprefix("now:  ")
 
 
-def test_evidence_takes_no_overrides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They would change nothing."""
-    said = told(capsys, "train", str(place.parent / "stopped-00000001.pt"), "seed=7")
-    assert said.startswith("override 'seed=7' changes nothing of evidence, expected none: ")
+def test_dump_takes_no_overrides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has its own recipe."""
+    output = told(capsys, "train", str(place.parent / "stopped-00000001.pt"), "seed=7")
+    assert output.startswith("override 'seed=7' is given with a dump, expected none: ")
 
 
 @pytest.mark.parametrize("out", ["", "~nouser41/x"])
-def test_folder_that_is_no_path_is_one_line(
+def test_invalid_path_is_one_line(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
-    """The current folder is not meant by nothing."""
+    """An empty path is not the current folder."""
     monkeypatch.chdir(place.parent)
     for command in ("train", "twin"):
         assert told(capsys, command, str(place), f"out={out}").startswith(f"out is {out!r}, expected a path: ")

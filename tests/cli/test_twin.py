@@ -1,4 +1,4 @@
-"""``rl-sentinel twin``: equal, or where the runs part."""
+"""``rl-sentinel twin``: equal runs, or the first difference."""
 
 from pathlib import Path
 
@@ -13,29 +13,29 @@ MORE = ("rollout.tokens=12", "rollout.unended=reject", "rollout.responses=6", "e
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A recipe on disk."""
-    found = tmp_path / "r.toml"
-    found.write_text(TOML.format(out=tmp_path / "run"), encoding="utf-8")
-    return found
+    """A recipe file."""
+    path = tmp_path / "r.toml"
+    path.write_text(TOML.format(out=tmp_path / "run"), encoding="utf-8")
+    return path
 
 
-def test_equal_twins_are_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_twins_are_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 0."""
-    status, said, err = ran(capsys, "twin", str(place), *MORE)
+    status, output, err = ran(capsys, "twin", str(place), *MORE)
     assert status == 0, err
-    assert said.startswith("equal to the last bit over 2 steps, weights too; ")
+    assert output.startswith("metrics and weights are bitwise equal over 2 steps; ")
 
 
 @pytest.mark.skipif(not FAULTS.exists(), reason="examples lie in the source tree, not in the wheel")
-def test_fault_is_told_with_its_step(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fault_is_reported_with_its_step(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 1."""
-    status, said, err = ran(capsys, "twin", str(place), *MORE, "--fault", f"{FAULTS}:rejected_in_baseline")
+    status, output, err = ran(capsys, "twin", str(place), *MORE, "--fault", f"{FAULTS}:rejected_in_baseline")
     assert status == 1, err
-    assert said.startswith("parted at step 1 of 2: ")
+    assert output.startswith("the runs differ at step 1 of 2: ")
 
 
 def test_unknown_fault_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the way out."""
+    """With a fix."""
     line = told(capsys, "twin", str(place), "--fault", "none.py:nothing")
     assert line.startswith("path 'none.py:nothing' cannot be imported (")
     assert line.endswith("name pkg.module:name or file.py:name")

@@ -5,7 +5,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 import torch
 
-from rl_sentinel.core.boundary import Boundary, Claim, Output
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.claims import Claims
 
 
 def _boundary(**more: object) -> Boundary:
@@ -14,19 +15,12 @@ def _boundary(**more: object) -> Boundary:
     return Boundary(**(told | more))  # type: ignore[arg-type]  # of each test
 
 
-def test_claims_are_asked_by_key() -> None:
-    """The value without its citation; an empty word, which is none, where nothing is claimed."""
-    boundary = _boundary(claims={"scope": Claim("group", "core.py: docstring")})
-    assert boundary.claim("scope") == "group"
-    assert boundary.claim("Scope") == boundary.claim("baseline") == ""
-
-
 def test_a_boundary_has_one_setting_at_least() -> None:
     """Else no law would be asked of it; and none shares what it did not say."""
     one, other = _boundary(), _boundary()
     assert one.settings == {"default": {}}
     assert one.settings is not other.settings
-    assert one.claims is not other.claims
+    assert one.claims == Claims()
     assert (one.writes, one.twins, one.reach) == (frozenset(), (), "")
 
 

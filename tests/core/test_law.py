@@ -12,7 +12,7 @@ from specimens import specimen
 
 def _law(code: str = "ABC001", **more: object) -> Law:
     told = {"name": "a-fault", "stages": frozenset({"advantage"}), "applies": lambda _b: "", "vary": lambda c, _n: c}
-    return Law(code=code, relate=lambda _ask, _case: iter(()), **(told | more))  # type: ignore[arg-type]  # of each test
+    return Law(code=code, expect=lambda _ask, _case: iter(()), **(told | more))  # type: ignore[arg-type]  # of each test
 
 
 @pytest.mark.parametrize("code", ["", "AB001", "ABC01", "abc001", "ABC0001", "ABCD001", "ABC001 ", "XABC001", "ABC-01"])
@@ -36,7 +36,7 @@ def test_the_other_side_may_depend_on_the_boundary() -> None:
     plain = specimen(lambda b: b.reward, reads="reward")
 
     def said(boundary: Boundary) -> str:
-        return "it says that it masks" if boundary.claim("masked") else ""
+        return "it says that it masks" if boundary.claims.masked else ""
 
     assert _law(intended="it is documented").other_side(masked) == "it is documented"
     assert [_law(intended=said).other_side(b) for b in (masked, plain)] == ["it says that it masks", ""]

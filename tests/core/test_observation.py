@@ -6,7 +6,7 @@ from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case
-from rl_sentinel.core.observation import Ask, Observation, Relation
+from rl_sentinel.core.observation import Ask, Observation
 
 BATCH = batch_of(torch.ones(2, 2).bool(), logprob=torch.full((2, 2), -1.0), reward=torch.tensor([1.0, 3.0]))
 
@@ -38,9 +38,3 @@ def test_observations_share_nothing() -> None:
     for name in ("gradients", "inputs_after", "arguments"):
         assert getattr(one, name) == {}
         assert getattr(one, name) is not getattr(other, name)
-
-
-def test_a_relation_compares_everywhere_by_the_rounding_alone() -> None:
-    """Unless it says where, how large its numbers are, or by how much they may differ."""
-    plain = Relation("loss", torch.zeros(1), torch.zeros(1))
-    assert (plain.where, plain.scale, plain.tolerance, plain.story) == (None, 0.0, None, "")

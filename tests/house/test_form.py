@@ -64,7 +64,7 @@ def test_codes_are_given_once() -> None:
 
 @pytest.mark.parametrize("folder", ["core", "formulas", "signal", "laws", "cases"])
 def test_no_framework_is_named(folder: str) -> None:
-    """Frameworks appear below ``frameworks/`` only, but for the lines that say where a thing was seen."""
+    """Frameworks appear below ``adapters/`` only, but for the lines that say where a thing was seen."""
     word = re.compile(r"\b(verl|areal|slime|skyrl|trl)\b", re.IGNORECASE)
     for path in (ROOT / "src" / "rl_sentinel" / folder).rglob("*.py"):
         text = path.read_text(encoding="utf-8")

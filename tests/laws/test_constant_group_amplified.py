@@ -1,5 +1,7 @@
 """DEG002: a sound, a broken and a refusing specimen."""
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -42,7 +44,9 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_standardised, reads="reward mask", claims=STANDARDISED)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]] * 3
-    assert found.relation.story == "the reward of all 3 rows is 0.9"
+    assert re.fullmatch(
+        r"advantage is \S+ at row 0, token 0, expected 0: all 3 rows have the reward 0\.9", found.expectation.sentence()
+    )
     assert found.distance > 0.9  # what was rounding is now one deviation
     assert found.allowed == 1e-3
     assert LAW.level(found.case) == "fault"
@@ -58,7 +62,9 @@ def test_large_groups_are_found() -> None:
 
     found = judged(LAW, specimen(standardised, reads="reward mask", claims=STANDARDISED)).found
     assert found is not None
-    assert found.relation.story == "the reward of all 8 rows is 0.1"
+    assert re.fullmatch(
+        r"advantage is \S+ at row 0, token 0, expected 0: all 8 rows have the reward 0\.1", found.expectation.sentence()
+    )
     assert found.case.batch.mask.tolist() == [[True]] * 8
 
 
@@ -71,7 +77,9 @@ def test_small_groups_are_found() -> None:
 
     found = judged(LAW, specimen(standardised, reads="reward mask", claims=STANDARDISED)).found
     assert found is not None
-    assert found.relation.story == "the reward of all 3 rows is 0.9"
+    assert re.fullmatch(
+        r"advantage is \S+ at row 0, token 0, expected 0: all 3 rows have the reward 0\.9", found.expectation.sentence()
+    )
     assert found.case.batch.mask.tolist() == [[True]] * 3
 
 

@@ -30,7 +30,9 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_centred_on_all, reads="reward mask")).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True], [False]]
-    assert found.relation.story == "row 1 has no trained token; its reward moved by +1"
+    assert found.expectation.sentence() == (
+        "row 1 is not trained, yet its reward moves advantage at row 0, token 0 from 0 to -0.5"
+    )
     assert found.distance == 0.5  # one of two rewards moved by 1 moves their mean by a half
     assert LAW.level(found.case) == "contested"
 

@@ -57,8 +57,7 @@ def test_broken(compute: object, kind: str, rows: int) -> None:
     found = judged(LAW, specimen(compute, reads="reward group mask")).found
     assert found is not None
     assert found.case.batch.rows == rows
-    assert found.relation.story == f"a batch with {kind}; 1 marks a number that is NaN or infinite"
-    assert found.distance == 1.0
+    assert found.expectation.sentence() == f"advantage is NaN at row 0, token 0: the batch has {kind}"
     assert LAW.level(found.case) == "fault"
 
 
@@ -70,7 +69,7 @@ def test_gradient_is_judged() -> None:
 
     found = judged(LAW, specimen(loss, reads="logprob mask", stage="policy-loss", outputs=LOSS)).found
     assert found is not None
-    assert found.relation.key == "gradient of logprob"
+    assert found.expectation.name == "gradient of logprob"
 
 
 def test_not_applicable() -> None:

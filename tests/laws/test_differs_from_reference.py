@@ -1,5 +1,6 @@
 """REF001: sound, broken and refusing specimens."""
 
+import re
 from functools import partial
 
 import pytest
@@ -57,7 +58,9 @@ def test_broken() -> None:
     claims = {"algorithm": "rloo", "grouping": "id"}
     found = judged(LAW, specimen(lambda b: _means(b)[0], reads=READS, outputs=ROWS, claims=claims)).found
     assert found is not None
-    assert found.relation.story == "claimed to be rloo, recomputed from its formula (against the others' mean)"
+    assert found.expectation.sentence() == (
+        "advantage is 0.5 at row 0, expected 1: the formula of rloo gives this (against the others' mean)"
+    )
     assert LAW.level(found.case) == "contested"
 
 
@@ -112,7 +115,7 @@ def test_returns(whitened: bool) -> None:  # noqa: FBT001 - parametrised
     assert judgement.tried > 0
     assert (judgement.found is not None) is whitened
     if judgement.found is not None:
-        assert judgement.found.relation.key == "returns"
+        assert judgement.found.expectation.name == "returns"
 
 
 def test_loss() -> None:
@@ -124,7 +127,7 @@ def test_loss() -> None:
     for wrong in (_one_sided, _doubled):
         found = judged(LAW, make(wrong)).found
         assert found is not None
-        assert found.relation.story == "ppo, recomputed from its formula"
+        assert re.fullmatch(r"loss is \S+, expected \S+: the formula of ppo gives this", found.expectation.sentence())
 
 
 def test_knob() -> None:
@@ -140,7 +143,9 @@ def test_knob() -> None:
     )
     found = judged(LAW, boundary).found
     assert found is not None
-    assert found.relation.story == "ppo, recomputed from its formula, at clip_high 0.9"
+    assert found.expectation.sentence() == (
+        "loss is -1.3, expected -1.9: the formula of ppo gives this, at clip_high 0.9"
+    )
 
 
 def test_not_applicable() -> None:

@@ -40,7 +40,9 @@ def test_broken() -> None:
     found = judged(LAW, boundary).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
-    assert found.relation.story == "each of 1 rows twice"
+    assert found.expectation.sentence() == (
+        "repeating a batch does not change its mean, yet repeating its only row moves loss from 0.25 to 0.5"
+    )
 
 
 def test_not_applicable() -> None:

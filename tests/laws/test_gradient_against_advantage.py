@@ -35,7 +35,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_unsigned, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
     assert found.case.batch.mask.shape == (1, 1)
-    assert found.relation.story == "row 0 has advantage -1, and the gradient raises its log-probs"
+    assert found.expectation.sentence() == (
+        "gradient of logprob is -1 at row 0, token 0, expected at least 0: "
+        "row 0 has the advantage -1, so a step must lower its log-probs"
+    )
 
 
 def test_not_applicable() -> None:

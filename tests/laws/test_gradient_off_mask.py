@@ -33,7 +33,9 @@ def test_broken() -> None:
     assert found is not None
     assert int(found.case.batch.mask.sum()) == 1
     assert found.case.batch.mask.numel() == 2
-    assert found.relation.story == "logprob[0, 1] is not trained; the loss has a gradient there"
+    assert found.expectation.sentence() == (
+        "gradient of logprob is -1 at row 0, token 1, expected 0: this token is not trained"
+    )
 
 
 def test_value_loss() -> None:
@@ -44,7 +46,7 @@ def test_value_loss() -> None:
 
     found = judged(LAW, specimen(loss, reads="value returns mask", stage="value-loss", outputs=LOSS)).found
     assert found is not None
-    assert found.relation.key == "gradient of value"
+    assert found.expectation.name == "gradient of value"
 
 
 def test_claimed_masked() -> None:
@@ -56,10 +58,12 @@ def test_claimed_masked() -> None:
     assert sound.tried > 0
     found = judged(LAW, specimen(lambda b: b.reward, reads="reward mask", outputs=rows, claims=claims)).found
     assert found is not None
-    assert found.relation.story == "advantage is claimed to be 0 where nothing is trained"
+    assert found.expectation.sentence() == (
+        "advantage is 1 at row 1, expected 0: it is claimed to be 0 where nothing is trained"
+    )
     tokens = judged(LAW, specimen(lambda b: b.advantage, reads="advantage mask", claims=claims)).found
     assert tokens is not None
-    assert tokens.relation.key == "advantage"
+    assert tokens.expectation.name == "advantage"
 
 
 def test_not_applicable() -> None:

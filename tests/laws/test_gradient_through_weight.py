@@ -43,7 +43,7 @@ def test_broken() -> None:
     boundary = specimen(_attached, reads=READS, stage="policy-loss", outputs=OUTPUTS, claims=CONSTANT)
     found = judged(LAW, boundary).found
     assert found is not None
-    assert found.relation.story == "weight is claimed constant, and requires a gradient"
+    assert found.expectation.sentence() == "weight is claimed to be constant, yet it requires a gradient"
 
 
 def test_not_applicable() -> None:

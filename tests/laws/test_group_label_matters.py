@@ -1,5 +1,7 @@
 """GRP002: a sound, two broken and a refusing specimen."""
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -36,7 +38,11 @@ def test_label_as_position_is_found() -> None:
     """A label that is read as a row number is found, claimed or not."""
     found = judged(LAW, specimen(_by_position, reads="reward group mask")).found
     assert found is not None
-    assert found.relation.story == "other labels for the same groups"
+    assert re.fullmatch(
+        r"ids only tell which rows share a prompt, "
+        r"yet giving the groups other ids moves advantage at row \d, token 0 from \S+ to \S+",
+        found.expectation.sentence(),
+    )
     assert LAW.level(found.case) == "fault"
 
 
@@ -45,7 +51,11 @@ def test_neighbours_as_siblings_are_found() -> None:
     found = judged(LAW, specimen(_by_neighbour, reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.rows == 3
-    assert found.relation.story == "the rows of the groups dealt in turn"
+    assert re.fullmatch(
+        r"ids only tell which rows share a prompt, "
+        r"yet dealing the rows of the groups in turn moves advantage at row \d, token 0 from \S+ to \S+",
+        found.expectation.sentence(),
+    )
     assert judged(LAW, specimen(_by_neighbour, reads="reward group mask")).found is None
 
 

@@ -30,7 +30,9 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_within_batch, reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.group.tolist() == [0, 1]
-    assert found.relation.story == "reward of row 0 moved by +1; rows of other groups are compared"
+    assert found.expectation.sentence() == (
+        "row 0 must influence its own group only, yet its reward moves advantage at row 1, token 0 from 0 to -0.5"
+    )
     assert found.distance == 0.5  # one of two rewards moved by 1 moves their mean by a half
     assert LAW.level(found.case) == "fault"
 

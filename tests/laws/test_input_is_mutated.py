@@ -1,9 +1,10 @@
 """PUR001: a sound, a broken and a refusing specimen."""
 
+import re
+
 import torch
 from torch import Tensor
 
-from rl_sentinel.audit.worker.judging import compared
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.observation import Observation
@@ -31,8 +32,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_in_place, reads="reward mask")).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
-    assert found.relation.key == "reward"
-    assert found.relation.story == "reward before the call and after it"
+    assert found.expectation.name == "reward"
+    assert re.fullmatch(
+        r"an input must stay as it is, yet the call moves reward of row 0 from \S+ to \S+", found.expectation.sentence()
+    )
     assert LAW.level(found.case) == "fault"
 
 
@@ -57,8 +60,8 @@ def _told(before: Tensor, after: Tensor, mask: Tensor) -> list[str]:
         def __call__(self, _case: Case, /, **_more: object) -> Observation:
             return Observation({}, {}, columns, {"x of f": (before, after)})
 
-    relations = [r for r in LAW.relate(Told(), case) if r.key.startswith("argument")]
-    return [r.key for r in relations if (compared(r) or (0.0, 0.0))[0] > 0]
+    arguments = [e for e in LAW.expect(Told(), case) if e.name.startswith("argument")]
+    return [e.name for e in arguments if bool(e.broken().any())]
 
 
 def test_arguments_count_where_their_shape_tells_trained_tokens() -> None:

@@ -36,10 +36,10 @@ def test_broken() -> None:
     """A knob that is never read is found; its neighbour is not blamed."""
     found = judged(LAW, specimen(_deaf, reads=READS, stage="policy-loss", outputs=LOSS, claims=KNOBS)).found
     assert found is not None
-    assert found.relation.key == "batches on which clip_high matters (1: one or more)"
-    assert found.relation.story == (
-        f"clip_high was set to 0.1, then to 0.4, and all else kept: on each of {1 + len(drawn())} batches, of which "
-        "one is below, every output and gradient came out the same"
+    assert found.expectation.name == "clip_high"
+    assert found.expectation.sentence() == (
+        "changing clip_high from 0.1 to 0.4 had no effect on any output or gradient "
+        f"on any of {1 + len(drawn())} batches"
     )
     assert found.case.batch.mask.numel() > 1, "a batch on which a range could matter"
 

@@ -34,7 +34,10 @@ def test_broken() -> None:
     """Numbers that are lifted before they are subtracted lose everything in bfloat16."""
     found = judged(LAW, specimen(_cancelling, reads=READS, stage="kl", outputs=KL)).found
     assert found is not None
-    assert found.relation.story == "logprob, ref_logprob passed as bfloat16 and as float64, the same numbers"
+    assert found.expectation.sentence() == (
+        "the same numbers give the same result up to rounding, "
+        "yet passing logprob, ref_logprob as bfloat16 instead of float64 moves kl at row 0, token 0 from 4 to 0"
+    )
     assert LAW.level(found.case) == "hazard"
 
 

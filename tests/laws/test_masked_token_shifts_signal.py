@@ -42,8 +42,9 @@ def test_broken() -> None:
     found = judged(LAW, boundary).found
     assert found is not None
     assert sorted(found.case.batch.mask.flatten().tolist()) == [False, True]
-    assert found.relation.key == "loss"
-    assert found.relation.story == "logprob of the untrained tokens moved by -1"  # 0 is the highest
+    assert found.expectation.name == "loss"
+    sentence = found.expectation.sentence()  # a mean of 0 and -1 gives a ratio of exp(-1 / 2)
+    assert sentence == "token 1 of row 0 is not trained, yet its logprob moves loss from -1 to -0.6065"
     assert LAW.level(found.case) == "fault"
 
 
@@ -56,7 +57,7 @@ def test_gradient_is_compared() -> None:
 
     found = judged(LAW, specimen(loss, reads=READS, stage="policy-loss", outputs=LOSS)).found
     assert found is not None
-    assert found.relation.key == "gradient of logprob"
+    assert found.expectation.name == "gradient of logprob"
 
 
 def test_not_applicable() -> None:

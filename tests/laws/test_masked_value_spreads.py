@@ -32,7 +32,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_less_the_mean, reads="logprob mask", stage="kl", outputs=KL)).found
     assert found is not None
     assert sorted(found.case.batch.mask.flatten().tolist()) == [False, True]
-    assert found.relation.story == "the log-probs at untrained positions, padding too, set to -10000"
+    assert found.expectation.sentence() == (
+        "untrained positions must have no influence, "
+        "yet -10000 in the log-probs there moves kl at row 0, token 0 from 0 to 5000"
+    )
     assert LAW.level(found.case) == "fault"
 
 
@@ -66,12 +69,14 @@ def test_anything_may_stand_there() -> None:
     assert unclaimed.tried > 0
     late = judged(LAW, specimen(selected_late, reads=reads, stage="policy-loss", outputs=LOSS, claims=claims)).found
     assert late is not None
-    assert late.relation.key == "gradient of logprob off the mask"
+    assert late.expectation.name == "gradient of logprob off the mask"
     rows = {"advantage": Output("B", "reward", "advantage")}
     strict = judged(LAW, specimen(refusing, reads="reward mask", outputs=rows, claims=claims)).found
     assert strict is not None
-    story = "every signal at untrained positions and in rows without a trained token set to nan; was the batch refused"
-    assert strict.relation.story == story
+    assert strict.expectation.sentence() == (
+        "refused, but must be accepted: NaN at untrained positions "
+        "(masked positions may contain anything: ValueError: reward is not finite)"
+    )
 
 
 def test_not_applicable() -> None:

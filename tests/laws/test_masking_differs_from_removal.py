@@ -32,7 +32,9 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_over_sampled, reads="reward mask")).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True], [False]]
-    assert found.relation.story == "row 1 has no trained token; it was left out"
+    assert found.expectation.sentence() == (
+        "row 1 is not trained, yet keeping it in the batch moves advantage at row 0, token 0 from 0 to 0.5"
+    )
     assert found.distance == 0.5  # reward 1 less a mean of 1, or less a mean of one half
     assert LAW.level(found.case) == "contested"
     padding = with_columns(found.case.batch, excluded=torch.tensor([0, EXCLUDED["padding"]]))

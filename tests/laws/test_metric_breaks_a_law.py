@@ -33,7 +33,7 @@ def test_broken_by_dead_row() -> None:
     """A mean over all rows that is declared over live ones is found."""
     found = judged(LAW, specimen(_mean, reads="reward mask", stage="metric", outputs=LIVE)).found
     assert found is not None
-    assert found.relation.story == "row 1 has no trained token; its reward moved by +1"
+    assert found.expectation.sentence() == "row 1 is not trained, yet its reward moves mean from 0 to 0.5"
     assert found.distance == 0.5
 
 
@@ -41,7 +41,9 @@ def test_broken_by_padding() -> None:
     """A mean over the width of the batch is found."""
     found = judged(LAW, specimen(_wide_mean, reads="entropy mask", stage="metric", outputs=LIVE)).found
     assert found is not None
-    assert found.relation.story == "2 positions of padding were added"
+    assert found.expectation.sentence() == (
+        "padding must have no influence, yet adding 2 positions of padding moves mean from 1 to 0.3333"
+    )
     assert found.case.batch.mask.tolist() == [[True]]
 
 

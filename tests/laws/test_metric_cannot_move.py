@@ -39,7 +39,8 @@ def test_broken() -> None:
     outputs = {"length": Output("", "tokens", "length.mean")} | CLIP
     found = judged(LAW, specimen(broken, reads=READS, stage="metric", outputs=outputs)).found
     assert found is not None
-    assert found.relation.story == f"clip is 0 on each of {1 + len(drawn())} cases that differ"
+    many = f"any of {1 + len(drawn())} batches"
+    assert found.expectation.sentence() == f"changing the batch had no effect on clip on {many}: it is always 0"
 
 
 def test_not_applicable() -> None:

@@ -1,5 +1,6 @@
 """MET001: sound, broken and refusing specimens."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.expectations import Equal
 from rl_sentinel.laws.metric_fits_no_definition import LAW
 from specimens import judged, specimen
 
@@ -86,8 +88,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_divided_twice, reads=READS, stage="metric", outputs=KL)).found
     assert found is not None
     nearest = "sum of k1 of logprob against ref_logprob by the width"
-    assert found.relation.story == f"kl fits none of 40 definitions on all cases; the nearest is {nearest}"
-    assert bool(torch.isfinite(found.relation.expected))
+    reason = f"none of 40 definitions fits all batches, and the nearest is {nearest}"
+    assert re.fullmatch(rf"kl is \S+, expected \S+: {reason}", found.expectation.sentence())
+    assert isinstance(found.expectation, Equal)
+    assert bool(torch.isfinite(found.expectation.expected))
 
 
 def test_one_definition_on_all_cases() -> None:
@@ -98,7 +102,10 @@ def test_one_definition_on_all_cases() -> None:
 
     found = judged(LAW, specimen(turning, reads=READS, stage="metric", outputs=KL)).found
     assert found is not None
-    assert "on all cases; the nearest is mean of k1 of logprob against ref_logprob over" in found.relation.story
+    assert (
+        "fits all batches, and the nearest is mean of k1 of logprob against ref_logprob over"
+        in found.expectation.sentence()
+    )
 
 
 def test_not_applicable() -> None:

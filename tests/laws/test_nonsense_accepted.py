@@ -10,7 +10,7 @@ from specimens import judged, specimen
 
 ACCEPTED = {"accepted": Output("", "", "accepted")}
 SETTINGS = {"default": {"size": 4}, "no group": {"size": 0}, "lone": {"size": 1}}
-NONSENSE = {"nonsense:no group": "a group has a response", "nonsense:lone": "nothing is left out"}
+NONSENSE = {"refused:no group": "a group has a response", "refused:lone": "nothing is left out"}
 
 
 def _strict(_batch: Batch, size: int) -> Tensor:
@@ -40,7 +40,7 @@ def test_broken() -> None:
     boundary = specimen(_lax, reads="", stage="config", outputs=ACCEPTED, claims=NONSENSE, settings=SETTINGS)
     found = judged(LAW, boundary).found
     assert found is not None
-    assert found.relation.story == "accepted, and expected to be refused: lone (nothing is left out)"
+    assert found.expectation.sentence() == "accepted, but must be refused: lone (nothing is left out)"
     assert LAW.level(found.case) == "hazard"
 
 
@@ -52,7 +52,7 @@ def test_not_applicable() -> None:
 
 def test_what_is_claimed_to_be_sound_is_accepted() -> None:
     """A check that refuses everything is told, with the reason of the claim."""
-    claims = {**NONSENSE, "sound:default": "four rows are enough"}
+    claims = {**NONSENSE, "accepted:default": "four rows are enough"}
 
     def closed(_batch: Batch, size: int) -> Tensor:
         message = f"size is {size}, expected another"
@@ -60,8 +60,11 @@ def test_what_is_claimed_to_be_sound_is_accepted() -> None:
 
     for compute, story in (
         (_strict, ""),
-        (closed, "refused, and expected to be accepted: default (four rows are enough)"),
+        (
+            closed,
+            "refused, but must be accepted: default (four rows are enough: ValueError: size is 4, expected another)",
+        ),
     ):
         boundary = specimen(compute, reads="", stage="config", outputs=ACCEPTED, claims=claims, settings=SETTINGS)
         found = judged(LAW, boundary).found
-        assert (found.relation.story if found else "") == story
+        assert (found.expectation.sentence() if found else "") == story

@@ -1,5 +1,7 @@
 """ONP001: sound, broken and refusing specimens."""
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -52,7 +54,7 @@ def test_broken() -> None:
     """A clip range that leaves out 1 clips everything at once."""
     found = judged(LAW, specimen(_biased, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
-    assert found.relation.story == "all policies are equal, so that clip is 0"
+    assert found.expectation.sentence() == "clip is 1, expected 0: all policies are equal"
     assert found.case.batch.mask.shape == (1, 1)
 
 
@@ -60,16 +62,19 @@ def test_broken_sign() -> None:
     """A loss of the wrong sign is proportional to the advantage, and found by its sign."""
     found = judged(LAW, specimen(_inverted, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
-    story = "all policies are equal, so that the gradient goes against the advantage's sign"
-    assert found.relation.story == story
+    assert found.expectation.sentence() == (
+        "minus the gradient by the advantage is -1 at row 0, expected above 0: "
+        "all policies are equal, so the gradient points against the advantage"
+    )
 
 
 def test_broken_weights() -> None:
     """A gradient that is not proportional to the advantage is found in a row of two tokens."""
     found = judged(LAW, specimen(_squared, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
-    story = "all policies are equal, so that the gradient is minus the advantage, times one number for each row"
-    assert found.relation.story == story
+    reason = "all policies are equal, so the gradient is minus the advantage times one number for each row"
+    sentence = rf"gradient of logprob is \S+ at row 0, token \d, expected \S+: {reason}"
+    assert re.fullmatch(sentence, found.expectation.sentence())
     assert found.case.batch.mask.shape == (1, 2)
 
 
@@ -84,7 +89,7 @@ def test_broken_aggregation() -> None:
     outputs = {"loss": Output("", "", "loss")}
     found = judged(LAW, specimen(row_means, reads=READS, stage="policy-loss", outputs=outputs, claims=said)).found
     assert found is not None
-    assert found.relation.story.endswith("times one number for the batch")
+    assert found.expectation.sentence().endswith("times one number for the whole batch")
     assert (
         judged(LAW, specimen(row_means, reads=READS, stage="policy-loss", outputs=outputs, claims=RATIO)).found is None
     )
@@ -104,7 +109,7 @@ def test_rejection() -> None:
     settings = {"default": {"strict": True}}
     found = judged(LAW, specimen(within, reads=reads, stage="correct", outputs=KEEP, settings=settings)).found
     assert found is not None
-    assert found.relation.story == "all policies are equal, so that keep is 1"
+    assert found.expectation.sentence() == "keep is 0 at row 0, token 0, expected 1: all policies are equal"
 
 
 def test_not_applicable() -> None:

@@ -1,5 +1,7 @@
 """PLC005: a sound, a broken and a refusing specimen."""
 
+import re
+
 import pytest
 import torch
 from torch import Tensor
@@ -36,11 +38,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_on_the_last_token, reads="reward mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, False], [True, True]]
-    assert found.relation.story == (
-        "the outcome of row 0, a response of 2 tokens, was moved by 1 and by 100, up and down; "
-        "1 where the advantage at the last trained token (row 0 at position 0) followed at least once"
+    assert found.expectation.sentence() == (
+        "the outcome of row 0 had no effect on advantage at row 0, token 0: "
+        "an outcome reaches the last trained token of its response"
     )
-    assert (found.relation.expected.tolist(), found.relation.observed.tolist()) == ([1.0], [0.0])
     assert LAW.level(found.case) == "fault"
 
 
@@ -48,7 +49,9 @@ def test_wrong_way() -> None:
     """An outcome that arrives with its sign lost has not arrived."""
     found = judged(LAW, specimen(lambda b: -_standardised(b), reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
-    assert (found.relation.expected.item(), found.relation.observed.item()) == (1.0, 0.0)
+    reason = "an outcome reaches the last trained token of its response"
+    moves = r"the outcome of row 0 moves advantage at row 0, token 0 from \S+ to \S+, expected a (rise|fall)"
+    assert re.fullmatch(f"{moves}: {reason}", found.expectation.sentence())
 
 
 def _of_trajectories(batch: Batch, *, train_last: bool) -> Tensor:
@@ -74,8 +77,8 @@ def test_steps(train_last: bool) -> None:  # noqa: FBT001 - what is tried
     assert (judgement.found is not None) == train_last
     if judgement.found is not None:
         assert judgement.found.case.batch.live.tolist() == [True, False, True]
-        assert "the outcome of row 1" in judgement.found.relation.story
-        assert "(row 0 at position 0)" in judgement.found.relation.story
+        sentence = judgement.found.expectation.sentence()
+        assert sentence.startswith("the outcome of row 1 had no effect on advantage at row 0, token 0: ")
 
 
 def test_not_applicable() -> None:

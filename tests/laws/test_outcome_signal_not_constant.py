@@ -30,8 +30,9 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_by_position, reads="reward mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, True]]
-    assert found.relation.story == "values of a row's trained tokens against that of its first"
-    assert found.relation.observed.tolist() == [[1.0, 0.5]]
+    assert found.expectation.sentence() == (
+        "advantage is 0.5 at row 0, token 1, expected 1: all trained tokens of a row share the value of the first"
+    )
     assert LAW.level(found.case) == "fault"
 
 

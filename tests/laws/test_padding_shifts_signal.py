@@ -31,9 +31,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_over_width, reads=READS, stage="policy-loss", outputs=LOSS)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
-    assert found.relation.key == "loss"
-    assert found.relation.story == "the batch made wider by 1 of padding"
-    assert found.relation.observed.item() == found.relation.expected.item() / 2
+    assert found.expectation.name == "loss"
+    assert found.expectation.sentence() == (
+        "padding must have no influence, yet adding 1 position of padding moves loss from 1 to 0.5"
+    )
     assert LAW.level(found.case) == "fault"
 
 

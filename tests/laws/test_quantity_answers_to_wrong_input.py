@@ -38,7 +38,9 @@ def test_broken_by_reward() -> None:
     found = judged(LAW, specimen(_shaped, reads=READS, stage="kl", outputs=KL)).found
     assert found is not None
     assert found.case.batch.mask.shape == (1, 1)
-    assert found.relation.story == "kl may not answer to reward, which was moved by +1 in row 0"
+    assert found.expectation.sentence() == (
+        "kl does not depend on reward, yet reward of row 0 moves kl at row 0, token 0 from 0 to 1"
+    )
     assert found.distance == 1.0
 
 
@@ -50,7 +52,9 @@ def test_broken_by_a_difference_of_two() -> None:
 
     found = judged(LAW, specimen(paid, reads=f"{READS} value", stage="kl", outputs=KL)).found
     assert found is not None
-    assert found.relation.story == "kl may not answer to reward, which was moved by +1 in row 0"
+    assert found.expectation.sentence() == (
+        "kl does not depend on reward, yet reward of row 0 moves kl at row 0, token 0 from 0 to 1"
+    )
 
 
 def test_broken_by_two_together() -> None:
@@ -61,7 +65,10 @@ def test_broken_by_two_together() -> None:
 
     found = judged(LAW, specimen(both, reads=f"{READS} value", stage="kl", outputs=KL)).found
     assert found is not None
-    assert "may not answer to reward or value, which were together moved by +100" in found.relation.story
+    assert found.expectation.sentence() == (
+        "kl does not depend on reward or value, "
+        "yet a change of reward and value of row 0 moves kl at row 0, token 0 from 0 to 1"
+    )
 
 
 def test_broken_where_all_at_once_are_refused() -> None:
@@ -75,7 +82,7 @@ def test_broken_where_all_at_once_are_refused() -> None:
 
     found = judged(LAW, specimen(wary, reads=f"{READS} value", stage="kl", outputs=KL)).found
     assert found is not None
-    assert "may not answer to reward" in found.relation.story
+    assert "does not depend on reward, yet reward of row 0 moves" in found.expectation.sentence()
 
 
 def test_broken_by_coefficient() -> None:
@@ -84,7 +91,10 @@ def test_broken_by_coefficient() -> None:
     boundary = specimen(_weighed, reads="logprob ref_logprob mask", stage="kl", outputs=KL, settings=settings)
     found = judged(LAW, boundary).found
     assert found is not None
-    assert found.relation.story == "kl may not answer to kl_coef, which was set to 0.1 instead of 1"
+    assert found.expectation.sentence() == (
+        "kl does not depend on kl_coef, "
+        "yet setting kl_coef to 0.1 instead of 1 moves kl at row 0, token 0 from 1 to 0.1"
+    )
 
 
 def test_not_applicable() -> None:

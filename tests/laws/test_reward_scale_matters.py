@@ -1,5 +1,7 @@
 """SHF002: a sound, a broken and a refusing specimen."""
 
+import re
+
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -37,7 +39,11 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_by_variance, reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True], [True]]
-    assert found.relation.story == "all rewards multiplied by 2"
+    assert re.fullmatch(
+        r"rewards are claimed to be standardised, "
+        r"yet multiplying all rewards by 2 moves advantage at row 0, token 0 from -?\S+ to -?\S+",
+        found.expectation.sentence(),
+    )
     assert LAW.level(found.case) == "contested"
 
 

@@ -1,5 +1,7 @@
 """PRM001: a sound, a broken and a refusing specimen."""
 
+import re
+
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -28,7 +30,11 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.rows == 2
     assert found.case.batch.width == 1
-    assert found.relation.story == "all rows in reverse order"
+    assert re.fullmatch(
+        r"the order of rows must have no influence, "
+        r"yet reversing all rows moves advantage at row 0, token 0 from \S+ to \S+",
+        found.expectation.sentence(),
+    )
     assert found.distance == 1.0  # rewards 1 and 0: the first as baseline, then the other
     assert LAW.level(found.case) == "fault"
 

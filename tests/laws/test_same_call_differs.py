@@ -1,5 +1,7 @@
 """PUR002: a sound, a broken and a refusing specimen."""
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -35,7 +37,11 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_Counting(), reads="reward mask")).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
-    assert found.relation.story == "the same call made twice"
+    assert re.fullmatch(
+        r"equal calls give equal results, "
+        r"yet making the same call again moves advantage at row 0, token 0 from \S+ to \S+",
+        found.expectation.sentence(),
+    )
     assert found.distance == 1.0
     assert found.allowed == 0.0
     assert LAW.level(found.case) == "fault"

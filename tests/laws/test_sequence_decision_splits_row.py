@@ -1,5 +1,7 @@
 """SCP001: a sound, a broken and a refusing specimen."""
 
+import re
+
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -37,7 +39,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_per_token, reads=READS, stage="correct", outputs=KEEP)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, True]]
-    assert found.relation.story == "values of a row's trained tokens against that of its first"
+    assert re.fullmatch(
+        r"keep is [01] at row 0, token 1, expected [01]: all trained tokens of a row share the value of the first",
+        found.expectation.sentence(),
+    )
     assert found.distance == 1.0  # one token kept, one not
     assert LAW.level(found.case) == "fault"
 

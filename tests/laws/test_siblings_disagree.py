@@ -45,7 +45,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_in_a_loop, reads=READS, twins=("fast",)), twin).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
-    assert found.relation.story == "fast was called on the same batch"
+    assert found.expectation.sentence() == (
+        "advantage is 0 at row 0, token 0, expected 1: "
+        "fast implements the same algorithm and returns this for the same batch"
+    )
     assert LAW.level(found.case) == "contested"
 
 

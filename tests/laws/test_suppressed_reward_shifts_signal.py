@@ -32,7 +32,9 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.scored.tolist() == [True, False]
     assert found.case.batch.length.tolist() == [1, 2]
-    assert found.relation.story == "row 1 has its task reward suppressed; that reward moved by +1"
+    assert found.expectation.sentence() == (
+        "row 1 is not scored, yet its reward moves advantage at row 0, token 0 from 0 to -0.5"
+    )
     assert found.distance == 0.5  # one of two rewards moved by 1 moves their mean by a half
     assert LAW.level(found.case) == "fault"
 

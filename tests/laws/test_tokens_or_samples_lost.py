@@ -1,5 +1,6 @@
 """PLC004: a sound, a broken and a refusing specimen."""
 
+import re
 from functools import partial
 
 import torch
@@ -36,7 +37,10 @@ def test_broken() -> None:
         LAW, specimen(_one_late, reads="logprob length", stage="batch", outputs=LOGPROB, claims=CLAIMS)
     ).found
     assert found is not None
-    assert found.relation.story == "logprob of each response token, before and after it was laid out anew"
+    assert re.fullmatch(
+        r"logprob is \S+ at row 0, token 0, expected \S+: a new layout keeps every row and token",
+        found.expectation.sentence(),
+    )
     assert (found.case.batch.rows, found.case.batch.width) == (1, 2)
     assert LAW.level(found.case) == "fault"
 
@@ -47,7 +51,7 @@ def test_padding() -> None:
     assert judged(LAW, make(_handed_on)).found is None
     found = judged(LAW, make(lambda b: b.logprob)).found
     assert found is not None
-    assert found.relation.story == "logprob is claimed to be 0 after the response"
+    assert found.expectation.sentence() == "logprob is -1 at row 0, token 1, expected 0: padding is claimed to be 0"
 
 
 def test_not_applicable() -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.expectations import Moves
 from rl_sentinel.laws.trained_token_without_signal import LAW
 from specimens import judged, specimen
 
@@ -43,8 +44,12 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_cut_to_last_step, reads=READS, claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, True], [True, False]]
-    assert found.relation.story == "outcome of trajectory 0 moved by +1; which way each token moved"
-    assert found.relation.observed.tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    assert found.expectation.sentence() == (
+        "the outcome of trajectory 0 had no effect on advantage at row 0, token 1: "
+        "all trained tokens of a trajectory follow its outcome"
+    )
+    assert isinstance(found.expectation, Moves)
+    assert found.expectation.moved.tolist() == [[True, False], [True, False]]
     assert LAW.level(found.case) == "fault"
 
 

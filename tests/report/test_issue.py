@@ -2,8 +2,8 @@
 
 import re
 
-from report_fixtures import finding
-from rl_sentinel.frameworks.installation import Installation
+from report_fixtures import SENTENCE, finding
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.report.issue import as_issue
 
 VERL = Installation(packages="verl==1.0")
@@ -23,7 +23,7 @@ def test_sections_in_their_order() -> None:
         "Could it be intended?",
         "Duplicate check",
     ]
-    assert "In verl 1.0, row 1 has no trained token; its reward moved by +1." in text
+    assert f"In verl 1.0, {SENTENCE}." in text
     assert "expected [[0.5], [0]]\nobserved [[0.25], [0]]" in text
     assert "`m.py`, line 10" in text
     assert "No reading is known that makes it right." in text
@@ -33,7 +33,7 @@ def test_what_differs_is_told_in_words_for_any_law() -> None:
     """No word of leaks, which not every law is about."""
     text = as_issue([(VERL, finding())])
     assert "leak" not in text
-    assert '"differing_numbers": 1' in text
+    assert '"differing_cells": [' in text
 
 
 def test_packages_are_those_of_each_finding() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from report_fixtures import evidence, finding
+from report_fixtures import SENTENCE, evidence, finding
 from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.core.verdict import Verdict
 from rl_sentinel.report.text import scenario, show
@@ -63,7 +63,7 @@ def test_finding_tells_its_story() -> None:
     begin = lines.index("fault MSK001 dead-row-shifts-signal at m.estimator")
     assert lines[begin + 1 : begin + 6] == [
         "  m.py:10",
-        "  row 1 has no trained token; its reward moved by +1; advantage:",
+        f"  {SENTENCE}",
         "    expected [[0.5], [0]]",
         "    observed [[0.25], [0]]",
         "  on this batch (2 rows x 1 token):",

@@ -75,7 +75,7 @@ TESTS = {
 
 SHIM = """
 from peers.peer import Peer
-from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.signal.minibatches import aggregation
 from rl_sentinel.signal.reduce import aggregate
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from peers.peer import Peer
 from peers.shims import skyrl_corrections, skyrl_losses
 from peers.shims.columns import facts, outcome, rewards_to_go, whitened
-from rl_sentinel.frameworks.skyrl import FRAMEWORK
+from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.signal import controller, kl
 from rl_sentinel.signal.advantage import gae, grpo, maxrl, reinforce_plus_plus, rloo
 from rl_sentinel.signal.logprob import logprobs_and_entropy

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from peers.peer import Peer
-from rl_sentinel.frameworks.framework import Framework
+from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.signal import metrics
 from rl_sentinel.signal.correction.trust import off_policy_sequences_kept
 from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy

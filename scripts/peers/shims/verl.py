@@ -8,8 +8,8 @@ from torch import Tensor
 
 from peers.peer import Peer
 from peers.shims.columns import either, outcome, rewards_to_go, whitened
+from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.frameworks.verl import FRAMEWORK
 from rl_sentinel.remedies.asked import whole
 from rl_sentinel.signal import kl, metrics
 from rl_sentinel.signal.advantage import gae, grpo, reinforce_plus_plus, rloo

@@ -3,10 +3,10 @@
 import hashlib
 from pathlib import Path
 
+from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.audit.cache import kept
 from rl_sentinel.audit.source import pip
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.frameworks.framework import Framework
 
 
 def overlays(framework: Framework, version: str) -> tuple[str, ...]:

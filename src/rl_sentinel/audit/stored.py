@@ -6,7 +6,7 @@ from typing import Any
 
 import pydantic
 
-from rl_sentinel.audit.worker.evidence import KIND, SCHEMA
+from rl_sentinel.audit.worker.evidence import KIND, REPLAYABLE, SCHEMA
 from rl_sentinel.audit.worker.identity import contradiction
 from rl_sentinel.audit.worker.main import laws
 from rl_sentinel.core.case import Case
@@ -87,7 +87,7 @@ def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN40
         first = error.errors()[0]
         where = at + ".".join(str(p) for p in first["loc"])
         raise SentinelError(f"evidence {file}[{where}]: {first['msg']}, expected a finding of an audit") from error
-    if known.kind != KIND or known.schema_ != SCHEMA:
+    if known.kind != KIND or known.schema_ not in REPLAYABLE:
         raise SentinelError(
             f"evidence {file} is {known.kind!r} of schema {known.schema_}, expected {KIND!r} of schema {SCHEMA}"
         )

@@ -6,9 +6,9 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
+from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.audit.worker.main import frameworks
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.frameworks.framework import Framework
 
 Form = Literal["release", "installed", "checkout", "function"]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_sentinel.cases.companions import answered, companions
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.observation import Ask
 
 #: What is accepted for one output on a case: values by name, and where they count; none where nothing is said.
@@ -42,20 +43,22 @@ _last: list[tuple[Boundary, str, str, Fit]] = []
 def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Of several accepted values those that the boundary claims: all, where it leaves open which one it is.
 
-    The claim ``definition:OUTPUT`` is the name of the value, or has words, with ``; `` between them, that it must have.
+    ``output_definitions`` gives the name of the value, or words, with ``; `` between them, that it must have.
 
     Example:
-        >>> from rl_sentinel.core.boundary import Claim
+        >>> from rl_sentinel.core.claims import claims
         >>> values = {"over rows, beside": torch.ones(()), "over tokens, beside": torch.ones(())}
-        >>> said = {"definition:share": Claim("over rows; beside", "its docstring")}
+        >>> said = claims("its docstring", output_definitions={"share": "over rows; beside"})
         >>> made = {"path": "mine.share", "stage": "metric", "call": dict, "reads": frozenset(), "outputs": {}}
         >>> list(as_claimed(Boundary(**made, claims=said), "share", values))
         ['over rows, beside']
     """
-    said = boundary.claim(f"definition:{output}")
-    words = said.split("; ")
+    said = value_of(boundary.claims.output_definitions.get(output))
+    if said is None:
+        return dict(values)
     if said in values:
         return {said: values[said]}
+    words = said.split("; ")
     return {name: value for name, value in values.items() if all(word in name for word in words)}
 
 

@@ -1,6 +1,6 @@
-"""Two observations side by side: the relations that say which outputs must not have moved."""
+"""Two observations side by side: expectations that outputs do not move."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -10,7 +10,8 @@ from torch import Tensor
 from rl_sentinel.cases.preconditions import first_trained
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
-from rl_sentinel.core.observation import Observation, Relation
+from rl_sentinel.core.expectations import Change, Equal, changed
+from rl_sentinel.core.observation import Observation
 
 #: The stages that hand back tensors of the signal, and the numbers that are logged of it.
 SIGNAL_STAGES: frozenset[Stage] = frozenset(
@@ -42,10 +43,28 @@ def _magnitude(batch: Batch, reads: frozenset[str]) -> float:
     return torch.cat(signals).abs().nan_to_num(0.0, 0.0, 0.0).max().item()
 
 
-def finite_only(relation: Relation) -> Relation:
-    """The relation without the places where the observation overflowed, which is another law's business."""
-    finite = relation.observed.isfinite()
-    return replace(relation, where=finite if relation.where is None else relation.where & finite)
+def finite_only(equal: Equal) -> Equal:
+    """The expectation without the positions where the observed number overflowed, of which another law speaks."""
+    finite = equal.observed.isfinite()
+    return replace(equal, where=finite if equal.where is None else equal.where & finite)
+
+
+def change_of(column: str, batch: Batch, other: Batch, subject: str) -> Change:
+    """The change of one column between two batches of the same shape."""
+    return changed(subject, column, getattr(batch, column), getattr(other, column))
+
+
+def not_trained(rows: Sequence[int]) -> str:
+    """That some rows have no trained token, as the reason of an expectation."""
+    many = len(rows) > 1
+    return f"row{'s' * many} {', '.join(map(str, rows))} {'are' if many else 'is'} not trained"
+
+
+def tokens_not_trained(tokens: Sequence[Sequence[int]]) -> str:
+    """That some tokens, each by row and position, are not trained, as the reason of an expectation."""
+    if len(tokens) > 1:
+        return f"{len(tokens)} tokens of the responses are not trained"
+    return f"token {tokens[0][1]} of row {tokens[0][0]} is not trained"
 
 
 def spread(rows: Tensor, like: Tensor) -> Tensor:
@@ -69,12 +88,13 @@ def same_rows(  # noqa: PLR0913 - a comparison has these parts
     after: Observation,
     *,
     rows: Tensor,
-    story: str,
+    change: Change | None,
+    reason: str,
     scale: float,
     numbers: bool = True,
     skip: Iterable[str] = (),
-) -> Iterator[Relation]:
-    """Relations saying that no output and no gradient differs on ``rows`` of ``batch``.
+) -> Iterator[Equal]:
+    """Expectations that no output and no gradient differs on ``rows`` of ``batch``.
 
     ``numbers`` includes the outputs that are one number for the whole batch; ``skip`` leaves some
     outputs out.
@@ -83,11 +103,11 @@ def same_rows(  # noqa: PLR0913 - a comparison has these parts
         if name in skip or (output.axes == "" and not numbers) or name not in before.values:
             continue
         where = places(output, batch, rows)
-        yield Relation(name, before.values[name], after.values[name], where, scale, story=story)
+        yield Equal(name, before.values[name], after.values[name], where, scale, change=change, reason=reason)
     for column, gradient in before.gradients.items():
         where = spread(rows, gradient)
         key = f"gradient of {column}"
-        yield Relation(key, gradient, after.gradients[column], where, scale, story=story)
+        yield Equal(key, gradient, after.gradients[column], where, scale, change=change, reason=reason)
 
 
 def cells(where: Tensor, like: Tensor) -> Tensor:
@@ -121,18 +141,31 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
     before: Observation,
     after: Observation,
     *,
-    story: str,
+    change: Change | None,
+    reason: str,
     scale: float,
     numbers: bool = True,
     skip: Iterable[str] = (),
-) -> Iterator[Relation]:
+) -> Iterator[Equal]:
     """As :func:`same_rows` on the live rows, with gradients compared at trained tokens only."""
     live = batch.live
     bare, bent = replace(before, gradients={}), replace(after, gradients={})
-    yield from same_rows(boundary, batch, bare, bent, rows=live, story=story, scale=scale, numbers=numbers, skip=skip)
+    yield from same_rows(
+        boundary,
+        batch,
+        bare,
+        bent,
+        rows=live,
+        change=change,
+        reason=reason,
+        scale=scale,
+        numbers=numbers,
+        skip=skip,
+    )
     for column, gradient in before.gradients.items():
         where = cells(batch.mask, gradient)
-        yield Relation(f"gradient of {column}", gradient, after.gradients[column], where, scale, story=story)
+        key = f"gradient of {column}"
+        yield Equal(key, gradient, after.gradients[column], where, scale, change=change, reason=reason)
 
 
 def _mapped(boundary: Boundary, seen: Observation, axis: str, cut: Callable[[Tensor], Tensor]) -> Observation:
@@ -150,7 +183,8 @@ def at_first_positions(boundary: Boundary, seen: Observation, width: int) -> Obs
     return _mapped(boundary, seen, "T", lambda x: x[:, :width])
 
 
-def one_value_in_row(key: str, value: Tensor, batch: Batch, *, story: str, scale: float) -> Relation:
-    """The relation that a ``[B, T]`` output is one value over each row's trained tokens."""
+def one_value_in_row(name: str, value: Tensor, batch: Batch, scale: float) -> Equal:
+    """The expectation that a ``[B, T]`` output has one value at each row's trained tokens."""
     first = value.gather(1, first_trained(batch).unsqueeze(1)).expand(value.shape)
-    return Relation(key, first, value, batch.mask, scale, story=story)
+    reason = "all trained tokens of a row share the value of the first"
+    return Equal(name, first, value, batch.mask, scale, reason=reason)

@@ -9,7 +9,7 @@ from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch
-from rl_sentinel.core.observation import Relation
+from rl_sentinel.core.expectations import Equal, Expectation, Within
 
 
 def regularisers_off(boundary: Boundary, setting: str) -> Settings:
@@ -35,8 +35,8 @@ def row_constant(batch: Batch) -> Batch:
     return with_columns(batch, advantage=plain.expand(batch.advantage.shape).clone())
 
 
-def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Relation]:
-    """Relations saying that a ``[B, T]`` gradient is minus the advantage, times a positive number.
+def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Expectation]:
+    """Expectations that a ``[B, T]`` gradient is minus the advantage, times a positive number.
 
     There is one number for each row, or one for all rows where they are aggregated ``together``.
     """
@@ -48,11 +48,12 @@ def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Rel
         at = weight.abs().argmax(dim=1, keepdim=True)
         tall, steep = weight.gather(1, at), gradient.gather(1, at)
     ratio = torch.where(tall == 0, torch.zeros_like(steep), -steep / tall)
-    count = "the batch" if together else "each row"
-    story = f"all policies are equal, so that the gradient is minus the advantage, times one number for {count}"
-    yield Relation(
-        "gradient of logprob", -weight * ratio, gradient, batch.mask, gradient.abs().max().item(), story=story
-    )
-    sign = "all policies are equal, so that the gradient goes against the advantage's sign"
-    positive, counted = (ratio > 0).float(), (tall != 0) & batch.live.unsqueeze(1)
-    yield Relation("sign of the gradient", torch.ones_like(positive), positive, counted, tolerance=0.5, story=sign)
+    count = "the whole batch" if together else "each row"
+    reason = f"all policies are equal, so the gradient is minus the advantage times one number for {count}"
+    scale = gradient.abs().max().item()
+    yield Equal("gradient of logprob", -weight * ratio, gradient, batch.mask, scale, reason=reason)
+    reason = "all policies are equal, so the gradient points against the advantage"
+    counted = (tall != 0) & batch.live.unsqueeze(1)
+    name = "minus the gradient by the advantage"
+    ratio, counted = ratio.squeeze(1), counted.squeeze(1)
+    yield Within(name, ratio, torch.zeros_like(ratio), None, counted, strict=True, reason=reason)

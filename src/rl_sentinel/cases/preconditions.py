@@ -6,6 +6,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import EXCLUDED, Batch, take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.law import Level
 
@@ -26,7 +27,7 @@ def without_a_say(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
     Of a boundary that claims steps, only rows of trajectories without any live step: the outcome of a trajectory stands
     on its last step, and is of every other one too.
     """
-    if boundary.claim("trajectories") != "step-wise":
+    if value_of(boundary.claims.trajectories) != "step-wise":
         return ~live
     alive = set(batch.trajectory[live].tolist())
     return torch.tensor([i not in alive for i in batch.trajectory.tolist()], dtype=torch.bool)
@@ -41,7 +42,7 @@ def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
         Refused: if a trajectory has no last step, or two.
     """
     everyone = torch.arange(batch.rows)
-    if boundary.claim("trajectories") != "step-wise":
+    if value_of(boundary.claims.trajectories) != "step-wise":
         return batch, everyone
     same = (batch.trajectory.unsqueeze(1) == batch.trajectory.unsqueeze(0)) & batch.last_step
     if bool((same.sum(1) != 1).any()):
@@ -58,7 +59,7 @@ def contiguous(labels: Tensor) -> bool:
 
 def groups_stand_as_read(boundary: Boundary, batch: Batch) -> bool:
     """Whether the boundary can see the groups: by id, or because their rows stand together."""
-    by_id = boundary.claim("grouping") == "id" or "group" not in boundary.reads
+    by_id = value_of(boundary.claims.grouping) == "id" or "group" not in boundary.reads
     return by_id or contiguous(batch.group)
 
 

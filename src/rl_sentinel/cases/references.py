@@ -9,6 +9,7 @@ from rl_sentinel.cases.comparison import places
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.aggregation import MODES, aggregated
 from rl_sentinel.formulas.algorithms import PLAIN
 from rl_sentinel.formulas.corrections import SHARES
@@ -35,18 +36,18 @@ _OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**LOSSES, **KL_
 
 def claimed(boundary: Boundary, name: str) -> str:
     """The algorithm that an output is claimed to be: its own, or the boundary's."""
-    return boundary.claim(f"algorithm:{name}") or boundary.claim("algorithm")
+    return value_of(boundary.claims.output_algorithms.get(name) or boundary.claims.algorithm) or ""
 
 
 def known_output(boundary: Boundary, name: str) -> bool:
     """Whether the tables have the formula of one output."""
     algorithm, output = claimed(boundary, name), boundary.outputs[name]
     if output.quantity == "loss" or name == "loss":
-        return boundary.claim("aggregation") in MODES and (_tokens(boundary, name) is not None)
+        return (value_of(boundary.claims.aggregation) or "") in MODES and (_tokens(boundary, name) is not None)
     if algorithm in NUMBERS:
         return output.axes == "" and output.quantity != "requires_grad"
     if output.quantity == "kl_coefficient":
-        return algorithm in CONTROLLERS and boundary.claim("kl") in KL
+        return algorithm in CONTROLLERS and (value_of(boundary.claims.kl) or "") in KL
     per_token = output.axes == "B T" and (algorithm in KL or algorithm in SHAPED or algorithm in VALUES)
     return per_token or (output.axes in ("B", "B T") and algorithm in PLAIN)
 
@@ -57,7 +58,7 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     What is laid out anew counts everywhere, as does what has one reading and is claimed to be 0 elsewhere.
     """
     algorithm = claimed(boundary, name)
-    if algorithm in LAID_OUT or (algorithm in PLAIN and boundary.claim("masked") == "yes"):
+    if algorithm in LAID_OUT or (algorithm in PLAIN and boundary.claims.masked):
         return torch.ones_like(batch.mask if boundary.outputs[name].axes == "B T" else batch.live)
     whole = algorithm in SHAPED or algorithm in PLACED
     return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)
@@ -70,8 +71,8 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
     """
     batch, algorithm = _as_read(boundary, batch), claimed(boundary, name)
     if algorithm in CONTROLLERS:
-        found = CONTROLLERS[algorithm](boundary.claim("kl"), batch, settings)
-        return {n: x for n, x in found.items() if len(found) == 1 or boundary.claim("measure") in n}
+        found = CONTROLLERS[algorithm](value_of(boundary.claims.kl) or "", batch, settings)
+        return {n: x for n, x in found.items() if len(found) == 1 or (value_of(boundary.claims.measure) or "") in n}
     if algorithm in SHAPED:
         return SHAPED[algorithm](batch, settings)
     if algorithm in _ALONE:
@@ -80,15 +81,16 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
         return VALUES[algorithm](batch, settings)
     make = _tokens(boundary, name)
     if algorithm in KL and make is None:
-        gradient = boundary.claim("gradient")
+        gradient = value_of(boundary.claims.gradient) or ""
         return _straight(KL[algorithm](batch), gradient if gradient != algorithm else "own", batch)
+    mode, rows = value_of(boundary.claims.aggregation) or "", value_of(boundary.claims.rows) or ""
     found = {}
     for reading, tokens in (make(batch, settings) if make else {}).items():
         for estimator, more in _regularised(boundary, batch, settings).items():
-            ways = aggregated(tokens + more, batch, boundary.claim("aggregation"), settings, boundary.claim("rows"))
+            ways = aggregated(tokens + more, batch, mode, settings, rows)
             told = ", ".join(filter(None, (reading, estimator)))
             found |= {f"{told}, {how}" if told else how: x for how, x in ways.items()}
-    factor = boundary.claim("factor")
+    factor = value_of(boundary.claims.factor)
     return {n: x for n, x in found.items() if not factor or n.startswith(factor)}
 
 
@@ -129,13 +131,13 @@ def _weighted(found: Named, boundary: Boundary, batch: Batch) -> Named:
 
     It is each token's ratio, or at every token of a row the geometric mean of these.
     """
-    if not boundary.claim("corrected-at-most"):
+    most = value_of(boundary.claims.corrected_at_most)
+    if not most:
         return found
-    most = float(boundary.claim("corrected-at-most"))
     trained = batch.logprob if "old_logprob" not in boundary.reads else batch.old_logprob
     ratio = torch.exp(trained.detach().double() - batch.rollout_logprob.double())
     weight = torch.where(ratio > most, most, ratio)
-    if boundary.claim("corrected-by") == "row":
+    if value_of(boundary.claims.corrected_by) == "row":
         for b in range(batch.rows):
             trained_here = batch.mask[b]
             weight[b] = weight[b][trained_here].log().mean().exp() if bool(trained_here.any()) else 1.0
@@ -149,7 +151,7 @@ def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mappin
         fixed = fixed - float(settings["entropy_coeff"] or 0) * batch.entropy.double()
     if "ref_logprob" not in boundary.reads or not settings.get("kl_loss_coef"):
         return {"": fixed}
-    readings = KL[boundary.claim("kl")](batch)
+    readings = KL[value_of(boundary.claims.kl) or ""](batch)
     weight = float(settings["kl_loss_coef"] or 0)
     return {n if len(readings) > 1 else "": fixed + weight * kl for n, kl in readings.items()}
 

@@ -1,4 +1,4 @@
-"""``rl-sentinel curves``: runs beside each other."""
+"""``rl-sentinel curves``: compare the curves of runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from rich.console import Console
 from rl_sentinel.cli.place import writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report.curves import picture, table
-from rl_sentinel.train.journal import lines
+from rl_sentinel.train.run.journal import read_metrics
 
 
 def curves(
@@ -19,13 +19,13 @@ def curves(
 ) -> None:
     """Show the curves of one or more runs on one scale."""
     place = writable(png, "--png") if png else None
-    known = [(_name(path, runs), lines(path / "metrics.jsonl")) for path in runs]
-    Console(highlight=False, width=None).print(table(known))
-    if place is not None and not picture(known, place):
+    named = [(_name(path, runs), read_metrics(path / "metrics.jsonl")) for path in runs]
+    Console(highlight=False, width=None).print(table(named))
+    if place is not None and not picture(named, place):
         raise SentinelError("--png needs matplotlib, which is not installed: pip install 'rl-sentinel[train]'")
 
 
 def _name(path: Path, every: list[Path]) -> str:
-    """The folder's name, or its path where two have the same."""
+    """The folder's name, or its path if two folders have the same name."""
     same = [p for p in every if p.resolve().name == path.resolve().name]
     return path.resolve().name if len(same) == 1 else str(path)

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from rl_sentinel.adapters.user_function import STAGES, checked
 from rl_sentinel.audit.target import Named
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.frameworks.own import STAGES, checked
 
 LevelOption = Annotated[
     Literal["fault", "contested", "hazard"], typer.Option(help="Show findings of this level and worse.")

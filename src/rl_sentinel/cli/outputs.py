@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.audit.target import Named
 from rl_sentinel.cli.place import folder, put, writable
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.frameworks.installation import Installation
 from rl_sentinel.report import issue, repro
 
 

@@ -1,4 +1,4 @@
-"""``rl-sentinel train``: run a recipe."""
+"""``rl-sentinel train``: train by a recipe, or repeat the failed step of a run."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,58 +15,58 @@ from rl_sentinel.core.paths import expanded
 from rl_sentinel.report.curves import picture, table
 from rl_sentinel.report.tensorboard import TensorBoard
 from rl_sentinel.report.training import Live
-from rl_sentinel.train import loop
-from rl_sentinel.train.evidence import replayed
-from rl_sentinel.train.journal import lines
-from rl_sentinel.train.ranks import Ranks
-from rl_sentinel.train.recipe import read
+from rl_sentinel.train.config.recipe import load_recipe
+from rl_sentinel.train.run import loop
+from rl_sentinel.train.run.distributed import Ranks
+from rl_sentinel.train.run.failed_step import replay_failed_step
+from rl_sentinel.train.run.journal import read_metrics
 
 
 def train(
     recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE", help="A TOML file, as recipes/sort.toml; or what a stopped run kept.")
+        Path, typer.Argument(metavar="RECIPE", help="A TOML file, as recipes/sort.toml; or the dump of a failed step.")
     ],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As out=DIR, seed=1, update.rate=1e-3.")
     ] = None,
 ) -> None:
-    """Train a language model by RECIPE, from its newest checkpoint; what comes of it lies in its folder, out=DIR.
+    """Train a language model by RECIPE into the folder out=DIR; resume from its newest checkpoint.
 
-    Given the evidence of a run that stopped (RUN/stopped-*.pt), do that step again: exit 1 if it happens, 0 if not.
+    With the dump of a failed step (RUN/stopped-*.pt), repeat that step: exit 1 if it fails again, else 0.
     """
     if recipe.suffix == ".pt":
         _replay(recipe, overrides or ())
-    wanted = read(recipe, overrides or ())
-    folder, ranks = expanded(wanted.out, "out"), Ranks.joined()
+    wanted = load_recipe(recipe, overrides or ())
+    folder, ranks = expanded(wanted.out, "out"), Ranks.join()
     with (
         closing(ranks),
         closing(TensorBoard(folder)) as board,
         Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live,
     ):
 
-        def step(seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
-            live.step(seen, spent)
-            board.step(seen, spent)
+        def step(metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+            live.step(metrics, timing)
+            board.step(metrics, timing)
 
-        watch = loop.Watch(live.warming, step, live.say) if ranks.first else loop.Watch()
-        loop.train(wanted, kept=kept, watch=watch, ranks=ranks)
-    if ranks.first:
+        callbacks = loop.Callbacks(live.warming, step, live.say) if ranks.is_first else loop.Callbacks()
+        loop.train(wanted, cache=kept, callbacks=callbacks, ranks=ranks)
+    if ranks.is_first:
         _show(folder)
 
 
 def _show(folder: Path) -> None:
-    """The table at the end, and the picture where it can be drawn."""
-    run, place = (folder.name, lines(folder / "metrics.jsonl")), folder / "curves.png"
+    """Print the final table, and draw the curves if matplotlib is installed."""
+    run, place = (folder.name, read_metrics(folder / "metrics.jsonl")), folder / "curves.png"
     Console(highlight=False).print(table([run]))
     drawn = f", curves in {place.name}" if picture([run], place) else ""
-    print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{drawn}")  # noqa: T201 - the command line's own
+    print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{drawn}")  # noqa: T201 - output of a command
 
 
 def _replay(place: Path, overrides: Sequence[str]) -> NoReturn:
     if overrides:
         raise SentinelError(
-            f"override {overrides[0]!r} changes nothing of evidence, expected none: {place} has its recipe within"
+            f"override {overrides[0]!r} is given with a dump, expected none: {place} has its own recipe"
         )
-    before, now = replayed(place)
-    print(f"then: {before}\nnow:  {now or 'finite'}")  # noqa: T201 - the command line's own output
+    before, now = replay_failed_step(place)
+    print(f"then: {before}\nnow:  {now or 'finite'}")  # noqa: T201 - output of a command
     raise typer.Exit(1 if now else 0)

@@ -1,4 +1,4 @@
-"""``rl-sentinel twin``: a recipe trained twice, with and without outliers where nothing may look."""
+"""``rl-sentinel twin``: train a recipe twice, with and without outliers in values that must have no effect."""
 
 import sys
 from pathlib import Path
@@ -9,9 +9,9 @@ from rich.console import Console
 
 from rl_sentinel.audit.cache import kept
 from rl_sentinel.report.training import Live
-from rl_sentinel.train.loop import Watch
-from rl_sentinel.train.recipe import read
-from rl_sentinel.train.twin import PERTURBATIONS, twins
+from rl_sentinel.train.config.recipe import load_recipe
+from rl_sentinel.train.run.loop import Callbacks
+from rl_sentinel.train.run.twin_runs import PERTURBATIONS, run_twins
 
 
 def twin(
@@ -20,14 +20,15 @@ def twin(
     *,
     perturb: Annotated[str, typer.Option(metavar="WHAT", help=f"{', '.join(PERTURBATIONS)}.")] = "rejected-rewards",
     fault: Annotated[
-        str, typer.Option(metavar="PLACE:NAME", help="A path with a fault, as examples/faults.py:rejected_in_baseline.")
+        str,
+        typer.Option(metavar="PLACE:NAME", help="A path with a fault, as examples/faults.py:rejected_in_baseline."),
     ] = "",
 ) -> None:
-    """Train RECIPE twice, with and without outliers where nothing may look; exit 0 equal to the last bit, 1 not."""
-    more = [f"path={fault}"] if fault else []
-    wanted = read(recipe, [*(overrides or ()), *more])
+    """Train RECIPE twice, with and without outliers in values that must have no effect; exit 0 if equal, else 1."""
+    fault_override = [f"path={fault}"] if fault else []
+    wanted = load_recipe(recipe, [*(overrides or ()), *fault_override])
     console = Console(highlight=False, soft_wrap=True)
     with Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live:
-        found = twins(wanted, perturb=perturb, kept=kept, watch=Watch(live.warming, live.step, live.say))
-    console.print(found.told(), markup=False)
-    raise typer.Exit(0 if found.parted is None else 1)
+        result = run_twins(wanted, perturb=perturb, cache=kept, callbacks=Callbacks(live.warming, live.step, live.say))
+    console.print(result.summary(), markup=False)
+    raise typer.Exit(0 if result.differs_at is None else 1)

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, Scope
+from rl_sentinel.core.codec import Codec, Form, Inputs
+from rl_sentinel.core.layout import Axis
 
 Stage = Literal[
     "reward",
@@ -24,7 +28,11 @@ Stage = Literal[
     "step",
 ]
 
-Scope = Literal["token", "sequence", "group", "batch"]
+#: How results of the cuts of a repeated step become one: their sum, mean or last, or their rows in order.
+Join = Literal["sum", "mean", "last", "rows"]
+
+#: What a step is repeated for.
+Cut = Literal["rank", "micro_batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,8 @@ class Output:
 
     ``axes`` is ``"B T"``, ``"B"`` or ``""`` (a number for the whole batch), ``quantity`` the name
     by which laws and definitions know it (``"advantage"``, ``"keep"``, ``"kl.k1"``), ``scope`` how
-    far the decision reaches that it states, ``over`` the population that it declares.
+    far the decision reaches that it states, ``over`` the population that it declares. ``at`` is the place of the value
+    after the last step, ``form`` its layout there, ``join`` how the values of a repeated step become one.
     """
 
     axes: str
@@ -41,41 +50,87 @@ class Output:
     quantity: str = ""
     scope: Scope | Literal[""] = ""
     over: Literal["", "live", "all"] = ""
+    at: Use | None = None
+    form: Form | None = None
+    join: Join | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a boundary says of itself, and the line of the target that says so."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One call of a boundary: what is called, and a codec for each argument.
 
-    value: str
-    cite: str
+    ``call`` is a dotted path of the target, a method of an earlier value, or a Python function of ours. A key of
+    ``arguments`` that is a number is passed by position. After the call, later steps and outputs know
+    its result by ``name``, and each argument by the name of its parameter. ``each`` repeats the step for every cut of
+    the rows; ``inside`` names functions of the target whose last arguments and result are kept while the step runs.
+    ``optional`` arguments are left out where a release has no such parameter. A ``remembered`` step answers equal
+    arguments with a copy of its first answer. ``produced_by`` cites, for an argument whose form is a choice, the line
+    of the framework's trainer that makes it.
+    """
+
+    call: str | Use | Callable[..., Any]
+    arguments: Mapping[str, Codec] = field(default_factory=dict)
+    name: str = ""
+    each: tuple[Cut, ...] = ()
+    inside: Mapping[str, str] = field(default_factory=dict)
+    produced_by: Mapping[str, str] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    remembered: bool = False
+
+    @property
+    def result(self) -> str:
+        """The name of the step's result: ``name``, or the last word of what is called."""
+        if self.name:
+            return self.name
+        last = self.call if isinstance(self.call, str) else getattr(self.call, "__name__", str(self.call))
+        return last.rpartition(".")[2]
+
+
+def _described(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """What a boundary that is described by steps has in the place of a closure."""
+    raise NotImplementedError(f"a batch of {batch.rows} rows, {settings}: run the steps instead")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Code of a target that is really run.
+    """Real code of a target, described as data.
 
-    ``path`` is the dotted path that is entered (several, joined by ``" -> "``, for a route). ``call``
-    takes a batch and settings and hands back tensors in the neutral layout, one per name of
-    ``outputs``; a key ``after/<column>`` hands back what the call left in an input that it was
-    given converted. ``reads`` are the columns that count; ``writes`` those it claims to change in
-    place; ``twins`` the ``path``s that compute the same algorithm.
+    ``path`` is the dotted path that is entered (several, joined by ``" -> "``, for a pipeline), ``steps`` its calls in
+    order. ``reads`` are the columns that count: those that the codecs carry, without ``unused``, which the target is
+    passed and ignores. ``requires`` are the conditions under which the target's own trainer could make the call; each
+    answers why not, or "". ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that
+    compute the same algorithm.
     """
 
     path: str
     stage: Stage
-    call: Callable[[Batch, Settings], Mapping[str, Tensor]]
-    reads: frozenset[str]
+    call: Callable[[Batch, Settings], Mapping[str, Tensor]] = _described
+    reads: frozenset[str] = frozenset()
     outputs: Mapping[str, Output]
+    steps: tuple[Step, ...] = ()
+    unused: frozenset[str] = frozenset()
+    requires: tuple[Callable[[Inputs], str], ...] = ()
     settings: Mapping[str, Settings] = field(default_factory=lambda: {"default": {}})
-    claims: Mapping[str, Claim] = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
     writes: frozenset[str] = frozenset()
     twins: tuple[str, ...] = ()
     reach: str = ""
 
-    def claim(self, key: str) -> str:
-        """The claimed value, or an empty word."""
-        return self.claims[key].value if key in self.claims else ""
+    def __post_init__(self) -> None:
+        """Derive the columns that are read from the codecs of the steps."""
+        if self.steps and not self.reads:
+            carried = frozenset[str]().union(*(c.columns | c.shapes for c in self.codecs()))
+            object.__setattr__(self, "reads", carried - self.unused)
+
+    def codecs(self) -> tuple[Codec, ...]:
+        """The codecs of all arguments, in the order of the calls."""
+        return tuple(codec for step in self.steps for codec in step.arguments.values())
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The layout fields that the arguments follow."""
+        cuts: frozenset[Axis] = frozenset({"micro_batches"} if any("micro_batch" in s.each for s in self.steps) else ())
+        return cuts.union(*(codec.axes for codec in self.codecs()))
 
 
 @dataclass(frozen=True, slots=True)

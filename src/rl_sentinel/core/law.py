@@ -1,13 +1,15 @@
 """A law: a relation that every correct boundary of its stages obeys."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from rl_sentinel.core.boundary import Boundary, Stage
 from rl_sentinel.core.case import Case
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.claims import NAMES, unknown_claim
+from rl_sentinel.core.expectations import Expectation
+from rl_sentinel.core.observation import Ask
 
 Level = Literal["fault", "contested", "hazard"]
 
@@ -20,11 +22,12 @@ class Law:
 
     ``applies`` answers why a boundary is no subject of the law, or an empty word. ``vary`` draws
     the ``n``-th variant of a case, or None where the precondition does not hold; it runs again on
-    every shrunk case. ``relate`` calls the boundary and hands back what must be equal. A law that
-    ``fails`` ``"on-all-cases"`` is broken only if every relation over all cases is. ``intended`` is
+    every shrunk case. ``expect`` calls the boundary and yields what its results must be. A law that
+    ``fails`` ``"on-all-cases"`` is broken only if every expectation over all cases is. ``intended`` is
     the other side of a contested finding, or says it of a boundary; a law that judges all
     settings of a boundary ``at_once`` is asked under the first; ``shows_with`` the law whose finding at the
-    same boundary has the same cause, under which this one is then listed.
+    same boundary has the same cause, under which this one is then listed; ``claims`` are the names of the
+    claims that decide whether the law applies, or what it expects.
     """
 
     code: str
@@ -32,20 +35,38 @@ class Law:
     stages: frozenset[Stage]
     applies: Callable[[Boundary], str]
     vary: Callable[[Case, int], Case | None]
-    relate: Callable[[Ask, Case], Iterator[Relation]]
+    expect: Callable[[Ask, Case], Iterator[Expectation]]
     variants: int = 1
     level: Callable[[Case], Level] = lambda _case: "fault"
     fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"
     intended: str | Callable[[Boundary], str] = ""
     at_once: bool = False
     shows_with: str = ""
+    claims: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Hold the form of a code, which never changes once given."""
+        """Check the form of the code and the names of the claims."""
         if not _CODE.fullmatch(self.code):
             message = f"law code is {self.code!r}, expected three letters and three digits"
+            raise ValueError(message)
+        unknown = next((name for name in self.claims if name not in NAMES), None)
+        if unknown is not None:
+            message = f"{self.code}: {unknown_claim(unknown)}"
             raise ValueError(message)
 
     def other_side(self, boundary: Boundary) -> str:
         """What can be said for a contested finding at a boundary; empty where nothing is known."""
         return self.intended if isinstance(self.intended, str) else self.intended(boundary)
+
+
+def validate_claims(laws: Iterable[Law], names: Iterable[str] = NAMES) -> None:
+    """Check that each claim is read by some law.
+
+    Raises:
+        ValueError: naming a claim that none of the laws declares.
+    """
+    read = {name for law in laws for name in law.claims}
+    for name in names:
+        if name not in read:
+            message = f"claim {name!r} is read by no law: declare it in the law that reads it, or delete it"
+            raise ValueError(message)

@@ -1,4 +1,4 @@
-"""What the runner saw of one call, and what a law asks it to compare."""
+"""What a law sees of one call, and how it makes a call."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -51,21 +51,3 @@ class Ask(Protocol):
         ``watched``, of the boundary itself and for no gradients, the changed arguments are told.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """Two tensors that a law wants equal where ``where`` is True; the runner alone compares.
-
-    ``key`` names the relation (shrinking keeps to it), ``story`` tells what was done, ``scale`` is
-    the largest magnitude that entered the arithmetic besides the two tensors, ``tolerance`` the
-    allowed difference where the law's own definition gives one.
-    """
-
-    key: str
-    expected: Tensor
-    observed: Tensor
-    where: Tensor | None = None
-    scale: float = 0.0
-    tolerance: float | None = None
-    story: str = ""

@@ -11,6 +11,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.corrections import CORRECTIONS
 from rl_sentinel.formulas.kls import KL_USES
 from rl_sentinel.formulas.layouts import LAID_OUT, ORDERED
@@ -38,46 +39,46 @@ _EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4)
 
 def known_advantages(boundary: Boundary) -> bool:
     """Whether the table has the estimator that the boundary claims to be."""
-    name = boundary.claim("algorithm")
+    name = value_of(boundary.claims.algorithm) or ""
     in_parts = name in IN_PARTS and "reward_parts" in boundary.reads
     return name in ADVANTAGES or in_parts or name in TEMPORAL
 
 
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
-    claimed = boundary.claim("standardised")
-    if boundary.claim("corrected-at-most"):
-        settings = {**settings, "sampler_ratio_at_most": float(boundary.claim("corrected-at-most"))}
-    if boundary.claim("algorithm") in TEMPORAL:
-        return _over_time(boundary, TEMPORAL[boundary.claim("algorithm")](batch, settings))
-    readings = {**ADVANTAGES, **IN_PARTS}[boundary.claim("algorithm")](batch, settings)
-    chosen = {n: x for n, x in readings.items() if claimed == "" or (claimed == "yes") == ("by deviation" in n)}
-    counted = boundary.claim("deviation")
+    name, standardised = value_of(boundary.claims.algorithm) or "", value_of(boundary.claims.standardised)
+    if boundary.claims.corrected_at_most:
+        settings = {**settings, "sampler_ratio_at_most": boundary.claims.corrected_at_most.value}
+    if name in TEMPORAL:
+        return _over_time(boundary, TEMPORAL[name](batch, settings))
+    readings = {**ADVANTAGES, **IN_PARTS}[name](batch, settings)
+    chosen = {n: x for n, x in readings.items() if standardised is None or standardised == ("by deviation" in n)}
+    counted = value_of(boundary.claims.deviation)
     chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
 
 
 def has_returns(boundary: Boundary) -> bool:
     """Whether the boundary hands out returns of an algorithm that has them beside its advantages."""
-    return "returns" in boundary.outputs and boundary.claim("algorithm") in RETURNS
+    return "returns" in boundary.outputs and (value_of(boundary.claims.algorithm) or "") in RETURNS
 
 
 def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     """``[B, T]`` returns of the claimed algorithm, by reading."""
-    return _over_time(boundary, RETURNS[boundary.claim("algorithm")](batch, settings))
+    return _over_time(boundary, RETURNS[value_of(boundary.claims.algorithm) or ""](batch, settings))
 
 
 def _over_time(boundary: Boundary, found: Tokens) -> Named:
     """The readings that the boundary's word on untrained tokens leaves."""
-    skips = boundary.claim("untrained") == "skipped"
+    skips = value_of(boundary.claims.untrained) == "skipped"
     left = {n: x for n, x in found.items() if not (skips and n.endswith(EVERY_STEP))}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in left.items()}
 
 
 def spans_gaps(boundary: Boundary) -> bool:
     """Whether a formula says what credit is, where some token between does not train."""
-    name = boundary.claim("algorithm")
-    return name not in TEMPORAL or name in OPEN or boundary.claim("untrained") == "skipped"
+    name = value_of(boundary.claims.algorithm) or ""
+    return name not in TEMPORAL or name in OPEN or value_of(boundary.claims.untrained) == "skipped"
 
 
 def _epsilons(settings: Settings) -> tuple[float, ...]:

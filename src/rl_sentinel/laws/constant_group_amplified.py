@@ -36,8 +36,10 @@ from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: The reward of every row, which is not exact in binary, and how many rows one group is dealt
 #: (0: groups as they are), one pair per variant. Whether a mean of equal numbers is exact depends on both:
@@ -52,7 +54,7 @@ ROUNDINGS = 4
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("baseline") != "relative":
+    if value_of(boundary.claims.baseline) != "relative":
         return "it does not claim a relative baseline"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -69,25 +71,26 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(with_batch(case, equal), variant=variant, reward=size)
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary, size = case.batch, ask.boundary, float(case.draw["reward"] or 0)
     if not groups_stand_as_read(boundary, batch):
         return
     centred = ROUNDINGS * torch.finfo(torch.float32).eps * max(1.0, size)
-    allowed = centred if boundary.claim("standardised") == "no" else STANDARDISED
+    allowed = centred if value_of(boundary.claims.standardised) is False else STANDARDISED
     for name, value in ask(case).values.items():
         if name in advantages(boundary):
             where = batch.mask if value.dim() == 2 else batch.live
-            story = f"the reward of all {batch.rows} rows is {size:g}"
-            yield Relation(name, torch.zeros_like(value), value, where, tolerance=allowed, story=story)
+            reason = f"all {batch.rows} rows have the reward {size:g}"
+            yield Equal(name, torch.zeros_like(value), value, where, tolerance=allowed, reason=reason)
 
 
 LAW = Law(
     code="DEG002",
     name="constant-group-amplified",
     stages=frozenset({"normalise", "advantage"}),
+    claims=("baseline", "grouping", "standardised"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(VARIANTS),
 )

@@ -24,13 +24,16 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import magnitude
+import torch
+
+from rl_sentinel.cases.comparison import magnitude, not_trained
 from rl_sentinel.cases.preconditions import repeats_trajectory
 from rl_sentinel.cases.transforms import without_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _declared(boundary: Boundary) -> list[str]:
@@ -49,14 +52,14 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if mixed else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    dead = ~case.batch.live
-    without = ask(with_batch(case, without_rows(case.batch, dead))).values
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    dead = torch.nonzero(~case.batch.live).flatten().tolist()
+    without = ask(with_batch(case, without_rows(case.batch, ~case.batch.live))).values
     kept = ask(case).values
-    story = f"{int(dead.sum())} of {case.batch.rows} rows have no trained token; they were taken out"
+    reason, change = f"{not_trained(dead)}", Change(f"keeping {'it' if len(dead) == 1 else 'them'} in the batch")
     scale = magnitude(case.batch, ask.boundary.reads)
     for name in _declared(ask.boundary):
-        yield Relation(name, without[name], kept[name], scale=scale, story=story)
+        yield Equal(name, without[name], kept[name], scale=scale, change=change, reason=reason)
 
 
 LAW = Law(
@@ -65,5 +68,5 @@ LAW = Law(
     stages=frozenset({"kl", "correct", "policy-loss", "value-loss", "aggregate", "metric"}),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

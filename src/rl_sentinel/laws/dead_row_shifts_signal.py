@@ -29,14 +29,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import finite_only, magnitude, same_rows
+from rl_sentinel.cases.comparison import change_of, finite_only, magnitude, not_trained, same_rows
 from rl_sentinel.cases.preconditions import without_a_say
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS, EXCLUDED, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law, Level
-from rl_sentinel.core.observation import Ask, Observation, Relation
+from rl_sentinel.core.observation import Ask, Observation
 
 #: How far a cell of the dead row is moved, in the unit of its column; one per variant.
 AMOUNTS = (1.0, 100.0, -100.0)
@@ -59,7 +61,7 @@ def _trained(batch: Batch, seen: Observation, boundary: Boundary) -> Tensor:
     return trained.any(dim=1)
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, before = case.batch, ask(case)
     live = batch.live if ask.boundary.stage == "correct" else _trained(batch, before, ask.boundary)
     dead = without_a_say(ask.boundary, batch, live)
@@ -72,10 +74,12 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for column in sorted(signals, key=lambda n: ("reward" not in n, n)):
         other = moved(batch, column, there, amount)
         after = ask(with_batch(case, other))
-        story = f"row {row} has no trained token; its {column} moved by {amount:+g}"
-        scale = magnitude(other, ask.boundary.reads)
-        for relation in same_rows(ask.boundary, batch, before, after, rows=live, story=story, scale=scale):
-            yield finite_only(relation)
+        change = change_of(column, batch, other, f"its {column}")
+        reason, scale = not_trained([row]), magnitude(other, ask.boundary.reads)
+        for equal in same_rows(
+            ask.boundary, batch, before, after, rows=live, change=change, reason=reason, scale=scale
+        ):
+            yield finite_only(equal)
 
 
 def _level(case: Case) -> Level:
@@ -88,7 +92,7 @@ def _level(case: Case) -> Level:
 
 def _intended(boundary: Boundary) -> str:
     """By what the reward of a rejected row enters: a baseline of its group, or a statistic of the batch."""
-    scope = boundary.claim("scope") if boundary.stage == "advantage" else ""
+    scope = value_of(boundary.claims.scope) if boundary.stage == "advantage" else None
     if scope == "group":
         return "A rejected response was still sampled, so its reward is an unbiased sample for the baseline."
     if scope == "batch":
@@ -103,9 +107,10 @@ LAW = Law(
     code="MSK001",
     name="dead-row-shifts-signal",
     stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    claims=("scope", "trajectories"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(AMOUNTS),
     level=_level,
     intended=_intended,

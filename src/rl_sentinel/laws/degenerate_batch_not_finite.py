@@ -23,15 +23,14 @@ Seen in:
 
 from collections.abc import Callable, Iterator, Mapping
 
-import torch
-
 from rl_sentinel.cases.comparison import slopes
 from rl_sentinel.cases.preconditions import live_in_group, rewards_differ
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Expectation, Finite
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: What may be degenerate about a batch, one kind per variant.
 KINDS: Mapping[str, Callable[[Batch], bool]] = {
@@ -53,14 +52,12 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant, kind=kind) if KINDS[kind](case.batch) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen, valid = ask(case, gradients=slopes(ask.boundary)), case.batch.valid
-    story = f"a batch with {case.draw['kind']}; 1 marks a number that is NaN or infinite"
-    found = dict(seen.values) | {f"gradient of {n}": g for n, g in seen.gradients.items()}
-    for name, value in found.items():
-        wrong = (~value.isfinite()).float()
-        where = valid if wrong.shape == valid.shape else None
-        yield Relation(name, torch.zeros_like(wrong), wrong, where, tolerance=0.5, story=story)
+    results = dict(seen.values) | {f"gradient of {n}": g for n, g in seen.gradients.items()}
+    for name, value in results.items():
+        where = valid if value.shape == valid.shape else None
+        yield Finite(name, value, where, reason=f"the batch has {case.draw['kind']}")
 
 
 LAW = Law(
@@ -69,6 +66,6 @@ LAW = Law(
     stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(KINDS),
 )

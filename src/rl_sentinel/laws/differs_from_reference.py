@@ -31,7 +31,6 @@ Seen in:
     See the audit's reports.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -48,9 +47,11 @@ from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.algorithms import advantages_of, has_returns, known_advantages, returns_of, spans_gaps
 from rl_sentinel.formulas.value_losses import at_bound
 
@@ -76,9 +77,9 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _knobs(boundary: Boundary) -> Iterator[Settings]:
     """No change, then each claimed knob at each of its values."""
     yield {}
-    for key, claim in boundary.claims.items():
-        if key.startswith("knob:") and key.removeprefix("knob:") not in _chosen(boundary):
-            yield from ({key.removeprefix("knob:"): json.loads(v)} for v in claim.value.split("|"))
+    for knob in boundary.claims.knobs:
+        if knob.name not in _chosen(boundary):
+            yield from ({knob.name: value} for value in knob.values)
 
 
 def _chosen(boundary: Boundary) -> set[str]:
@@ -86,7 +87,7 @@ def _chosen(boundary: Boundary) -> set[str]:
     return {n for settings in boundary.settings.values() for n, v in settings.items() if isinstance(v, bool | str)}
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for change in _knobs(ask.boundary):
         at = replace(case, override={**case.override, **change})
         told = "".join(f", at {n} {v}" for n, v in change.items())
@@ -126,11 +127,11 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
 def _even(boundary: Boundary, batch: Batch) -> Batch:
     """On policy, but for the gap to the sampler where that is claimed to weigh."""
     even = on_policy(batch)
-    gap = batch.rollout_logprob - batch.old_logprob if boundary.claim("corrected-at-most") else 0.0
+    gap = batch.rollout_logprob - batch.old_logprob if boundary.claims.corrected_at_most else 0.0
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
 
 
-def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
+def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Expectation]:
     boundary = ask.boundary
     if not _comparable(boundary, case.batch):
         return
@@ -141,14 +142,15 @@ def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         accepted, where = _accepted(boundary, name, even)
         if reading in accepted:
             many = f", the nearest of its {among} readings" if among > 1 else ""
-            story = f"claimed to be {boundary.claim('algorithm')}, recomputed from its formula ({reading}{many}){told}"
+            algorithm = value_of(boundary.claims.algorithm)
+            reason = f"the formula of {algorithm} gives this ({reading}{many}){told}"
             scale = magnitude(case.batch, boundary.reads)
-            yield Relation(name, accepted[reading], seen[name], where, scale, story=story)
+            yield Equal(name, accepted[reading], seen[name], where, scale, reason=reason)
 
 
-def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
+def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Expectation]:
     boundary = ask.boundary
-    if boundary.claim("scope") == "sequence" and "advantage" in boundary.reads:
+    if value_of(boundary.claims.scope) == "sequence" and "advantage" in boundary.reads:
         case = with_batch(case, row_constant(case.batch))
     batch = case.batch
     settings, sloping = _settings(boundary, case), _sloping(boundary)
@@ -157,7 +159,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
     scale = magnitude(batch, boundary.reads) + (_weight(batch) if "advantage" in boundary.reads else 0.0)
     leaves = {c: getattr(batch, c).double().requires_grad_() for c in columns}
     read, total = dict[str, str](), list[Tensor]()
-    story = ""
+    reason = ""
     for name in boundary.outputs:
         if not known_output(boundary, name):
             continue
@@ -167,10 +169,10 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         reading = alone or fitting(ask, case, name, partial(_named, boundary, name)).name
         if reading not in named:
             continue
-        what = claimed(boundary, name) or boundary.claim("aggregation")
-        story = f"{what}, recomputed from its formula{f' ({reading})' if len(named) > 1 else ''}{told}"
+        what = claimed(boundary, name) or value_of(boundary.claims.aggregation)
+        reason = f"the formula of {what} gives this{f' ({reading})' if len(named) > 1 else ''}{told}"
         value, where = named[reading], counted(boundary, name, batch)
-        yield finite_only(Relation(name, value.detach(), seen.values[name], where, scale, story=story))
+        yield finite_only(Equal(name, value.detach(), seen.values[name], where, scale, reason=reason))
         if name in sloping and bool(seen.values[name].isfinite().all()):
             read[name] = reading
             total.append(torch.where(where, value, 0.0).sum())
@@ -178,7 +180,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Relation]:
         steady = cells(batch.mask, leaf) & _smooth(partial(_read, boundary, read), batch, column, settings)
         steady = steady & ~at_bound(batch, settings) if column == "value" else steady
         expected, key = _slope(torch.stack(total).sum(), leaf), f"gradient of {column}"
-        yield finite_only(Relation(key, expected, seen.gradients[column], steady, scale, story=story))
+        yield finite_only(Equal(key, expected, seen.gradients[column], steady, scale, reason=reason))
 
 
 def _named(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
@@ -197,7 +199,7 @@ def _sloping(boundary: Boundary) -> tuple[str, ...]:
     if "loss" in boundary.outputs:
         return ("loss",) if known_output(boundary, "loss") else ()
     known = all(known_output(boundary, n) for n in boundary.outputs)
-    return tuple(boundary.outputs) if known and boundary.claim("gradient") else ()
+    return tuple(boundary.outputs) if known and boundary.claims.gradient else ()
 
 
 def _sloped(boundary: Boundary) -> tuple[str, ...]:
@@ -231,9 +233,30 @@ LAW = Law(
     code="REF001",
     name="differs-from-reference",
     stages=SIGNAL_STAGES - {"metric"} | {"batch"},
+    claims=(
+        "aggregation",
+        "algorithm",
+        "corrected_at_most",
+        "corrected_by",
+        "deviation",
+        "factor",
+        "gradient",
+        "grouping",
+        "kl",
+        "knobs",
+        "masked",
+        "measure",
+        "output_algorithms",
+        "output_definitions",
+        "rows",
+        "scope",
+        "standardised",
+        "trajectories",
+        "untrained",
+    ),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     level=lambda _case: "contested",
     intended="The name may be used for a variant, where the paper leaves a choice that the table does not have.",
 )

@@ -29,15 +29,16 @@ from rl_sentinel.cases.comparison import magnitude
 from rl_sentinel.cases.transforms import doubled
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Last words of quantities that are no mean, although they declare a population.
 OTHERS = frozenset({"std", "sum", "count", "total", "quantile", "percentile"})
 
 
 def _mean(boundary: Boundary, output: Output) -> bool:
-    declared = boundary.claim("mean") == "yes" or output.over in ("live", "all")
+    declared = boundary.claims.mean is not None or output.over in ("live", "all")
     return output.axes == "" and declared and output.quantity.rpartition(".")[2] not in OTHERS
 
 
@@ -50,19 +51,22 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     before, after = ask(case).values, ask(with_batch(case, doubled(case.batch))).values
-    scale = magnitude(case.batch, ask.boundary.reads)
+    scale, rows = magnitude(case.batch, ask.boundary.reads), case.batch.rows
+    change = Change(f"repeating {'its only row' if rows == 1 else f'all {rows} rows'}")
     for name, output in ask.boundary.outputs.items():
         if _mean(ask.boundary, output):
-            yield Relation(name, before[name], after[name], None, scale, story=f"each of {case.batch.rows} rows twice")
+            reason = "repeating a batch does not change its mean"
+            yield Equal(name, before[name], after[name], None, scale, change=change, reason=reason)
 
 
 LAW = Law(
     code="SPL003",
     name="doubled-batch-changes-mean",
     stages=frozenset({"policy-loss", "value-loss", "aggregate", "metric"}),
+    claims=("mean",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

@@ -30,12 +30,13 @@ import torch
 from rl_sentinel.cases.on_policy_step import first_step, row_constant
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.expectations import Expectation, Within
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("ratio") != "yes":
+    if not boundary.claims.ratio:
         return "it claims no ratio of two policies"
     asked = "loss" in boundary.outputs and {"logprob", "advantage"} <= boundary.reads
     return "" if asked else "it has no loss that weighs log-probs by advantages"
@@ -46,24 +47,29 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(held, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch = case.batch
     gradient = ask(first_step(ask.boundary, case), gradients=("logprob",)).gradients["logprob"]
     if not bool((gradient[batch.mask] != 0).any()):
         return
-    against = torch.where(batch.mask, gradient * batch.advantage.sign(), torch.zeros_like(gradient)).clamp(min=0)
+    praised, none = batch.advantage > 0, torch.zeros_like(gradient)
+    low = torch.where(praised | (batch.advantage == 0), -torch.inf, none)
+    high = torch.where(praised, none, torch.inf)
+    against = torch.where(batch.mask, gradient * batch.advantage.sign(), none).clamp(min=0)
     row = int(against.amax(dim=1).argmax())
-    way = "lowers" if float(batch.advantage[row, 0]) > 0 else "raises"
-    story = f"row {row} has advantage {float(batch.advantage[row, 0]):+g}, and the gradient {way} its log-probs"
+    advantage = float(batch.advantage[row, 0])
+    way = "raise" if advantage > 0 else "lower"
+    reason = f"row {row} has the advantage {advantage:g}, so a step must {way} its log-probs"
     scale = gradient.abs().max().item()
-    yield Relation("gradient of logprob", torch.zeros_like(against), against, batch.mask, scale, story=story)
+    yield Within("gradient of logprob", gradient, low, high, batch.mask, scale, reason=reason)
 
 
 LAW = Law(
     code="GRD002",
     name="gradient-against-advantage",
     stages=frozenset({"policy-loss"}),
+    claims=("ratio",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

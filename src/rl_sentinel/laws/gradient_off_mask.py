@@ -31,8 +31,9 @@ import torch
 from rl_sentinel.cases.comparison import cells, slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _applies(boundary: Boundary) -> str:
@@ -42,7 +43,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _masked(boundary: Boundary) -> list[str]:
-    claimed = boundary.claim("masked") == "yes"
+    claimed = boundary.claims.masked is not None
     return [n for n, output in boundary.outputs.items() if claimed and output.axes in ("B", "B T")]
 
 
@@ -51,27 +52,26 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(mask.any()) and not bool(mask.all()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case, gradients=slopes(ask.boundary))
     for name in _masked(ask.boundary):
         value = seen.values[name]
         off = ~(case.batch.mask if value.dim() == 2 else case.batch.live)
-        story = f"{name} is claimed to be 0 where nothing is trained"
-        yield Relation(name, torch.zeros_like(value), value, off, tolerance=0.0, story=story)
+        reason = "it is claimed to be 0 where nothing is trained"
+        yield Equal(name, torch.zeros_like(value), value, off, tolerance=0.0, reason=reason)
     for column, gradient in seen.gradients.items():
         off = ~cells(case.batch.mask, gradient)
-        if not bool((gradient[~off] != 0).any()):
-            continue
-        row, position = torch.nonzero((gradient != 0) & off)[0, :2].tolist() if bool(gradient[off].any()) else (0, 0)
-        story = f"{column}[{row}, {position}] is not trained; the loss has a gradient there"
-        yield Relation(f"gradient of {column}", torch.zeros_like(gradient), gradient, off, story=story)
+        if bool((gradient[~off] != 0).any()):
+            reason = "this token is not trained"
+            yield Equal(f"gradient of {column}", torch.zeros_like(gradient), gradient, off, reason=reason)
 
 
 LAW = Law(
     code="PLC002",
     name="gradient-off-mask",
     stages=frozenset({"reward", "kl", "advantage", "policy-loss", "value-loss"}),
+    claims=("masked",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

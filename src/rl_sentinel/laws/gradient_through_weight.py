@@ -28,8 +28,10 @@ import torch
 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _flags(boundary: Boundary) -> list[str]:
@@ -37,7 +39,7 @@ def _flags(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("weights") != "constant":
+    if value_of(boundary.claims.weights) != "constant":
         return "it does not claim constant weights"
     if "logprob" not in boundary.reads:
         return "it reads no current log-probs"
@@ -48,18 +50,19 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case, gradients=("logprob",) if "loss" in ask.boundary.outputs else ())
     for name in _flags(ask.boundary):
-        story = f"{name.removesuffix('_requires_grad')} is claimed constant, and requires a gradient"
-        yield Relation(name, torch.tensor(0.0), seen.values[name].float(), tolerance=0.5, story=story)
+        says = f"{name.removesuffix('_requires_grad')} is claimed to be constant, yet it requires a gradient"
+        yield Equal(name, torch.tensor(0.0), seen.values[name].float(), tolerance=0.5, says=says)
 
 
 LAW = Law(
     code="GRD001",
     name="gradient-through-weight",
     stages=frozenset({"policy-loss", "correct"}),
+    claims=("weights",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

@@ -34,11 +34,13 @@ from rl_sentinel.cases.transforms import interleaved, relabelled
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: What is done to the groups, one per variant.
-CHANGES = ("other labels for the same groups", "the rows of the groups dealt in turn")
+CHANGES = ("giving the groups other ids", "dealing the rows of the groups in turn")
 
 
 def _applies(boundary: Boundary) -> str:
@@ -55,9 +57,9 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant)
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
-    by_id = boundary.claim("grouping") == "id"
+    by_id = value_of(boundary.claims.grouping) == "id"
     if not groups_stand_as_read(boundary, batch) or (variant == 1 and not by_id):
         return
     order = interleaved(batch.group) if variant == 1 else torch.arange(batch.rows)
@@ -66,15 +68,18 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     after = ask(with_batch(case, other), gradients=slopes(boundary))
     after = at_rows(boundary, after, torch.argsort(order))
     scale = magnitude(batch, boundary.reads)
-    yield from same_tokens(boundary, batch, before, after, story=CHANGES[variant], scale=scale)
+    reason = "ids only tell which rows share a prompt"
+    change = Change(CHANGES[variant])
+    yield from same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale)
 
 
 LAW = Law(
     code="GRP002",
     name="group-label-matters",
     stages=frozenset({"reward", "normalise", "correct", "advantage", "policy-loss", "aggregate", "metric"}),
+    claims=("grouping",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(CHANGES),
 )

@@ -28,14 +28,16 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import magnitude, same_rows
+from rl_sentinel.cases.comparison import change_of, magnitude, same_rows
 from rl_sentinel.cases.preconditions import distinct, groups_stand_as_read
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Of the live rows the first is moved, or the last.
 ENDS = 2
@@ -51,7 +53,7 @@ def _rewards(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("scope") not in ("token", "sequence", "group"):
+    if value_of(boundary.claims.scope) in (None, "batch"):
         return "its claimed scope is not the group, nor anything within it"
     return "" if _rewards(boundary) else "it reads no reward"
 
@@ -64,7 +66,7 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant, row=live[-row], amount=amount)
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, amount, batch = int(case.draw["row"] or 0), float(case.draw["amount"] or 0), case.batch
     if not groups_stand_as_read(ask.boundary, batch):
         return
@@ -74,17 +76,29 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for column in _rewards(ask.boundary):
         other = moved(batch, column, torch.arange(batch.rows) == row, amount)
         after = ask(with_batch(case, other))
-        story = f"{column} of row {row} moved by {amount:+g}; rows of other groups are compared"
+        change = change_of(column, batch, other, f"its {column}")
+        reason = f"row {row} must influence its own group only"
         size = magnitude(other, ask.boundary.reads)
-        yield from same_rows(ask.boundary, batch, before, after, rows=others, story=story, scale=size, skip=wide)
+        yield from same_rows(
+            ask.boundary,
+            batch,
+            before,
+            after,
+            rows=others,
+            change=change,
+            reason=reason,
+            scale=size,
+            skip=wide,
+        )
 
 
 LAW = Law(
     code="GRP001",
     name="group-leaks-into-group",
     stages=frozenset({"reward", "normalise", "correct", "advantage"}),
+    claims=("grouping", "scope"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=ENDS * len(AMOUNTS),
 )

@@ -35,8 +35,12 @@ from rl_sentinel.cases.comparison import SIGNAL_STAGES, cells
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
+
+#: What a call may not do to an input, and the change that is made.
+REASON, CALL = "an input must stay as it is", Change("the call")
 
 
 def _applies(boundary: Boundary) -> str:
@@ -47,15 +51,14 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch = case.batch
     seen = ask(case, watched=True)
     after = seen.inputs_after
     for name in sorted(ask.boundary.reads - ask.boundary.writes):
         column = getattr(batch, name)
         trained = batch.mask if COLUMNS[name]["axes"].startswith("B T") else batch.live
-        story = f"{name} before the call and after it"
-        yield Relation(name, column, after[name], cells(trained, column), tolerance=0.0, story=story)
+        yield Equal(name, column, after[name], cells(trained, column), tolerance=0.0, change=CALL, reason=REASON)
     claimed = [getattr(batch, name) for name in ask.boundary.writes]
     for name, (before, now) in seen.arguments.items():
         if any(before.shape == c.shape and bool((before == c).all()) for c in claimed):
@@ -63,8 +66,7 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         where = _counts(batch, before)
         if where is None:
             continue
-        story = f"{name} before that call and after it"
-        yield Relation(f"argument {name}", before, now, where, tolerance=0.0, story=story)
+        yield Equal(f"argument {name}", before, now, where, tolerance=0.0, change=CALL, reason=REASON)
 
 
 def _counts(batch: Batch, argument: Tensor) -> Tensor | None:
@@ -88,5 +90,5 @@ LAW = Law(
     stages=SIGNAL_STAGES,
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

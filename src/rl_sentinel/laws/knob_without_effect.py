@@ -15,7 +15,7 @@ A boundary that breaks it:
     (1.2, 1.2)
 
 Where it does not apply:
-    Boundaries that claim no knob (``knob:<name>``, with two JSON values ``a|b``). Knobs for which
+    Boundaries that claim no knob (a setting that is documented to have an effect). Knobs for which
     one of the values is refused.
 
 Seen in:
@@ -27,53 +27,53 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.cases.companions import companions
 from rl_sentinel.cases.comparison import slopes
-from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, Scalar, with_draw
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.claims import Knob
 from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.expectations import Change, Expectation, Moves
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
+
+#: Name of a result -> the result under either value of a knob.
+Pairs = dict[str, tuple[Tensor, Tensor]]
 
 #: Cases that must have been answered under both values before a knob is said to be dead.
 ENOUGH = 16
 
 
-def _knobs(boundary: Boundary) -> dict[str, list[Scalar]]:
-    values = {k.removeprefix("knob:"): c.value for k, c in boundary.claims.items() if k.startswith("knob:")}
-    return {name: [json.loads(v) for v in pair.split("|")] for name, pair in values.items()}
-
-
-def _differs(ask: Ask, case: Case, name: str, values: list[Scalar]) -> bool | None:
+def _pairs(ask: Ask, case: Case, knob: Knob) -> Pairs | None:
+    """Each output and gradient at the first value of a knob and at the second; None where one value is refused."""
     try:
         one, other = (
-            ask(replace(case, override={**case.override, name: v}), gradients=slopes(ask.boundary)) for v in values
+            ask(replace(case, override={**case.override, knob.name: v}), gradients=slopes(ask.boundary))
+            for v in knob.values
         )
     except (NotApplicable, Refused):
         return None
-    pairs = [(v, other.values[n]) for n, v in one.values.items()]
-    pairs += [(g, other.gradients[n]) for n, g in one.gradients.items()]
-    return any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+    pairs = {n: (v, other.values[n]) for n, v in one.values.items()}
+    return pairs | {f"gradient of {n}": (g, other.gradients[n]) for n, g in one.gradients.items()}
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    for name, values in _knobs(ask.boundary).items():
-        answers: list[bool] = []
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    for knob in ask.boundary.claims.knobs:
+        differs: list[bool] = []
+        shown: Pairs = {}
         for other in companions(case):
-            differs = _differs(ask, other, name, values)
-            answers += [] if differs is None else [differs]
-            if differs:
+            pairs = _pairs(ask, other, knob)
+            if pairs is None:
+                continue
+            shown = shown or {n: pair for n, pair in pairs.items() if n in ask.boundary.outputs}
+            differs.append(any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs.values()))
+            if differs[-1]:
                 break
-        if any(answers) or len(answers) >= ENOUGH:
-            first, second = (json.dumps(v) for v in values)
-            story = (
-                f"{name} was set to {first}, then to {second}, and all else kept: on each of {len(answers)} batches, "
-                "of which one is below, every output and gradient came out the same"
-            )
-            moved = torch.tensor(float(any(answers)))
-            key = f"batches on which {name} matters (1: one or more)"
-            yield Relation(key, torch.tensor(1.0), moved, tolerance=0.5, story=story)
+        if any(differs) or len(differs) >= ENOUGH:
+            first, second = (json.dumps(v) for v in knob.values)
+            change, moved = Change(f"changing {knob.name} from {first} to {second}"), torch.tensor(any(differs))
+            yield Moves("any output or gradient", change, moved, shown, trials=len(differs), key=knob.name)
 
 
 LAW = Law(
@@ -82,8 +82,9 @@ LAW = Law(
     stages=frozenset(
         {"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "batch"}
     ),
-    applies=lambda boundary: "" if _knobs(boundary) else "it claims no knob",
+    claims=("knobs",),
+    applies=lambda boundary: "" if boundary.claims.knobs else "it claims no knob",
     vary=lambda case, variant: with_draw(case, variant=variant),
-    relate=_relate,
+    expect=_expect,
     fails="on-all-cases",
 )

@@ -42,8 +42,9 @@ from rl_sentinel.core.batch import Batch, columns, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Observation, Relation
+from rl_sentinel.core.observation import Ask, Observation
 
 #: Operations on the way from a cell to an output that is no sum.
 OPERATIONS = 4
@@ -122,7 +123,7 @@ def _low(ask: Ask, case: Case) -> Observation:
         raise Refused(message) from words
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, names = case.batch, _given(ask.boundary)
     low = _low(ask, with_batch(case, _cast(batch, names, torch.bfloat16))).values
     high = ask(with_batch(case, _cast(batch, names, torch.float64))).values
@@ -137,8 +138,9 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         gap = (low[name].double() - high[name].double())[where].abs()
         if bool((gap > allowed).any()) and _jumps(ask, case, name, seen, where, allowed):
             continue
-        story = f"{', '.join(names)} passed as bfloat16 and as float64, the same numbers"
-        yield Relation(name, high[name], low[name], where, tolerance=allowed, story=story)
+        change = Change(f"passing {', '.join(names)} as bfloat16 instead of float64")
+        reason = "the same numbers give the same result up to rounding"
+        yield Equal(name, high[name], low[name], where, tolerance=allowed, change=change, reason=reason)
 
 
 LAW = Law(
@@ -147,6 +149,6 @@ LAW = Law(
     stages=frozenset({"advantage", "policy-loss", "kl"}),
     applies=_applies,
     vary=lambda case, variant: with_draw(with_batch(case, _possible(case.batch)), variant=variant),
-    relate=_relate,
+    expect=_expect,
     level=lambda _case: "hazard",
 )

@@ -26,12 +26,23 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import finite_only, magnitude, over_all, same_tokens, slopes
+import torch
+
+from rl_sentinel.cases.comparison import (
+    change_of,
+    finite_only,
+    magnitude,
+    over_all,
+    same_tokens,
+    slopes,
+    tokens_not_trained,
+)
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Column to how far its masked tokens are moved, in nats or in reward units; one per variant.
 AMOUNTS = {
@@ -57,7 +68,7 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(hidden.any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch = ask.boundary, case.batch
     hidden = batch.valid & ~batch.mask & batch.live.unsqueeze(1)
     before = ask(case, gradients=slopes(boundary))
@@ -65,10 +76,12 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for column in sorted(boundary.reads & AMOUNTS.keys()):
         other = moved(batch, column, hidden, AMOUNTS[column][variant])
         after = ask(with_batch(case, other), gradients=slopes(boundary))
-        story = f"{column} of the untrained tokens moved by {AMOUNTS[column][variant]:+g}"
-        scale = magnitude(other, boundary.reads)
-        for relation in same_tokens(boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary)):
-            yield finite_only(relation)
+        tokens = torch.nonzero(hidden).tolist()
+        change = change_of(column, batch, other, f"{'its' if len(tokens) == 1 else 'their'} {column}")
+        reason, scale = tokens_not_trained(tokens), magnitude(other, boundary.reads)
+        skip = over_all(boundary)
+        for equal in same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale, skip=skip):
+            yield finite_only(equal)
 
 
 LAW = Law(
@@ -77,6 +90,6 @@ LAW = Law(
     stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(AMOUNTS["logprob"]),
 )

@@ -38,9 +38,12 @@ from rl_sentinel.cases.transforms import replaced
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.expectations import Attempt, Change, Equal, Expectation, Refuses
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
+from rl_sentinel.core.phrasing import number
 
 #: What stands in masked slots, one per variant: first the log-prob that means "impossible", in nats.
 FILLS = (-1e4, math.nan, math.inf, -math.inf)
@@ -53,7 +56,7 @@ def _applies(boundary: Boundary) -> str:
         return "it reads no mask"
     if "logits" in boundary.reads:
         return "it makes its log-probs from logits"
-    if boundary.claim("masked-slots") == "any":
+    if value_of(boundary.claims.masked_slots) == "any":
         return ""
     return "" if boundary.reads & COLUMNS_FILLED else "it reads no log-probs"
 
@@ -75,40 +78,45 @@ def _filled(boundary: Boundary, batch: Batch, fill: float) -> Batch:
     return batch
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch, fill = ask.boundary, case.batch, FILLS[int(case.draw["variant"] or 0)]
-    claimed = boundary.claim("masked-slots") == "any"
+    claimed = value_of(boundary.claims.masked_slots) == "any"
     if not math.isfinite(fill) and not claimed:
         return
     other = _filled(boundary, batch, fill)
     if other is batch:
         return
     before = ask(case, gradients=slopes(boundary))
-    story = f"the log-probs at untrained positions, padding too, set to {fill:g}"
-    if claimed:
-        story = f"every signal at untrained positions and in rows without a trained token set to {fill:g}"
+    places = "positions and rows" if claimed else "positions"
+    reason = f"untrained {places} must have no influence"
+    change = Change(f"{number(fill)} in {'every signal' if claimed else 'the log-probs'} there")
     try:
         after = ask(with_batch(case, other), gradients=slopes(boundary))
-    except Refused:
+    except Refused as refusal:
         if not claimed:
             raise
-        story += "; was the batch refused"
-        yield Relation("refusal", torch.tensor(0.0), torch.tensor(1.0), tolerance=0.5, story=story)
+        why = "masked positions may contain anything"
+        attempt = Attempt(f"{number(fill)} at untrained positions", why, str(refusal))
+        yield Refuses("refusal", (attempt,), accepts=True)
         return
     scale = magnitude(batch, boundary.reads)
-    yield from same_tokens(boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary))
+    skip = over_all(boundary)
+    yield from same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale, skip=skip)
     for column, gradient in after.gradients.items() if claimed else ():
-        key, off = f"gradient of {column} off the mask", ~cells(batch.mask, gradient)
-        yield Relation(key, torch.zeros_like(gradient), gradient, off, tolerance=0.0, story=story)
+        name, off = f"gradient of {column}", ~cells(batch.mask, gradient)
+        why = f"{number(fill)} in a masked position must have no gradient"
+        zero = torch.zeros_like(gradient)
+        yield Equal(name, zero, gradient, off, tolerance=0.0, reason=why, key=f"{name} off the mask")
 
 
 LAW = Law(
     code="MSK004",
     name="masked-value-spreads",
     stages=frozenset({"kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    claims=("masked_slots", "trajectories"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(FILLS),
     shows_with="MSK002",
 )

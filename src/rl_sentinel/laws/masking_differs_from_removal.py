@@ -28,13 +28,14 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import at_rows, magnitude, same_tokens
+from rl_sentinel.cases.comparison import at_rows, magnitude, not_trained, same_tokens
 from rl_sentinel.cases.preconditions import groups_stand_as_read, level_of_dead_row, repeats_trajectory
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _applies(boundary: Boundary) -> str:
@@ -48,25 +49,26 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant, row=dead[0])
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, boundary = int(case.draw["row"] or 0), ask.boundary
     if not groups_stand_as_read(boundary, case.batch):
         return
     others = torch.nonzero(torch.arange(case.batch.rows) != row).squeeze(1)
     smaller = take_rows(case.batch, others)
     masked, removed = at_rows(boundary, ask(case), others), ask(with_batch(case, smaller))
-    story = f"row {row} has no trained token; it was left out"
+    reason, change = not_trained([row]), Change("keeping it in the batch")
     scale = magnitude(case.batch, boundary.reads)
-    yield from same_tokens(boundary, smaller, removed, masked, story=story, scale=scale, numbers=False)
+    yield from same_tokens(boundary, smaller, removed, masked, change=change, reason=reason, scale=scale, numbers=False)
 
 
 LAW = Law(
     code="MSK006",
     name="masking-differs-from-removal",
     stages=frozenset({"advantage"}),
+    claims=("grouping",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     level=level_of_dead_row,
     shows_with="MSK001",
     intended="A rejected response was still sampled, so its reward is an unbiased sample for the baseline.",

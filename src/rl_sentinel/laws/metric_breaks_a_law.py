@@ -29,13 +29,15 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import magnitude
+from rl_sentinel.cases.comparison import change_of, magnitude, not_trained
 from rl_sentinel.cases.transforms import moved, padded
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: How far a cell of the dead row is moved, in the unit of its column.
 AMOUNTS = (1.0, -100.0)
@@ -60,34 +62,35 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if possible else None
 
 
-def _altered(case: Case, boundary: Boundary) -> Iterator[tuple[Batch, str]]:
+def _altered(case: Case, boundary: Boundary) -> Iterator[tuple[Batch, Change, str]]:
     batch = case.batch
     if case.draw["variant"] == 1:
-        if boundary.claim("normaliser") != "width":
-            yield padded(batch, EXTRA), f"{EXTRA} positions of padding were added"
+        if value_of(boundary.claims.normaliser) != "width":
+            yield padded(batch, EXTRA), Change(f"adding {EXTRA} positions of padding"), "padding must have no influence"
         return
     row = int(torch.nonzero(~batch.live)[0])
     for column in sorted(n for n in boundary.reads if COLUMNS[n]["role"] == "signal"):
         for amount in AMOUNTS:
             there = torch.arange(batch.rows) == row
-            story = f"row {row} has no trained token; its {column} moved by {amount:+g}"
-            yield moved(batch, column, there, amount), story
+            other = moved(batch, column, there, amount)
+            yield other, change_of(column, batch, other, f"its {column}"), not_trained([row])
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     before = ask(case).values
-    for other, story in _altered(case, ask.boundary):
+    for other, change, reason in _altered(case, ask.boundary):
         after, scale = ask(with_batch(case, other)).values, magnitude(other, ask.boundary.reads)
         for name in _declared(ask.boundary):
-            yield Relation(name, before[name], after[name], None, scale, story=story)
+            yield Equal(name, before[name], after[name], None, scale, change=change, reason=reason)
 
 
 LAW = Law(
     code="MET003",
     name="metric-breaks-a-law",
     stages=frozenset({"metric"}),
+    claims=("normaliser",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=2,
 )

@@ -34,8 +34,10 @@ from rl_sentinel.cases.companions import answered, companions
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Change, Expectation, Moves
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
+from rl_sentinel.core.phrasing import number
 
 #: Cases that must have been answered before a metric is said not to move.
 ENOUGH = 16
@@ -52,22 +54,24 @@ def _applies(boundary: Boundary) -> str:
     return "" if moves else "it reads labels only"
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     first = ask(case).values
-    still, count = set(_metrics(ask.boundary)), 0
+    still, count, last = set(_metrics(ask.boundary)), 0, first
     for other in companions(case):
         seen = answered(ask, other)
         count += seen is not None
         if seen is not None:
+            last = seen.values
             still = {n for n in still if _same(first[n], seen.values[n])}
         if not still:
             break
     if still and count < ENOUGH:
         return
     for name in _metrics(ask.boundary):
-        moved = torch.tensor(float(name not in still))
-        story = f"{name} is {first[name].item():.6g} on each of {count} cases that differ"
-        yield Relation(name, torch.tensor(1.0), moved, tolerance=0.5, story=story)
+        change, moved = Change("changing the batch"), torch.tensor(name not in still)
+        shown = {name: (first[name], last.get(name, first[name]))}
+        reason = f"it is always {number(first[name].item())}"
+        yield Moves(name, change, moved, shown, trials=count, reason=reason)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -80,6 +84,6 @@ LAW = Law(
     stages=frozenset({"metric"}),
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
-    relate=_relate,
+    expect=_expect,
     fails="on-all-cases",
 )

@@ -35,8 +35,10 @@ from rl_sentinel.cases.agreement import as_claimed, fitting
 from rl_sentinel.cases.comparison import magnitude, places
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, Settings, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import kind
 from rl_sentinel.formulas.definitions import KL, definitions, is_defined
 
@@ -68,12 +70,13 @@ def _accepted(boundary: Boundary, output: Output, case: Case, only: str = "") ->
 def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
     """Whether a definition is of the two policies, and of the estimator of a KL, that the boundary claims."""
     name = next(n for n, o in boundary.outputs.items() if o is output)
-    pair, kl = boundary.claim(f"pair:{name}"), boundary.claim("kl") if kind(output.quantity) == "kl" else ""
-    estimators = [f"{n} of " for n in KL.get(kl, {})]
-    return pair in definition and (not estimators or any(e in definition for e in estimators))
+    pair = value_of(boundary.claims.output_pairs.get(name))
+    kl = value_of(boundary.claims.kl) if kind(output.quantity) == "kl" else None
+    estimators = [f"{n} of " for n in KL.get(kl or "", {})]
+    return (pair or "") in definition and (not estimators or any(e in definition for e in estimators))
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch, seen = ask.boundary, case.batch, ask(case)
     settings = _settings(boundary, case)
     for name, output in boundary.outputs.items():
@@ -84,15 +87,16 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         if nearest not in accepted:
             continue
         scale = magnitude(batch, boundary.reads) + accepted[nearest].abs().nan_to_num().max().item()
-        story = f"{name} fits none of {among} definitions on all cases; the nearest is {nearest}"
-        yield Relation(name, accepted[nearest], seen.values[name], where, scale, story=story)
+        reason = f"none of {among} definitions fits all batches, and the nearest is {nearest}"
+        yield Equal(name, accepted[nearest], seen.values[name], where, scale, reason=reason)
 
 
 LAW = Law(
     code="MET001",
     name="metric-fits-no-definition",
     stages=frozenset({"kl", "policy-loss", "value-loss", "metric"}),
+    claims=("kl", "output_definitions", "output_pairs"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

@@ -32,12 +32,17 @@ from dataclasses import replace
 from rl_sentinel.cases.comparison import magnitude, slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Observation, Relation
+from rl_sentinel.core.observation import Ask, Observation
+
+#: Why the parts add up to the whole.
+REASON = "denominators are those of the whole mini-batch"
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("denominator") != "given":
+    if value_of(boundary.claims.denominator) != "given":
         return "it does not claim denominators that are given from outside"
     return "" if "loss" in boundary.outputs else "it has no loss"
 
@@ -52,22 +57,24 @@ def _cut(ask: Ask, case: Case, parts: int) -> Observation:
     return ask(cut, gradients=slopes(ask.boundary))
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, whole = case.batch, _cut(ask, case, 1)
     scale = magnitude(batch, ask.boundary.reads)
     for parts in sorted({2, batch.rows}):
         cut = _cut(ask, case, parts)
-        story = f"{batch.rows} rows cut into {parts} micro-batches"
+        change = Change(f"cutting {batch.rows} rows into {parts} micro-batches")
         for column, gradient in whole.gradients.items():
-            yield Relation(f"gradient of {column}", gradient, cut.gradients[column], None, scale, story=story)
-        yield Relation("loss", whole.values["loss"], cut.values["loss"], None, scale, story=story)
+            name = f"gradient of {column}"
+            yield Equal(name, gradient, cut.gradients[column], None, scale, change=change, reason=REASON)
+        yield Equal("loss", whole.values["loss"], cut.values["loss"], None, scale, change=change, reason=REASON)
 
 
 LAW = Law(
     code="SPL001",
     name="micro-batch-split-changes-loss",
     stages=frozenset({"policy-loss", "value-loss", "aggregate"}),
+    claims=("denominator",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

@@ -15,7 +15,7 @@ A boundary that breaks it:
     >>> check({"group_size": 1, "baseline": "leave-one-out"})  # nothing is left to be the baseline
 
 Where it does not apply:
-    Boundaries that claim no setting to be nonsense (``nonsense:<setting>``, with the reason).
+    Boundaries that claim no setting that must be refused.
 
 Seen in:
     See the audit's reports.
@@ -24,59 +24,53 @@ Seen in:
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-
 from rl_sentinel.cases.companions import drawn
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.claims import SettingClaim
 from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.expectations import Attempt, Expectation, Refuses
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
-def _nonsense(boundary: Boundary) -> list[str]:
-    claimed = [k.removeprefix("nonsense:") for k in boundary.claims if k.startswith("nonsense:")]
-    return [name for name in claimed if name in boundary.settings]
+def _refused(boundary: Boundary) -> list[SettingClaim]:
+    return [claim for claim in boundary.claims.refused if claim.name in boundary.settings]
 
 
 def _applies(boundary: Boundary) -> str:
-    if not _nonsense(boundary):
+    if not _refused(boundary):
         return "it claims no setting to be nonsense"
     return "" if "accepted" in boundary.outputs else "it does not say whether it accepts a setting"
 
 
-def _accepted(ask: Ask, case: Case, setting: str) -> float:
-    at = replace(case, setting=setting)
+def _attempt(ask: Ask, case: Case, claim: SettingClaim) -> Attempt:
+    at = replace(case, setting=claim.name)
     if not ask.boundary.reads:
         at = replace(at, batch=drawn()[0].batch, seed=0)  # the answer is the same on every batch: asked once
     try:
-        return float(ask(at).values["accepted"])
-    except Refused:
-        return 0.0
+        accepted = bool(ask(at).values["accepted"])
+    except Refused as refusal:
+        return Attempt(claim.name, claim.reason, str(refusal))
+    return Attempt(claim.name, claim.reason, None if accepted else "")
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    """All nonsense at once, so that a boundary has one finding."""
-    names = _nonsense(ask.boundary)
-    answers = torch.tensor([_accepted(ask, case, name) for name in names])
-    told = [f"{n} ({ask.boundary.claim(f'nonsense:{n}')})" for n, a in zip(names, answers, strict=True) if a]
-    story = f"accepted, and expected to be refused: {'; '.join(told)}"
-    yield Relation("accepted", torch.zeros_like(answers), answers, tolerance=0.5, story=story)
-    sound = [name for name in ask.boundary.settings if ask.boundary.claim(f"sound:{name}")]
-    if sound:
-        answers = torch.tensor([_accepted(ask, case, name) for name in sound])
-        told = [f"{n} ({ask.boundary.claim(f'sound:{n}')})" for n, a in zip(sound, answers, strict=True) if not a]
-        story = f"refused, and expected to be accepted: {'; '.join(told)}"
-        yield Relation("refused", torch.ones_like(answers), answers, tolerance=0.5, story=story)
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    """All settings at once, so that a boundary has one finding."""
+    yield Refuses("accepted", tuple(_attempt(ask, case, claim) for claim in _refused(ask.boundary)))
+    valid = [claim for claim in ask.boundary.claims.accepted if claim.name in ask.boundary.settings]
+    attempts = tuple(_attempt(ask, case, claim) for claim in valid)
+    yield Refuses("accepted", attempts, accepts=True, key="refused")
 
 
 LAW = Law(
     code="CFG003",
     name="nonsense-accepted",
     stages=frozenset({"config"}),
+    claims=("accepted", "refused"),
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
-    relate=_relate,
+    expect=_expect,
     level=lambda _case: "hazard",
     at_once=True,
 )

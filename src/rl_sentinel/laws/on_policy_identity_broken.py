@@ -33,8 +33,10 @@ from rl_sentinel.cases.comparison import places
 from rl_sentinel.cases.on_policy_step import first_step, reinforce, row_constant
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import LOGPROBS, kind
 
 #: Quantity -> what it is on the first step.
@@ -45,7 +47,7 @@ _OWN = LOGPROBS | {"advantage", "mask", "length", "group"}
 
 def _applies(boundary: Boundary) -> str:
     if boundary.stage == "policy-loss":
-        return "" if boundary.claim("ratio") == "yes" else "it claims no ratio of two policies"
+        return "" if boundary.claims.ratio else "it claims no ratio of two policies"
     if len(LOGPROBS & boundary.reads) < 2 or not boundary.reads <= _OWN:
         return "it does not compare two policies by their log-probs alone"
     known = any(kind(o.quantity) in IDENTITY for o in boundary.outputs.values())
@@ -56,21 +58,21 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if bool(case.batch.live.any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, first = ask.boundary, first_step(ask.boundary, case)
-    if boundary.claim("scope") == "sequence":
+    if value_of(boundary.claims.scope) == "sequence":
         first = with_batch(first, row_constant(first.batch))
     graded = boundary.stage == "policy-loss" and "loss" in boundary.outputs and "logprob" in boundary.reads
-    graded = graded and boundary.claim("on-policy-gradient") != "other"
+    graded = graded and value_of(boundary.claims.on_policy_gradient) != "other"
     seen = ask(first, gradients=("logprob",) if graded else ())
     for name, output in boundary.outputs.items():
         if kind(output.quantity) in IDENTITY:
             number, value = IDENTITY[kind(output.quantity)], seen.values[name].float()
-            story = f"all policies are equal, so that {name} is {number:g}"
             where = places(output, first.batch, first.batch.live)
-            yield Relation(name, torch.full_like(value, number), value, where, 1.0, story=story)
+            reason = "all policies are equal"
+            yield Equal(name, torch.full_like(value, number), value, where, 1.0, reason=reason)
     if graded:
-        together = boundary.claim("aggregation") in ("token-mean", "token-sum")
+        together = (value_of(boundary.claims.aggregation) or "") in ("token-mean", "token-sum")
         yield from reinforce(first.batch, seen.gradients["logprob"], together=together)
 
 
@@ -78,7 +80,8 @@ LAW = Law(
     code="ONP001",
     name="on-policy-identity-broken",
     stages=frozenset({"policy-loss", "correct", "kl"}),
+    claims=("aggregation", "on_policy_gradient", "ratio", "scope"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

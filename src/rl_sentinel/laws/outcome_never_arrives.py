@@ -33,14 +33,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import advantages
+from rl_sentinel.cases.comparison import advantages, change_of
 from rl_sentinel.cases.preconditions import distinct, last_trained, repeats_trajectory
 from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Expectation, Moves
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: How far the outcome is moved, in reward units; a standardised pair answers to one of them only.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)
@@ -50,9 +52,9 @@ STILL = 1e-5
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("credit") not in ("outcome", "temporal"):
+    if boundary.claims.credit is None:
         return "it does not claim to credit an outcome"
-    if boundary.claim("order-statistic") == "yes":
+    if boundary.claims.order_statistic:
         return "it claims an order statistic"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -90,45 +92,51 @@ def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
         return torch.zeros(batch.rows, dtype=torch.bool)
     if not repeats_trajectory(batch):
         return torch.arange(batch.rows) == row
-    joined = boundary.claim("trajectories") == "step-wise" and boundary.claim("credit") == "outcome"
+    joined = value_of(boundary.claims.trajectories) == "step-wise" and value_of(boundary.claims.credit) == "outcome"
     return (batch.trajectory == batch.trajectory[row]) & batch.live & joined
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _last_trained(batch: Batch, rows: Tensor, like: Tensor) -> Tensor:
+    """Which cells of an output are the last trained tokens of these rows; the rows where it has one number each."""
+    last = torch.arange(batch.width) == last_trained(batch).unsqueeze(1)
+    return rows if like.dim() == 1 else rows.unsqueeze(1) & last
+
+
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
     knobs = {**boundary.settings.get(case.setting, {}), **case.override}
-    reached, position = _reached(boundary, batch, row), last_trained(batch)
-    void = bool(boundary.claim("suppresses")) and bool((batch.length[reached] == batch.width).any())
+    reached = _reached(boundary, batch, row)
+    void = boundary.claims.suppresses is not None and bool((batch.length[reached] == batch.width).any())
     if void or not bool(reached.any()) or any(knobs.get(name) == 0 for name in ("gamma", "lambda")):
         return
-    rows = torch.nonzero(reached).flatten()
     before = ask(case).values
-    arrived = {name: torch.zeros(len(rows)) for name in advantages(boundary)}
+    places = {name: _last_trained(batch, reached, before[name]) for name in advantages(boundary)}
+    arrived = {name: torch.zeros_like(where) for name, where in places.items()}
+    other, after, amount = batch, before, 0.0
     for amount in AMOUNTS:
         other = outcome_moved(batch, boundary.reads, torch.arange(batch.rows) == row, amount)
         after = ask(with_batch(case, other)).values
-        for name, seen in arrived.items():
-            here = (rows, position[rows])[: before[name].dim()]
-            way = (after[name][here] - before[name][here]) * (1 if amount > 0 else -1)
-            seen[~(way <= STILL)] = 1.0  # nan is DEG001's
-        if all(bool(seen.all()) for seen in arrived.values()):
+        for name in places:
+            way = (after[name] - before[name]) * (1 if amount > 0 else -1)
+            arrived[name] |= ~(way <= STILL)  # nan is DEG001's
+        if all(bool(arrived[name][where].all()) for name, where in places.items()):
             break
-    places = zip(rows.tolist(), position[rows].tolist(), strict=True)
-    where = ", ".join(f"row {b} at position {t}" for b, t in places)
-    story = (
-        f"the outcome of row {row}, a response of {int(batch.length[row])} tokens, was moved by 1 and by 100, up and "
-        f"down; 1 where the advantage at the last trained token ({where}) followed at least once"
-    )
-    for name, answer in arrived.items():
-        yield Relation(name, torch.ones(len(rows)), answer, tolerance=0.5, story=story)
+    column = "reward" if "reward" in boundary.reads else "reward_parts"
+    change = change_of(column, batch, other, f"the outcome of row {row}")
+    reason = "an outcome reaches the last trained token of its response"
+    up = 1 if amount > 0 else -1
+    for name, moved in arrived.items():
+        shown = {name: (before[name], after[name])}
+        yield Moves(name, change, moved, shown, places[name], direction=up, still=STILL, reason=reason)
 
 
 LAW = Law(
     code="PLC005",
     name="outcome-never-arrives",
     stages=frozenset({"advantage"}),
+    claims=("credit", "order_statistic", "suppresses", "trajectories"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=2,
 )

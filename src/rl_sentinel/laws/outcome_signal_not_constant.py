@@ -31,8 +31,10 @@ from rl_sentinel.cases.preconditions import repeats_trajectory
 from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _per_token(boundary: Boundary) -> list[str]:
@@ -40,7 +42,7 @@ def _per_token(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("credit") != "outcome":
+    if value_of(boundary.claims.credit) != "outcome":
         return "it does not claim that the outcome credits the whole response"
     return "" if _per_token(boundary) else "it has no advantage per token"
 
@@ -52,22 +54,22 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(with_batch(case, on_policy(case.batch)), variant=variant)
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
-    if repeats_trajectory(case.batch) and ask.boundary.claim("trajectories") != "step-wise":
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    if repeats_trajectory(case.batch) and value_of(ask.boundary.claims.trajectories) != "step-wise":
         return
     seen = ask(case)
-    story = "values of a row's trained tokens against that of its first"
     scale = magnitude(case.batch, ask.boundary.reads)
     for name in _per_token(ask.boundary):
-        yield one_value_in_row(name, seen.values[name], case.batch, story=story, scale=scale)
+        yield one_value_in_row(name, seen.values[name], case.batch, scale)
 
 
 LAW = Law(
     code="PLC003",
     name="outcome-signal-not-constant",
     stages=frozenset({"advantage"}),
+    claims=("credit", "trajectories"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     shows_with="PLC001",
 )

@@ -31,8 +31,10 @@ from rl_sentinel.cases.comparison import SIGNAL_STAGES, at_first_positions, magn
 from rl_sentinel.cases.transforms import padded
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Columns of padding that are added, one per variant.
 EXTRA = (1, 3)
@@ -41,7 +43,7 @@ EXTRA = (1, 3)
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
         return "it reads no mask"
-    return "its normaliser is the width" if boundary.claim("normaliser") == "width" else ""
+    return "its normaliser is the width" if value_of(boundary.claims.normaliser) == "width" else ""
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -49,22 +51,24 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant, extra=EXTRA[variant]) if fit else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch, extra = ask.boundary, case.batch, int(case.draw["extra"] or 0)
     before = ask(case, gradients=slopes(boundary))
     after = ask(with_batch(case, padded(batch, extra)), gradients=slopes(boundary))
     after = at_first_positions(boundary, after, batch.width)
-    story = f"the batch made wider by {extra} of padding"
+    change = Change(f"adding {extra} position{'s' * (extra > 1)} of padding")
+    reason, skip = "padding must have no influence", over_all(boundary)
     scale = magnitude(batch, boundary.reads)
-    yield from same_tokens(boundary, batch, before, after, story=story, scale=scale, skip=over_all(boundary))
+    yield from same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale, skip=skip)
 
 
 LAW = Law(
     code="PAD001",
     name="padding-shifts-signal",
     stages=SIGNAL_STAGES - {"metric"},
+    claims=("normaliser",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(EXTRA),
 )

@@ -33,14 +33,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import magnitude
+from rl_sentinel.cases.comparison import change_of, magnitude
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import UNWEIGHED, kind, wrong_inputs
 
 #: How far a column is moved, in its own unit, one per variant: in every row, and in one row alone.
@@ -64,14 +65,14 @@ def _where(output: Output, batch: Batch) -> Tensor | None:
     return batch.valid if output.axes == "B T" else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch, variant = ask.boundary, case.batch, int(case.draw["variant"] or 0)
     amount, row = AMOUNTS[variant], (variant + case.seed // len(AMOUNTS)) % batch.rows
     places = {f"row {row}": torch.arange(batch.rows) == row, "every row": torch.ones_like(batch.live)}
     for columns, names in _by_wrong(boundary).items():
         for who, there in places.items():
             together = _together(ask, case, names, columns, there, amount, who)
-            alone = list[Relation]()
+            alone = list[Equal]()
             for column in () if together and not _moving(together) else columns:  # which of them it was
                 alone += _answers(ask, case, names, (column,), there, amount, who)
             yield from (alone if _moving(alone) else together or alone)
@@ -91,7 +92,7 @@ def _by_wrong(boundary: Boundary) -> dict[tuple[str, ...], list[str]]:
 
 def _together(  # noqa: PLR0913 - a comparison has these parts
     ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], there: Tensor, amount: float, who: str
-) -> list[Relation]:
+) -> list[Equal]:
     """What was seen where all the columns were moved at once; nothing where that is refused."""
     try:
         return list(_answers(ask, case, names, columns, there, amount, who))
@@ -99,13 +100,13 @@ def _together(  # noqa: PLR0913 - a comparison has these parts
         return []
 
 
-def _moving(seen: list[Relation]) -> bool:
+def _moving(seen: list[Equal]) -> bool:
     return not all(torch.equal(r.expected, r.observed) for r in seen)
 
 
 def _answers(  # noqa: PLR0913 - a comparison has these parts
     ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], there: Tensor, amount: float, who: str
-) -> Iterator[Relation]:
+) -> Iterator[Equal]:
     """What the outputs came to before and after these columns were moved."""
     boundary, batch, before, other = ask.boundary, case.batch, ask(case), case.batch
     for number, column in enumerate(columns):
@@ -113,20 +114,22 @@ def _answers(  # noqa: PLR0913 - a comparison has these parts
     after, scale = ask(with_batch(case, other)), magnitude(other, boundary.reads)
     for name in names:
         old, new, where = before.values[name], after.values[name], _where(boundary.outputs[name], batch)
-        was = "were together" if len(columns) > 1 else "was"
-        story = f"{name} may not answer to {' or '.join(columns)}, which {was} moved by {amount:+g} in {who}"
-        yield Relation(name, old, new, where, scale, story=story)
+        what = columns[0] if len(columns) == 1 else f"a change of {' and '.join(columns)}"
+        change = change_of(columns[0], batch, other, f"{what} of {who}")
+        reason = f"{name} does not depend on {' or '.join(columns)}"
+        yield Equal(name, old, new, where, scale, change=change, reason=reason)
 
 
-def _weights(ask: Ask, case: Case, name: str, key: str) -> Iterator[Relation]:
+def _weights(ask: Ask, case: Case, name: str, key: str) -> Iterator[Expectation]:
     if key not in ask.boundary.settings.get(case.setting, {}):
         return
     seen = [ask(replace(case, override={**case.override, key: x})).values[name] for x in COEFFICIENTS]
     where, scale = _where(ask.boundary.outputs[name], case.batch), magnitude(case.batch, ask.boundary.reads)
     for value, number in list(zip(seen, COEFFICIENTS, strict=True))[1:]:
         if number or bool((value != 0).any()):
-            story = f"{name} may not answer to {key}, which was set to {number:g} instead of {COEFFICIENTS[0]:g}"
-            yield Relation(f"{name} by {key}", seen[0], value, where, scale, story=story)
+            change = Change(f"setting {key} to {number:g} instead of {COEFFICIENTS[0]:g}")
+            reason, told = f"{name} does not depend on {key}", f"{name} by {key}"
+            yield Equal(name, seen[0], value, where, scale, change=change, reason=reason, key=told)
 
 
 LAW = Law(
@@ -135,6 +138,6 @@ LAW = Law(
     stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "metric"}),
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
-    relate=_relate,
+    expect=_expect,
     variants=len(AMOUNTS),
 )

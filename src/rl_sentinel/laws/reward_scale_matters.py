@@ -33,8 +33,10 @@ from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Factor on all rewards; a power of two, so that it rounds nothing.
 FACTOR = 2.0
@@ -47,7 +49,7 @@ SCALED = frozenset({"reward", "reward_parts", "reward_baseline", "value", "old_v
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("standardised") != "yes":
+    if value_of(boundary.claims.standardised) is not True:
         return "it does not claim to standardise rewards"
     if "ref_logprob" in boundary.reads:
         return "its reward may hold a KL term"
@@ -60,7 +62,7 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(even, variant=variant) if fit and bool(rewards_differ(case.batch).any()) else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary = case.batch, ask.boundary
     if not groups_stand_as_read(boundary, batch):
         return
@@ -69,17 +71,19 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     for name in advantages(boundary):
         kept = batch.mask if before[name].dim() == 2 else batch.live
         where = cells(rewards_differ(batch), before[name]) & kept
-        story = f"all rewards multiplied by {FACTOR:g}"
-        yield Relation(name, before[name], after[name], where, tolerance=TOLERANCE, story=story)
+        change = Change(f"multiplying all rewards by {FACTOR:g}")
+        reason = "rewards are claimed to be standardised"
+        yield Equal(name, before[name], after[name], where, tolerance=TOLERANCE, change=change, reason=reason)
 
 
 LAW = Law(
     code="SHF002",
     name="reward-scale-matters",
     stages=frozenset({"normalise", "advantage"}),
+    claims=("grouping", "standardised"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     level=lambda _case: "contested",
     intended="The unit of the reward may be meant to set the step size.",
 )

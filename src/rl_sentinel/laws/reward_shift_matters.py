@@ -33,15 +33,17 @@ from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compa
 from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Constants that are added, in reward units; exact in float32 beside the rewards of cases.
 AMOUNTS = (1.0, -1.0, 4.0)
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("baseline") != "relative":
+    if value_of(boundary.claims.baseline) != "relative":
         return "it does not claim a relative baseline"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -52,32 +54,34 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(even, variant=variant) if fit else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary = case.batch, ask.boundary
     if not groups_stand_as_read(boundary, batch):
         return
     differ = rewards_differ(batch)
     one_group = batch.group == batch.group[differ][0]
-    alone = boundary.claim("scope") == "group"
+    alone = value_of(boundary.claims.scope) == "group"
     moved_rows = one_group if alone else torch.ones_like(one_group)
     before = ask(case).values
     for amount in AMOUNTS:
         other = outcome_moved(batch, boundary.reads, moved_rows, amount)
         after = ask(with_batch(case, other)).values
-        story = f"{amount:+g} added to the rewards of {'one group' if alone else 'all rows'}"
+        change = Change(f"adding {amount:g} to the rewards of {'one group' if alone else 'all rows'}")
+        reason = "the baseline is claimed to be relative"
         scale = magnitude(other, boundary.reads)
         for name in advantages(boundary):
             where = cells(differ, before[name]) & (batch.mask if before[name].dim() == 2 else batch.live)
-            yield Relation(name, before[name], after[name], where, scale, story=story)
+            yield Equal(name, before[name], after[name], where, scale, change=change, reason=reason)
 
 
 LAW = Law(
     code="SHF001",
     name="reward-shift-matters",
     stages=frozenset({"normalise", "advantage"}),
+    claims=("baseline", "grouping", "scope"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     level=lambda _case: "contested",
     intended="The zero of the reward may carry meaning, such as the reward of an empty answer.",
 )

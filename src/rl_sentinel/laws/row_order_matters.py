@@ -34,11 +34,12 @@ from rl_sentinel.cases.preconditions import groups_stand_as_read, repeats_trajec
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: What is done to the rows, one per variant.
-ORDERS = ("all rows in reverse order", "the first two rows of a group swapped")
+ORDERS = ("reversing all rows", "swapping the first two rows of a group")
 
 
 def _order(group: Tensor, variant: int) -> Tensor | None:
@@ -58,7 +59,7 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if fit and _order(batch.group, variant) is not None else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
     order = _order(batch.group, variant)
     if order is None or not groups_stand_as_read(boundary, batch):
@@ -67,19 +68,21 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
     after = ask(with_batch(case, take_rows(batch, order)), gradients=slopes(boundary))
     after = at_rows(boundary, after, torch.argsort(order))
     scale = magnitude(batch, boundary.reads)
-    yield from same_tokens(boundary, batch, before, after, story=ORDERS[variant], scale=scale)
+    reason, change = "the order of rows must have no influence", Change(ORDERS[variant])
+    yield from same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale)
 
 
 def _applies(boundary: Boundary) -> str:
-    return "it claims that the order of rows counts" if boundary.claim("row-order") == "yes" else ""
+    return "it claims that the order of rows counts" if boundary.claims.row_order else ""
 
 
 LAW = Law(
     code="PRM001",
     name="row-order-matters",
     stages=SIGNAL_STAGES,
+    claims=("grouping", "row_order"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=len(ORDERS),
 )

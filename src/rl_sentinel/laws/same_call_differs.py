@@ -31,12 +31,13 @@ import torch
 from rl_sentinel.cases.comparison import SIGNAL_STAGES, same_tokens, slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Observation, Relation
+from rl_sentinel.core.observation import Ask, Observation
 
 
 def _applies(boundary: Boundary) -> str:
-    return "it claims a state of its own" if boundary.claim("state") == "yes" else ""
+    return "it claims a state of its own" if boundary.claims.state else ""
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -48,21 +49,22 @@ def _differ(before: Observation, after: Observation) -> bool:
     return any(not torch.equal(a[n].nan_to_num(), b[n].nan_to_num()) for a, b in pairs for n in a)
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     wanted = slopes(ask.boundary)
     before, after = ask(case, gradients=wanted), ask(case, gradients=wanted, fresh=True)
     if _differ(before, after):  # shown by two calls in a row, with nothing between them
         before, after = after, ask(case, gradients=wanted, fresh=True)
-    story = "the same call made twice"
-    for relation in same_tokens(ask.boundary, case.batch, before, after, story=story, scale=0.0):
-        yield replace(relation, tolerance=0.0)
+    reason, change = "equal calls give equal results", Change("making the same call again")
+    for equal in same_tokens(ask.boundary, case.batch, before, after, change=change, reason=reason, scale=0.0):
+        yield replace(equal, tolerance=0.0)
 
 
 LAW = Law(
     code="PUR002",
     name="same-call-differs",
     stages=SIGNAL_STAGES | {"batch", "step"},
+    claims=("state",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

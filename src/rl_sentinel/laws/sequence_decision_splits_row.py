@@ -29,8 +29,9 @@ from collections.abc import Iterator
 from rl_sentinel.cases.comparison import magnitude, one_value_in_row
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _per_sequence(boundary: Boundary) -> list[str]:
@@ -46,12 +47,11 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if long else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case)
-    story = "values of a row's trained tokens against that of its first"
     scale = magnitude(case.batch, ask.boundary.reads)
     for name in _per_sequence(ask.boundary):
-        yield one_value_in_row(name, seen.values[name], case.batch, story=story, scale=scale)
+        yield one_value_in_row(name, seen.values[name], case.batch, scale)
 
 
 LAW = Law(
@@ -60,5 +60,5 @@ LAW = Law(
     stages=frozenset({"correct", "advantage", "policy-loss", "metric"}),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

@@ -30,8 +30,9 @@ from rl_sentinel.cases.preconditions import contiguous, live_in_group, rewards_d
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _applies(boundary: Boundary) -> str:
@@ -45,7 +46,7 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant) if fit else None
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch = ask.boundary, case.batch
     own = ask(case)
     scale = magnitude(batch, boundary.reads)
@@ -55,8 +56,8 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         except (Refused, NotApplicable):
             continue
         alone = [name for name in boundary.outputs if name not in twin.values]
-        story = f"{path} was called on the same batch"
-        yield from same_tokens(boundary, batch, twin, own, story=story, scale=scale, skip=alone)
+        reason = f"{path} implements the same algorithm and returns this for the same batch"
+        yield from same_tokens(boundary, batch, twin, own, change=None, reason=reason, scale=scale, skip=alone)
 
 
 LAW = Law(
@@ -65,7 +66,7 @@ LAW = Law(
     stages=SIGNAL_STAGES,
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     level=lambda _case: "contested",
     intended="The siblings may be meant to differ where the paper leaves a choice.",
 )

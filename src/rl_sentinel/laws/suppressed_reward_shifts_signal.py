@@ -29,19 +29,21 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import magnitude, same_tokens
+from rl_sentinel.cases.comparison import change_of, magnitude, same_tokens
 from rl_sentinel.cases.transforms import outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: How far the suppressed reward is moved, in reward units.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("suppresses") != "unscored":
+    if value_of(boundary.claims.suppresses) != "unscored":
         return "it does not claim to suppress a reward"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -55,23 +57,25 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(case, variant=variant, row=suppressed[0])
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, batch = int(case.draw["row"] or 0), case.batch
     before = ask(case)
     there = torch.arange(batch.rows) == row
     for amount in AMOUNTS:
         other = outcome_moved(batch, ask.boundary.reads, there, amount)
         after = ask(with_batch(case, other))
-        story = f"row {row} has its task reward suppressed; that reward moved by {amount:+g}"
-        scale = magnitude(other, ask.boundary.reads)
-        yield from same_tokens(ask.boundary, batch, before, after, story=story, scale=scale)
+        column = "reward" if "reward" in ask.boundary.reads else "reward_parts"
+        change = change_of(column, batch, other, f"its {column}")
+        reason, scale = f"row {row} is not scored", magnitude(other, ask.boundary.reads)
+        yield from same_tokens(ask.boundary, batch, before, after, change=change, reason=reason, scale=scale)
 
 
 LAW = Law(
     code="MSK003",
     name="suppressed-reward-shifts-signal",
     stages=frozenset({"reward", "normalise", "advantage"}),
+    claims=("suppresses",),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
 )

@@ -33,8 +33,10 @@ from rl_sentinel.cases.comparison import cells
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 
 def _handed_on(boundary: Boundary) -> list[str]:
@@ -47,30 +49,29 @@ def _handed_on(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("conserves") != "yes":
+    if not boundary.claims.conserves:
         return "it does not claim to keep all rows and tokens"
     return "" if _handed_on(boundary) else "it hands on no column of the batch"
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
     for name in _handed_on(ask.boundary):
         column = getattr(case.batch, ask.boundary.outputs[name].quantity)
         where = cells(case.batch.valid, column) if column.dim() > 1 else None
-        story = f"{name} of each response token, before and after it was laid out anew"
-        yield Relation(name, column, seen[name], where, tolerance=0.0, story=story)
-        if where is not None and ask.boundary.claim("padding") == "zero":
-            told = f"{name} is claimed to be 0 after the response"
-            yield Relation(
-                f"padding of {name}", torch.zeros_like(column), seen[name], ~where, tolerance=0.0, story=told
-            )
+        reason = "a new layout keeps every row and token"
+        yield Equal(name, column, seen[name], where, tolerance=0.0, reason=reason)
+        if where is not None and value_of(ask.boundary.claims.padding) == "zero":
+            reason, zero = "padding is claimed to be 0", torch.zeros_like(column)
+            yield Equal(name, zero, seen[name], ~where, tolerance=0.0, reason=reason, key=f"padding of {name}")
 
 
 LAW = Law(
     code="PLC004",
     name="tokens-or-samples-lost",
     stages=frozenset({"batch"}),
+    claims=("conserves", "padding"),
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
-    relate=_relate,
+    expect=_expect,
 )

@@ -28,13 +28,15 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import advantages, magnitude
+from rl_sentinel.cases.comparison import advantages, change_of, magnitude
 from rl_sentinel.cases.preconditions import distinct, repeats_trajectory
 from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Expectation, Moves
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 
 #: Outcomes of so many trajectories are moved, one at a time.
 TRAJECTORIES = 2
@@ -47,7 +49,7 @@ ROUNDING = 1e-5
 
 
 def _applies(boundary: Boundary) -> str:
-    if boundary.claim("credit") != "outcome":
+    if value_of(boundary.claims.credit) != "outcome":
         return "it does not claim that the outcome credits the whole response"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
 
@@ -64,14 +66,17 @@ def _vary(case: Case, variant: int) -> Case | None:
     return with_draw(with_batch(case, batch), variant=variant, **chosen)
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary = case.batch, ask.boundary
-    if repeats_trajectory(batch) and boundary.claim("trajectories") != "step-wise":
+    if repeats_trajectory(batch) and value_of(boundary.claims.trajectories) != "step-wise":
         return
     own = batch.trajectory == int(case.draw["trajectory"] or 0)
     amount = float(case.draw["amount"] or 0)
     other = outcome_moved(batch, boundary.reads, own & batch.last_step, amount)
     before, after = ask(case), ask(with_batch(case, other))
+    column = "reward" if "reward" in boundary.reads else "reward_parts"
+    change = change_of(column, batch, other, f"the outcome of trajectory {case.draw['trajectory']}")
+    reason = "all trained tokens of a trajectory follow its outcome"
     for name in advantages(boundary):
         shift = after.values[name].double() - before.values[name].double()
         where = (own.unsqueeze(1) & batch.mask) if shift.dim() == 2 else own
@@ -80,17 +85,17 @@ def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
         if not largest.abs() > 10 * still:  # nan is DEG001's
             continue
         way = torch.where(shift.abs() > still, shift.sign(), torch.zeros_like(shift))
-        expected = torch.where(where, largest.sign(), way)
-        story = f"outcome of trajectory {case.draw['trajectory']} moved by {amount:+g}; which way each token moved"
-        yield Relation(name, expected, way, where, tolerance=0.5, story=story)
+        shown, up = {name: (before.values[name], after.values[name])}, int(largest.sign())
+        yield Moves(name, change, way == up, shown, where, direction=up, still=still, reason=reason)
 
 
 LAW = Law(
     code="PLC001",
     name="trained-token-without-signal",
     stages=frozenset({"advantage"}),
+    claims=("credit", "trajectories"),
     applies=_applies,
     vary=_vary,
-    relate=_relate,
+    expect=_expect,
     variants=TRAJECTORIES * len(AMOUNTS),
 )

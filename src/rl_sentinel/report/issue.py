@@ -1,13 +1,12 @@
 """The issue report: Markdown in the form in which maintainers receive a finding."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.frameworks.installation import Installation
 from rl_sentinel.report.repro import script
-from rl_sentinel.report.text import legend, numbers, scenario
+from rl_sentinel.report.text import legend, numbers, results, scenario
 
 
 def as_issue(found: Sequence[tuple[Installation, Finding]]) -> str:
@@ -20,12 +19,12 @@ def _section(f: Finding, needs: Installation) -> str:
     columns = "\n".join(f"{name} = {numbers(values)}{legend(name, values)}" for name, values in scenario(e))
     target = e["target"]
     seen = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
-    recipe = {k: e[k] for k in ("candidate_id", "law", "boundary", "setting", "knobs")} | _effect(e)
-    differs = f"`{e['observed']}` is not what is expected. Level: {f.level}."
-    output = f"expected {numbers(e['observed_baseline'])}\nobserved {numbers(e['observed_variant'])}"
+    recipe = {k: e[k] for k in ("candidate_id", "law", "boundary", "setting", "knobs")}
+    recipe |= {"differing_cells": e["expectation"]["broken"]["cells"]}
+    output = "\n".join(results(e)) or e["expectation"]["sentence"]
     parts = [
         f"# {e['law_name']} at `{f.boundary}`",
-        f"## Summary\n\nIn {seen}, {e['expected_invariant']}. {differs}",
+        f"## Summary\n\nIn {seen}, {e['expectation']['sentence']}. Level: {f.level}.",
         f"## Minimal example\n\n```\n{columns}\n```",
         f"## Source\n\n`{e['source']['file']}`, line {e['source']['line']}",
         f"## Validation recipe\n\n```json\n{json.dumps(recipe, indent=2)}\n```",
@@ -37,10 +36,3 @@ def _section(f: Finding, needs: Installation) -> str:
         + (f"Known: {f.known}" if f.known else "To be done against the tracker before filing."),
     ]
     return "\n\n".join(parts)
-
-
-def _effect(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs, in words that fit a law on leaks as well as one on formulas."""
-    effect = evidence["training_signal_effect"]
-    told = {"differing_positions": "leaked_positions", "differing_numbers": "leaked_token_count"}
-    return {new: effect[old] for new, old in (*told.items(), ("sign_flips", "sign_flips")) if old in effect}

@@ -1,7 +1,7 @@
 """The repro report: a stand-alone script with torch and the framework only."""
 
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.frameworks.installation import Installation
 
 
 def script(f: Finding, needs: Installation) -> str:
@@ -9,5 +9,5 @@ def script(f: Finding, needs: Installation) -> str:
     e = f.evidence
     torch = str(e["environment"]["torch"]).partition("+")[0]
     first = f"# {needs.command(torch)}"
-    says = f"# {f.law} {e['law_name']}: {e['expected_invariant']}"
+    says = f"# {f.law} {e['law_name']}: {e['expectation']['sentence']}"
     return "\n".join([first, says, *needs.lines(list(e["script"]))]) + "\n"

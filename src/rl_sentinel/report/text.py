@@ -1,7 +1,7 @@
 """The text report: coverage first, then findings, causes before symptoms."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -105,11 +105,11 @@ def _finding(console: Console, f: Finding) -> None:
     console.print(head, highlight=False)
     console.print(f"  {e['source']['file']}:{e['source']['line']}", highlight=False)
     console.print(
-        f"  {escape(str(e['expected_invariant']))}; {escape(str(e['observed']))}:",
+        f"  {escape(str(e['expectation']['sentence']))}",
         highlight=False,
     )
-    console.print(f"    expected {numbers(e['observed_baseline'])}", highlight=False, markup=False)
-    console.print(f"    observed {numbers(e['observed_variant'])}", highlight=False, markup=False)
+    for line in results(e):
+        console.print(f"    {line}", highlight=False, markup=False)
     large = ", and on none smaller that was tried" if f.rows > ROWS or f.tokens > TOKENS else ""
     console.print(f"  on this batch ({counted(f.rows, 'row')} x {counted(f.tokens, 'token')}{large}):", highlight=False)
     for name, values in scenario(e):
@@ -146,6 +146,14 @@ def scenario(evidence: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - JSON
         hidden.add("scored")
     names = sorted((n for n in columns if n not in hidden), key=lambda n: (n not in _FIRST, n))
     return [(n, columns[n]) for n in names]
+
+
+def results(evidence: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """What was expected and what was observed, of each output that was compared."""
+    for result in evidence["expectation"]["results"]:
+        if result["expected"] is not None:
+            yield f"expected {numbers(result['expected'])}"
+        yield f"observed {numbers(result['observed'])}"
 
 
 def _length_counts(columns: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from rl_sentinel.signal.validation import validate
 #: What the loss says of itself.
 CLAIMS = {
     "algorithm": "clipped value",
-    "factor": "half the square",
+    "factor": "half",
     "denominator": "given",
     "mean": "yes",
     "masked-slots": "any",

@@ -7,14 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.audit.worker.correspondence import Answers, Compared, correspondence
+from rl_sentinel.audit.worker.correspondence import Answers, correspondence
+from rl_sentinel.audit.worker.ending import Places
+from rl_sentinel.core.expectations import Pair
 
 ZERO, ONE, TWO = torch.zeros(1), torch.tensor([1.0]), torch.tensor([2.0])
 PAIR = torch.tensor([[1.0], [2.0]])
 
 
 def _alone(answer: Any, wanted: Tensor) -> str:
-    return correspondence([Answers("x", [("", answer)])], Compared("advantage", wanted * 0 - 7, wanted))[1]
+    return correspondence([Answers("x", [("", answer)])], Pair("advantage", wanted * 0 - 7, wanted)).observed
 
 
 def test_places() -> None:
@@ -39,10 +41,11 @@ def test_views_are_expressions(answer: Any) -> None:
     assert torch.equal(eval(text, {"x": {"a": answer}, "torch": torch}), PAIR)  # noqa: S307 - our own text
 
 
-def _two(before: Any, after: Any, expected: Tensor, observed: Tensor, *outputs: Tensor) -> tuple[str, str]:
-    first = Answers("was", [("", before)], dict(zip(["advantage"], outputs, strict=False)))
-    last = Answers("is", [("", after)], dict(zip(["advantage"], outputs[1:], strict=False)))
-    return correspondence([first, last], Compared("advantage", expected, observed))
+def _two(before: Any, after: Any, expected: Tensor, observed: Tensor) -> tuple[str, str]:
+    places = correspondence(
+        [Answers("was", [("", before)]), Answers("is", [("", after)])], Pair("x", expected, observed)
+    )
+    return places.expected, places.observed
 
 
 def test_both_stand_under_one_name() -> None:
@@ -58,29 +61,14 @@ def test_what_was_widened_is_cut() -> None:
     assert _two(PAIR[:1] * 0, wide, ZERO.unsqueeze(0), ONE.unsqueeze(0)) == ("was", "is[:, 0:1]")
 
 
-def test_what_did_not_move_is_compared() -> None:
-    """Where a law counts whether something moved, both runs are, by the output that it was given."""
-    zero, one = torch.tensor(0.0), torch.tensor(1.0)
-    assert _two((ONE, ONE), (ONE, TWO), one, zero, ONE, ONE) == (
-        "",
-        "torch.tensor(float(bool((was[0] != is[0]).any())))",
-    )
-    assert _two(ONE, TWO, one, zero, ONE, TWO) == ("", "")
+def test_an_output_that_a_run_has_is_looked_for_where_it_stands() -> None:
+    """Equal numbers in another place are not it; a tensor that is no output is found nowhere."""
+    runs = [Answers(label, [("", (ONE, ONE, {"loss": ONE}))], {"loss": ONE}) for label in ("was", "is")]
+    assert correspondence(runs, Pair("loss", ONE, ONE)) == Places("was[0]", "is[0]")
+    assert correspondence(runs, Pair("gap", ONE, ONE)) == Places("", "")
 
 
-def test_what_a_law_counts_over_all_outputs_stands_in_none() -> None:
-    """A 0 among the metrics is not the law's own; every output that it was given is compared."""
-    outputs = {"loss": ONE, "gap": TWO}
-    runs = [Answers(label, [("", (ONE, {"clipped": 0.0}, TWO))], outputs) for label in ("was", "is")]
-    compared = Compared("batches on which it matters", torch.tensor(1.0), torch.tensor(0.0))
-    moved = "bool((was[0] != is[0]).any()) or bool((was[2] != is[2]).any())"
-    assert correspondence(runs, compared) == ("", f"torch.tensor(float({moved}))")
-    assert correspondence(runs[:1], compared) == ("", "")
-
-
-def test_what_is_not_finite_is_counted() -> None:
-    """Where a law counts NaN, the script counts it."""
+def test_a_tensor_alone_is_found_in_the_last_run() -> None:
+    """Where nothing is compared with it; NaN is found as NaN."""
     broken = torch.tensor([[float("nan")], [0.0]])
-    run = Answers("x", [("", (broken, 1))], {"loss": broken})
-    compared = Compared("loss", torch.zeros(2, 1), torch.tensor([[1.0], [0.0]]))
-    assert correspondence([run], compared) == ("", "(~x[0].isfinite()).float()")
+    assert correspondence([Answers("x", [("", (broken, 1))])], Pair("loss", None, broken)) == Places("", "x[0]")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.influence import Influence
 from rl_sentinel.audit.worker.job import Job
 from rl_sentinel.audit.worker.main import laws
@@ -11,7 +12,6 @@ from rl_sentinel.audit.worker.replaying import Replay
 from rl_sentinel.audit.worker.request import Request
 from rl_sentinel.audit.worker.unit import Unit
 from rl_sentinel.cases.small import small_cases
-from rl_sentinel.frameworks.target import Target
 from specimens import specimen
 
 BOUNDARY = specimen(lambda b: b.reward, reads="reward mask", path="m.f")

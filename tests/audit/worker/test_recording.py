@@ -9,6 +9,7 @@ import torch
 from rl_sentinel.audit.worker.ending import Ending
 from rl_sentinel.audit.worker.literal import Unwritable
 from rl_sentinel.audit.worker.recording import Script
+from rl_sentinel.core.expectations import Equal
 
 
 @dataclass
@@ -190,7 +191,8 @@ def test_a_script_says_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> No
     answer = scaled(config, column)
     run.returned((answer,))
     where = torch.tensor([True, False])
-    ending = Ending("REF001", "advantage", torch.tensor([0.5, 0.5]), answer, where, 1e-6)
+    equal = Equal("advantage", torch.tensor([0.5, 0.5]), answer, where, tolerance=1e-6)
+    ending = Ending("REF001", equal)
     lines = [x for x in script.text(first="baseline", last="variant", ending=ending) if not x.startswith("from here")]
     assert sum("Config(" in line for line in lines) == 1
     names = {"Config": Config, "scaled": lambda *given: (scaled(*given),)}
@@ -198,6 +200,6 @@ def test_a_script_says_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out.splitlines()[1:]
     assert said[0] == "expected: [0.5, 0.5]"
     assert said[2] == "REF001: advantage differs"
-    mended = "\n".join(lines).replace("[0.5, 0.5]", "[0.2, 9.0]")
-    exec(mended, names)  # noqa: S102 - our own text
+    corrected = "\n".join(lines).replace("[0.5, 0.5]", "[0.2, 9.0]")
+    exec(corrected, names)  # noqa: S102 - our own text
     assert capsys.readouterr().out.splitlines()[-1] == "REF001: advantage is as expected"

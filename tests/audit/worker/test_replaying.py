@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from report_fixtures import evidence
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.job import Event
 from rl_sentinel.audit.worker.main import laws
 from rl_sentinel.audit.worker.replaying import Replay, replays
@@ -17,7 +18,6 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.law import Law
-from rl_sentinel.frameworks.target import Target
 from specimens import specimen
 
 HERE = Path(__file__).parent

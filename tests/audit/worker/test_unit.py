@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.job import Event
 from rl_sentinel.audit.worker.main import laws
 from rl_sentinel.audit.worker.request import Request
@@ -15,7 +16,6 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.storage import case_from_json
-from rl_sentinel.frameworks.target import Target
 from specimens import specimen
 
 HERE = Path(__file__).parent

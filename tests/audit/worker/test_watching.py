@@ -1,5 +1,6 @@
 """What a target's calls change in place: a tiny target that is given what was made of a batch."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.judging import Judgement, search, smallest
 from rl_sentinel.audit.worker.watching import Watch
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.frameworks.target import Target
 from rl_sentinel.laws.input_is_mutated import LAW
 from specimens import specimen
 
@@ -79,8 +80,11 @@ def test_tensor_made_of_a_column_is_watched(target: Target) -> None:
     """The column itself is untouched."""
     found = _judged(target, "in_place").found
     assert found is not None
-    assert found.relation.key == "argument scores of in_place"
-    assert found.relation.story == "scores of in_place before that call and after it"
+    assert found.expectation.name == "argument scores of in_place"
+    assert re.fullmatch(
+        r"an input must stay as it is, yet the call moves argument scores of in_place .* from \S+ to \S+",
+        found.expectation.sentence(),
+    )
     assert found.case.batch.mask.tolist() == [[True]]
 
 

@@ -1,28 +1,30 @@
 """A second witness in float64, before what is near rounding is reported."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.judging import compared, search
+from rl_sentinel.audit.worker.judging import search
 from rl_sentinel.audit.worker.witness import vanishes
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Equal
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Relation
+from rl_sentinel.core.observation import Ask
 from specimens import specimen
 
 ROWS = {"advantage": Output("B", "reward", "advantage")}
 
 
-def _relate(ask: Ask, case: Case) -> Iterator[Relation]:
+def _expect(ask: Ask, case: Case) -> Iterator[Equal]:
     seen = ask(case).values["advantage"]
-    yield Relation("zero", torch.zeros_like(seen), seen, scale=1.0)
+    yield Equal("zero", torch.zeros_like(seen), seen, scale=1.0)
 
 
 LAW = Law(
@@ -31,7 +33,7 @@ LAW = Law(
     stages=frozenset({"advantage"}),
     applies=lambda _boundary: "",
     vary=lambda case, variant: with_draw(case, variant=variant),
-    relate=_relate,
+    expect=_expect,
 )
 
 
@@ -56,9 +58,9 @@ def test_taken_at_its_word() -> None:
     """A tolerance that the law gives, and a boundary that knows no float64, leave the break as it is."""
     case = small_cases()[0]
     ask = Asker(_boundary(2e-5, only_narrow=True), {})
-    relation = next(iter(_relate(ask, case)))
-    assert vanishes(LAW, ask, case, relation, compared)
-    assert not vanishes(LAW, ask, case, Relation("zero", *_two(relation), tolerance=1e-5), compared)
+    expectation = next(iter(_expect(ask, case)))
+    assert vanishes(LAW, ask, case, expectation)
+    assert not vanishes(LAW, ask, case, replace(expectation, tolerance=1e-5))
 
     def narrow(batch: Batch) -> Tensor:
         if batch.reward.dtype != torch.float32:
@@ -66,8 +68,4 @@ def test_taken_at_its_word() -> None:
             raise TypeError(message)
         return 0 * batch.reward + 2e-5
 
-    assert not vanishes(LAW, Asker(specimen(narrow, reads="reward", outputs=ROWS), {}), case, relation, compared)
-
-
-def _two(relation: Relation) -> tuple[Tensor, Tensor]:
-    return relation.expected, relation.observed
+    assert not vanishes(LAW, Asker(specimen(narrow, reads="reward", outputs=ROWS), {}), case, expectation)

@@ -1,13 +1,16 @@
 """Calling a boundary on a case: copies in, checked tensors out, refusals told from accidents."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.execution import Execution, columns_after, execute, inputs_of
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.pulse import beat
 from rl_sentinel.audit.worker.watching import Watch
 from rl_sentinel.core.batch import Batch
@@ -15,10 +18,13 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.observation import Observation
-from rl_sentinel.frameworks.target import Target
 
 #: Exceptions by which code refuses an input loudly; others are accidents.
 REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
+
+
+#: The target of boundaries that call functions of ours alone.
+_NOWHERE = Target(Path("/nowhere"))
 
 
 class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
@@ -73,8 +79,13 @@ class Asker:
         settings = dict(boundary.settings.get(case.setting, boundary.settings[next(iter(boundary.settings))]))
         seed_everything(case.seed)
         beat()
+        run = Execution()
         try:
-            values = dict(boundary.call(batch, settings | dict(case.override)))
+            if boundary.steps:
+                run = execute(self.gate or _NOWHERE, boundary, inputs_of(boundary, case, batch))
+                values: dict[str, Tensor] = dict(run.values)
+            else:
+                values = dict(boundary.call(batch, settings | dict(case.override)))
         except NotApplicable:
             raise
         except REFUSALS as refusal:
@@ -86,7 +97,30 @@ class Asker:
         after = {n: getattr(batch, n).detach() for n in boundary.reads}
         after |= {k.removeprefix("after/"): v.detach() for k, v in values.items() if k.startswith("after/")}
         slopes = _slopes(checked, batch, wanted)
-        return Observation({n: v.detach() for n, v in checked.items()}, slopes, after)
+        late = _ColumnsAfter(run, case.batch, after) if run.references else after
+        return Observation({n: v.detach() for n, v in checked.items()}, slopes, late)
+
+
+@dataclass(slots=True)
+class _ColumnsAfter(Mapping[str, Tensor]):
+    """The inputs as a call left them, read from its arguments when a law asks: few laws do."""
+
+    run: Execution
+    batch: Batch
+    plain: Mapping[str, Tensor]
+    _read: dict[str, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if not self._read:
+            self._read.update(self.plain)
+            self._read.update({n: column.detach() for n, column in columns_after(self.run, self.batch).items()})
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.plain)
+
+    def __len__(self) -> int:
+        return len(self.plain)
 
 
 def seed_everything(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Where answers hold what was compared: as it is, some columns or rows, rows of a list, or what is finite."""
+"""Where the answers of recorded calls hold the compared tensors: whole, some columns or rows, or rows of a list."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.audit.worker.ending import Places
+from rl_sentinel.core.expectations import Pair
+
 #: How deep an answer is looked into.
 _DEPTH = 3
-
-#: Up to so many outputs are compared in one line.
-_FEW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,6 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """The output that was compared, the two tensors, and the positions that count."""
-
-    output: str
-    expected: Tensor
-    observed: Tensor
-    where: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Place:
     """A stem (an answer, without its label), and the whole expression of what stands there."""
 
@@ -41,72 +31,45 @@ class _Place:
     text: str
 
 
-def correspondence(runs: Sequence[Answers], c: Compared) -> tuple[str, str]:
-    """Expressions of what was expected and of what was got; empty where a script cannot make them.
+def correspondence(runs: Sequence[Answers], pair: Pair, where: Tensor | None = None) -> Places:
+    """Expressions of what was expected and of what was observed; empty where a script has none.
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.audit.worker.correspondence import Answers, Compared, correspondence
+        >>> from rl_sentinel.audit.worker.correspondence import Answers, correspondence
+        >>> from rl_sentinel.core.expectations import Pair
         >>> one, two = torch.tensor([0.5]), torch.tensor([1.0])
         >>> runs = [Answers("was", [("", (one, two))]), Answers("is", [("", (two, two))])]
-        >>> correspondence(runs, Compared("advantage", one, two))
-        ('was[0]', 'is[0]')
+        >>> correspondence(runs, Pair("advantage", one, two))
+        Places(expected='was[0]', observed='is[0]')
     """
     last = runs[-1]
-    pairs = ((runs[0], last), (last, runs[0])) if len(runs) > 1 else ()
-    if last.outputs and c.output not in last.outputs:
-        return "", _unmoved(runs, c) if pairs else ""
-    for one, other in pairs:
-        if both := _both(one, other, c):
-            return both
-    if got := next(_held(last, c.observed, c), None):
-        return "", got.text
-    if finite := _finite(last, c):
-        return "", finite
-    return "", _unmoved(runs, c) if pairs else ""
+    if last.outputs and pair.output not in last.outputs:
+        return Places("", "")
+    if pair.expected is not None and len(runs) > 1:
+        for one, other in ((runs[0], last), (last, runs[0])):
+            if both := _both(one, other, pair.output, (pair.expected, pair.observed), where):
+                return both
+    found = next(_held(last, pair.output, pair.observed, where), None)
+    return Places("", found.text if found else "")
 
 
-def _both(one: Answers, other: Answers, c: Compared) -> tuple[str, str] | None:
+def _both(
+    one: Answers, other: Answers, output: str, wanted: tuple[Tensor, Tensor], where: Tensor | None
+) -> Places | None:
     """Both tensors under one name, in the answers of two runs."""
-    expected = list(_held(one, c.expected, c))
-    for got in _held(other, c.observed, c):
+    expected = list(_held(one, output, wanted[0], where))
+    for got in _held(other, output, wanted[1], where):
         for known in (e for e in expected if e.stem == got.stem):
-            return known.text, got.text
+            return Places(known.text, got.text)
     return None
 
 
-def _held(run: Answers, wanted: Tensor, c: Compared) -> Iterator[_Place]:
+def _held(run: Answers, output: str, wanted: Tensor, where: Tensor | None) -> Iterator[_Place]:
     """Where a run holds these numbers; where its output is known, nowhere but there."""
-    output = run.outputs.get(c.output)
-    homes = {p.stem for p in _places(run, output, None)} if output is not None else set()
-    yield from (p for p in _places(run, wanted, c.where) if not homes or p.stem in homes)
-
-
-def _finite(run: Answers, c: Compared) -> str:
-    """Where a law counts what is NaN or infinite, as 1 each: the line that counts it."""
-    output = run.outputs.get(c.output)
-    if output is None or not _alike((~output.isfinite()).float(), c.observed, c.where):
-        return ""
-    if output.isfinite().all() or bool(c.expected.any()):
-        return ""
-    return next((f"(~{p.text}.isfinite()).float()" for p in _places(run, output, None)), "")
-
-
-def _unmoved(runs: Sequence[Answers], c: Compared) -> str:
-    """Where 1 says that something moves, and nothing did: the line that compares every output of the two runs."""
-    if c.expected.dim() or (c.expected.item(), c.observed.item()) != (1.0, 0.0):
-        return ""
-    one, other = runs[0], runs[-1]
-    names = [c.output] if c.output in one.outputs else list(one.outputs)
-    seen = list[str]()
-    for name in names:
-        before, after = one.outputs[name], other.outputs.get(name)
-        stems = {p.stem: p for p in _places(one, before, None)}
-        both = [(stems[p.stem], p) for p in _places(other, after, None) if p.stem in stems] if after is not None else []
-        if after is None or not _alike(before, after, None) or not both:
-            return ""
-        seen.append(f"bool(({both[0][0].text} != {both[0][1].text}).any())")
-    return f"torch.tensor(float({' or '.join(list(dict.fromkeys(seen))[:_FEW])}))" if seen else ""
+    made = run.outputs.get(output)
+    homes = {p.stem for p in _places(run, made, None)} if made is not None else set()
+    yield from (p for p in _places(run, wanted, where) if not homes or p.stem in homes)
 
 
 def _places(run: Answers, wanted: Tensor, where: Tensor | None) -> Iterator[_Place]:

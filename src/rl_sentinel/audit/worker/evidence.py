@@ -1,40 +1,54 @@
-"""Evidence: a broken relation with its case and provenance, as plain JSON (schema 1)."""
+"""Evidence: a broken expectation with its case and provenance, as plain JSON (schema 2)."""
 
+import math
 import platform
+from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rl_sentinel.audit.worker.identity import identifier, signature
 from rl_sentinel.audit.worker.judging import Break
 from rl_sentinel.audit.worker.request import Request
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.expectations import Expectation, Pair, Refuses
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.storage import case_as_json, plain
 
 KIND = "rl_sentinel_training_signal_validation"
-SCHEMA = 1
+SCHEMA = 2
+
+#: Schemas that can be replayed: all that name law, boundary and case.
+REPLAYABLE = (1, SCHEMA)
+
+#: Numbers of a change.
+_CHANGED = ("before", "after")
 
 
-def _effect(found: Break) -> dict[str, Any]:
-    expected, observed = found.relation.expected.double(), found.relation.observed.double()
-    where = found.relation.where if found.relation.where is not None else torch.ones_like(expected).bool()
-    if expected.shape != observed.shape:
-        return {"leaked_positions": [], "leaked_token_count": 0, "sign_flips": 0, "non_crash": True}
-    gap = (observed - expected).abs()
-    leaked = where & ~(gap <= found.allowed)
-    return {
-        "leaked_positions": torch.nonzero(leaked).tolist(),
-        "leaked_token_count": int(leaked.sum()),
-        "sign_flips": int((leaked & (expected * observed < 0)).sum()),
-        "non_crash": True,
+def _expectation(expectation: Expectation) -> dict[str, Any]:
+    """What was expected and what came out, with the sentence that says so."""
+    change, broken = getattr(expectation, "change", None), expectation.broken()
+    stored: dict[str, Any] = {
+        "kind": type(expectation).__name__,
+        "output": expectation.output,
+        "sentence": expectation.sentence(),
+        "change": None if change is None else asdict(change) | {n: _word(getattr(change, n)) for n in _CHANGED},
+        "results": [_result(pair) for pair in expectation.pairs()],
+        "broken": {"cells": torch.nonzero(broken).tolist(), "count": int(broken.sum())},
     }
+    if isinstance(expectation, Refuses):
+        stored |= {"accepts": expectation.accepts, "attempts": [one._asdict() for one in expectation.attempts]}
+    return stored
 
 
-def _difference(expected: Tensor, observed: Tensor) -> Any:  # noqa: ANN401
-    same = expected.shape == observed.shape
-    return plain((observed.double() - expected.double()).float()) if same else "shapes differ"
+def _result(pair: Pair) -> dict[str, Any]:
+    expected = None if pair.expected is None else plain(pair.expected)
+    return {"output": pair.output, "expected": expected, "observed": plain(pair.observed)}
+
+
+def _word(number: float) -> float | str:
+    """A number as JSON has it: one that is not finite is a word."""
+    return number if math.isfinite(number) else str(number)
 
 
 def evidence(  # noqa: PLR0913 - provenance has these parts
@@ -65,17 +79,12 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "setting": case.setting,
         "knobs": dict(boundary.settings.get(case.setting, {})),
         "reach": boundary.reach,
-        "claims": {k: {"value": c.value, "cite": c.cite} for k, c in boundary.claims.items()},
+        "claims": {k: {"value": c.value, "cite": c.cite} for k, c in boundary.claims.texts().items()},
         "reads": sorted(boundary.reads),
         "constructed_scenario": case_as_json(case, boundary.reads),
-        "expected_invariant": found.relation.story,
-        "observed": found.relation.key,
-        "observed_baseline": plain(found.relation.expected),
-        "observed_variant": plain(found.relation.observed),
-        "observed_difference": _difference(found.relation.expected, found.relation.observed),
+        "expectation": _expectation(found.expectation),
         "distance": str(found.distance),
         "allowed": found.allowed,
-        "training_signal_effect": _effect(found),
         "quiet_training_signal_bug": law.level(case) != "hazard",
         "status": "reproduced",
         "could_be_intended": law.other_side(boundary),

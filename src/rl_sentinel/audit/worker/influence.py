@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 
+from rl_sentinel.adapters.loading import while_running
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.job import Event
 from rl_sentinel.cases.filling import filled
@@ -16,7 +17,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.storage import plain
-from rl_sentinel.frameworks.loading import while_running
 
 #: How far each cell is moved, in the unit of its column.
 AMOUNTS = (-1.0, 1.0, -0.1, 100.0)

@@ -18,11 +18,8 @@ from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Relation
-
-#: Rounding units allowed per unit of magnitude that enters an output.
-ROUNDINGS = 64
 
 #: Seed of the random cases that every audit tries before those of its own seed.
 FIXED_SEED = 17
@@ -33,42 +30,21 @@ LEADING = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Break:
-    """A relation that did not hold, and by how much."""
+    """An expectation that did not hold, and by how much."""
 
     case: Case
-    relation: Relation
+    expectation: Expectation
     distance: float
     allowed: float
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the search for a counterexample came to."""
+    """The result of a search for a counterexample."""
 
     tried: int
     found: Break | None
     reason: str = ""
-
-
-def compared(relation: Relation) -> tuple[float, float] | None:
-    """Distance and allowance of a relation, or None where there was nothing to compare."""
-    where = relation.expected.isfinite()
-    where = where if relation.where is None else relation.where & where
-    if not bool(where.any()):
-        return None
-    if torch.equal(relation.expected, relation.observed):
-        return 0.0, 0.0
-    expected, observed = relation.expected.double(), relation.observed.double()
-    if relation.expected.shape != relation.observed.shape:
-        return float("inf"), 0.0
-    gap = (observed - expected)[where]
-    distance = float("inf") if not bool(gap.isfinite().all()) else gap.abs().max().item()
-    if relation.tolerance is not None:
-        return distance, relation.tolerance
-    kinds = [t.dtype for t in (relation.expected, relation.observed) if t.dtype.is_floating_point]
-    unit = max((torch.finfo(k).eps for k in kinds if k != torch.float64), default=torch.finfo(torch.float32).eps)
-    size = expected[where].abs().max().item() + relation.scale + 1e-3
-    return distance, ROUNDINGS * unit * size
 
 
 def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
@@ -132,23 +108,20 @@ def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
-    """The first broken relation; True where some were compared and held; None where none was."""
+    """The first broken expectation; True where some were compared and held; None where none was."""
     seen: bool | None = None
-    for relation in law.relate(ask, case):
-        if key and relation.key != key:
-            continue
-        measured = compared(relation)
+    for expectation in law.expect(ask, case):
+        measured = expectation.measure() if expectation.name == key or not key else None
         if measured is None:
             continue
         seen = True
-        distance, allowed = measured
-        if distance > allowed and not vanishes(law, ask, case, relation, compared):
-            return Break(case, relation, distance, allowed)
+        if measured.distance > measured.allowed and not vanishes(law, ask, case, expectation):
+            return Break(case, expectation, *measured)
     return seen
 
 
 def smallest(law: Law, ask: Asker, found: Break) -> Break:
-    """The found break on the smallest case that shows the same relation broken.
+    """The found break on the smallest case that breaks the same expectation.
 
     What is broken only where all cases are is shown on the first of them: cut down, it would be a case
     on which nothing could differ.
@@ -162,7 +135,7 @@ def smallest(law: Law, ask: Asker, found: Break) -> Break:
         if varied is None:
             return None
         try:
-            outcome = _first_break(law, ask, varied, found.relation.key)
+            outcome = _first_break(law, ask, varied, found.expectation.name)
         except Exception:  # noqa: BLE001 - a candidate that errs is no smaller witness
             return None
         return outcome if isinstance(outcome, Break) else None

@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 
-import rl_sentinel.frameworks
+import rl_sentinel.adapters
 import rl_sentinel.laws
+from rl_sentinel.adapters import loading
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker import limits
 from rl_sentinel.audit.worker.children import run_all
 from rl_sentinel.audit.worker.influence import Influence
@@ -27,20 +30,16 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.modules import defined
-from rl_sentinel.frameworks import loading
-from rl_sentinel.frameworks.framework import Framework
-from rl_sentinel.frameworks.target import Target
 
 
 def frameworks() -> dict[str, Framework]:
     """Name to framework, for each adapter that the package walk finds."""
-    return {f.name: f for f in defined(rl_sentinel.frameworks, "FRAMEWORK").values()}
+    return {f.name: f for f in defined(rl_sentinel.adapters, "FRAMEWORK").values()}
 
 
 def laws() -> dict[str, Law]:
     """Code to law, for each law that the package walk finds."""
-    found: list[Law] = list(defined(rl_sentinel.laws, "LAW").values())
-    return {law.code: law for law in sorted(found, key=lambda law: law.code)}
+    return dict(rl_sentinel.laws.LAWS)
 
 
 def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of one event
@@ -110,7 +109,7 @@ def _about(b: Boundary) -> dict[str, Any]:
         "settings": list(b.settings),
         "reads": sorted(b.reads),
         "outputs": {n: o.axes for n, o in b.outputs.items()},
-        "claims": {k: [c.value, c.cite] for k, c in b.claims.items()},
+        "claims": {k: [c.value, c.cite] for k, c in b.claims.texts().items()},
     }
 
 

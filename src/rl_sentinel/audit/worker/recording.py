@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.audit.worker.correspondence import Answers, Compared, correspondence
+from rl_sentinel.audit.worker.correspondence import Answers, correspondence
 from rl_sentinel.audit.worker.ending import Ending
 from rl_sentinel.audit.worker.literal import Names, Unwritable, source
 
@@ -201,7 +201,7 @@ class Script:
         """The script, line by line, without its first line (which names the packages).
 
         It has the first run and the last, or the first two where ``neighbours`` are what was compared; a lone
-        one is an ``answer``. The ``ending`` says what was expected of it, and what it came to.
+        one is an ``answer``. The ``ending`` checks the expectation.
 
         Raises:
             Unwritable: if a call cannot be written.
@@ -212,8 +212,9 @@ class Script:
         pair = {first: runs[0], last: runs[1 if neighbours else -1]} if len(runs) > 1 else {"answer": runs[0]}
         lines = [line for label, run in pair.items() for line in run.text(label)]
         if ending:
-            compared = Compared(ending.output, ending.expected, ending.observed, ending.where)
-            lines += ending.lines(*correspondence([run.answers(label) for label, run in pair.items()], compared))
+            answers = [run.answers(label) for label, run in pair.items()]
+            expectation = ending.expectation
+            lines += ending.lines([correspondence(answers, one, expectation.where) for one in expectation.pairs()])
         return [*(i for i in sorted(self.imports) if _imports(i, lines)), "", *lines]
 
 

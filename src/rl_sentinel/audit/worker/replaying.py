@@ -102,7 +102,7 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
     if digest and record["target"].get("digest") == digest:
         expected["knobs"] = dict(unit.boundary.settings[unit.setting])
     settings = unit.boundary.settings[unit.setting]
-    knobs = {*settings, *(key.removeprefix("knob:") for key in unit.boundary.claims if key.startswith("knob:"))}
+    knobs = {*settings, *(knob.name for knob in unit.boundary.claims.knobs)}
     for key in record["constructed_scenario"].get("override", {}):
         if key not in knobs:
             place = f"evidence {record['signature']}[constructed_scenario.override]"

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import torch
 
+from rl_sentinel.adapters.loading import while_running
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.worker.asking import Asker
 from rl_sentinel.audit.worker.ending import Ending
 from rl_sentinel.audit.worker.evidence import evidence
@@ -19,10 +21,9 @@ from rl_sentinel.audit.worker.tracing import entered
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
-from rl_sentinel.frameworks.loading import while_running
-from rl_sentinel.frameworks.target import Target
 
 
 @dataclass(slots=True)
@@ -134,8 +135,8 @@ class Unit:
         script = Script()
         ask = _Recorder(Asker(self.boundary, self.others, gate=self.target), self.target, script)
         with while_running():
-            for relation in law.relate(ask, found.case):
-                if relation.key == found.relation.key and _breaks(relation, found):
+            for expectation in law.expect(ask, found.case):
+                if expectation.name == found.expectation.name and _same_results(expectation, found.expectation):
                     break
         try:
             return script.text(
@@ -153,16 +154,20 @@ class Unit:
 
 
 def _ending(law: Law, boundary: Boundary, found: Break) -> Ending | None:
-    """What a script ends with, where an output is what was compared, or all of them on every case."""
-    r, every = found.relation, law.fails == "on-all-cases"
-    if (r.key not in boundary.outputs and not every) or r.expected.shape != r.observed.shape:
-        return None
-    return Ending(law.code, r.key, r.expected, r.observed, r.where, found.allowed, r.story)
+    """The end of a script, where outputs were compared."""
+    pairs = found.expectation.pairs()
+    shapes = all(p.expected is None or p.expected.shape == p.observed.shape for p in pairs)
+    compared = [p for p in pairs if p.output in boundary.outputs]
+    return Ending(law.code, found.expectation) if shapes and len(compared) == len(pairs) else None
 
 
-def _breaks(relation: Any, found: Break) -> bool:  # noqa: ANN401 - a Relation
-    same = relation.observed.shape == found.relation.observed.shape
-    return same and bool(torch.equal(relation.observed.nan_to_num(), found.relation.observed.nan_to_num()))
+def _same_results(one: Expectation, other: Expectation) -> bool:
+    """Whether two expectations are about the same observed numbers."""
+    pairs = [*zip(one.pairs(), other.pairs(), strict=False)]
+    return all(
+        a.observed.shape == b.observed.shape and torch.equal(a.observed.nan_to_num(), b.observed.nan_to_num())
+        for a, b in pairs
+    )
 
 
 @dataclass(slots=True)

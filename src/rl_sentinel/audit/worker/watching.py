@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.frameworks.target import Recorder, Target
+from rl_sentinel.adapters.target import Recorder, Target
 
 #: How deep tensors are looked for inside lists, tables and what carries a table named ``batch``.
 _DEPTH = 3

@@ -1,0 +1,43 @@
+"""AReaL: its actor's advantages, normalisation, KL estimators, rejection and losses."""
+
+from collections.abc import Iterator
+
+from rl_sentinel.adapters.areal import advantages, correction, losses, rewards
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.installation import Installation, requirement
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Unbound
+
+#: What AReaL's modules must really run: its log formatter, and its configuration's base.
+LIGHT = """
+colorlog==6.10.1
+omegaconf==2.4.0
+PyYAML==6.0.3
+"""
+
+
+#: What the modules of its actor import; its own requirements name another torch.
+IMPORTED = (
+    "numpy aiofiles aiohttp colorlog datasets einops flask httpx hydra-core lark numba openai orjson pillow pybase64 "
+    "pyyaml ray swanlab tabulate tenacity tensorboardX torchdata trackio transformers uvloop wandb"
+)
+
+
+def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    for module in (rewards, advantages, correction, losses):
+        yield from module.boundaries(target)
+
+
+def _installation(version: str) -> Installation:
+    release, note = requirement("areal", version)
+    return Installation(packages=IMPORTED, alone=release, note=note)
+
+
+FRAMEWORK = Framework(
+    name="areal",
+    package="areal",
+    distribution="areal",
+    boundaries=_boundaries,
+    light=lambda _version: LIGHT,
+    installation=_installation,
+)

@@ -1,0 +1,69 @@
+"""Fitting a description to what a target has: paths that exist, parameters that are known."""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rl_sentinel.adapters.kit.codecs import Spread
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.errors import Absent, Unbindable
+
+
+def bindable(target: Target, *described: Boundary, optional: bool = False) -> Iterator[Boundary | Unbound]:
+    """Each description as this target has it, or why it cannot be bound.
+
+    With ``optional``, what a release never had is left out; what is there and cannot be used is still reported.
+    """
+    for boundary in described:
+        try:
+            yield fitted(target, boundary)
+        except Absent as why:
+            if not optional:
+                yield Unbound(boundary.path, boundary.stage, str(why))
+        except Unbindable as why:
+            yield Unbound(boundary.path, boundary.stage, str(why))
+
+
+def fitted(target: Target, boundary: Boundary) -> Boundary:
+    """The description with the arguments that this release's functions take.
+
+    Raises:
+        Unbindable: if a function is absent, or has a parameter without a default for which there is no argument.
+    """
+    steps = tuple(_fitted(target, step) for step in boundary.steps)
+    unchanged = all(one is other for one, other in zip(steps, boundary.steps, strict=True))
+    return boundary if unchanged else replace(boundary, steps=steps)
+
+
+def _fitted(target: Target, step: Step) -> Step:
+    if not isinstance(step.call, str) or not target.holds(step.call):
+        return step
+    function = target.find(step.call)
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return step
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    lacking = (
+        []
+        if any(isinstance(codec, Spread) for codec in step.arguments.values())
+        else [
+            name
+            for name, p in parameters.items()
+            if p.default is p.empty
+            and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+            and name not in step.arguments
+            and not any(key.isdigit() for key in step.arguments)
+        ]
+    )
+    if lacking:
+        raise Unbindable(f"{step.call} takes {lacking[0]!r}, for which the adapter has no argument")
+    known = {n: c for n, c in step.arguments.items() if n in parameters or open_ended or n.isdigit()}
+    spread = {name for name, codec in step.arguments.items() if isinstance(codec, Spread)}
+    if spread:
+        return step
+    unknown = set(step.arguments) - set(known) - step.optional
+    if unknown:
+        raise Unbindable(f"{step.call} takes no {min(unknown)!r}, which the adapter passes")
+    return step if len(known) == len(step.arguments) else replace(step, arguments=known)

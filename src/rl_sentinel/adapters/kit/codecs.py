@@ -1,0 +1,440 @@
+"""Codecs of single arguments: columns of the batch, labels, lengths, constants, knobs and earlier results."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.forms import Padded, PerRow
+from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
+from rl_sentinel.core.layout import Axis
+
+#: Columns that a model computes, in its own precision.
+MODEL_COLUMNS = frozenset(
+    {
+        "logprob",
+        "old_logprob",
+        "ref_logprob",
+        "rollout_logprob",
+        "logits",
+        "entropy",
+        "pi_squared",
+        "value",
+        "old_value",
+    }
+)
+
+
+def _last_positions(batch: Batch) -> Tensor:
+    """``[B, T]``: True at the last response token of each row."""
+    positions = torch.arange(batch.width, device=batch.length.device)
+    return positions == (batch.length - 1).unsqueeze(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Codec):
+    """One column of the batch in a layout, optionally in another dtype, or detached as a leaf of the target's own.
+
+    ``name`` is a column of :class:`~rl_sentinel.core.batch.Batch`. With ``leaf`` the target differentiates the tensor
+    itself (its own ``backward``); the gradient that it leaves there counts as that of the column.
+    """
+
+    name: str
+    form: Form = field(default_factory=Form)
+    dtype: torch.dtype | None = None
+    leaf: bool = False
+
+    def __post_init__(self) -> None:
+        """A column per token is padded, and one per row a tensor, unless stated."""
+        if type(self.form) is Form:
+            per_token = COLUMNS[self.name]["axes"].startswith("B T")
+            object.__setattr__(self, "form", Padded() if per_token else PerRow())
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The column."""
+        return frozenset({self.name})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form, and the precision of what a model computes."""
+        return self.form.axes | ({"dtype"} if self.name in MODEL_COLUMNS and self.dtype is None else frozenset())
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The column, laid out."""
+        column: Tensor = getattr(inputs.batch, self.name)
+        if self.dtype is not None and column.dtype != self.dtype:
+            column = column.to(self.dtype)
+        elif inputs.layout.dtype and self.name in MODEL_COLUMNS:
+            column = column.to(getattr(torch, inputs.layout.dtype))
+        if not self.leaf:
+            return self.form.lay(column, inputs)
+        leaf = column.detach().clone().requires_grad_()
+        inputs.leaves.append((column, leaf))
+        return self.form.lay(leaf, inputs)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
+        """What the form tells, and the mask itself."""
+        told = self.form.sizes(value)
+        if self.name != "mask" or not told.tell(self.form.needs):
+            return told
+        return Sizes(mask=self.form.read(value, told).bool()).merge(told)
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - as the form
+        """The column, in the dtype of its role; nothing where the layout cannot be read from the call alone."""
+        if not sizes.tell(self.form.needs):
+            return {}
+        tensor = self.form.read(value, sizes)
+        role = COLUMNS[self.name]["role"]
+        return {self.name: tensor.bool() if role == "mask" else tensor.long() if role == "label" else tensor}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The column without what the layout loses."""
+        return {self.name: self.form.lost(getattr(batch, self.name), batch)}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRewards(Codec):
+    """Rewards per token: ``token_reward`` with the outcome added at the last response token.
+
+    The two merge there: read back, ``reward`` is what stands at the last token, and ``token_reward`` is 0 there.
+    """
+
+    form: Form = field(default_factory=Padded)
+    dtype: torch.dtype | None = None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Outcome and token rewards."""
+        return frozenset({"reward", "token_reward"})
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The last token is where the length says."""
+        return frozenset({"length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form."""
+        return self.form.axes
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The sum, laid out."""
+        batch = inputs.batch
+        rewards = batch.token_reward + torch.where(_last_positions(batch), batch.reward.unsqueeze(1), 0.0)
+        return self.form.lay(rewards if self.dtype is None else rewards.to(self.dtype), inputs)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
+        """What the form tells."""
+        return self.form.sizes(value)
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - as the form
+        """Outcome and token rewards, apart."""
+        if sizes.length is None:
+            return {}
+        whole = self.form.read(value, sizes)
+        last = torch.arange(whole.shape[1], device=whole.device) == (sizes.length - 1).unsqueeze(1)
+        zero = torch.zeros((), dtype=whole.dtype, device=whole.device)
+        return {"reward": torch.where(last, whole, zero).sum(1), "token_reward": torch.where(last, zero, whole)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """All of the last token's reward is outcome."""
+        last = _last_positions(batch)
+        whole = self.form.lost(batch.token_reward + torch.where(last, batch.reward.unsqueeze(1), 0.0), batch)
+        zero = torch.zeros_like(whole)
+        return {"reward": torch.where(last, whole, zero).sum(1), "token_reward": torch.where(last, zero, whole)}
+
+
+def partition(labels: Tensor) -> Tensor:
+    """Labels renumbered in the order of their first rows: all that another spelling of them keeps.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.adapters.kit.codecs import partition
+        >>> partition(torch.tensor([7, 3, 7]))
+        tensor([0, 1, 0])
+    """
+    order = list(dict.fromkeys(labels.tolist()))
+    return torch.tensor([order.index(label) for label in labels.tolist()], dtype=torch.int64, device=labels.device)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptIds(Codec):
+    """The prompt of each row: a numpy array of strings, integers, a list or a tensor; labels become a partition."""
+
+    form: Literal["strings", "strings-list", "uuids", "integers", "list", "tensor"] = "strings"
+    column: str = "group"
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The labels."""
+        return frozenset({self.column})
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array, a list or a tensor
+        """The labels in this form."""
+        labels: Tensor = getattr(inputs.batch, self.column)
+        if self.form == "tensor":
+            return labels
+        if self.form == "list":
+            return labels.tolist()
+        if self.form == "strings-list":
+            return [f"prompt-{label}" for label in labels.tolist()]
+        if self.form == "integers":
+            return np.array(labels.tolist(), dtype=np.int64)
+        if self.form == "uuids":
+            return np.array([str(uuid.UUID(int=label % 2**64)) for label in labels.tolist()], dtype=object)
+        return np.array([f"prompt-{label}" for label in labels.tolist()], dtype=object)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - anything of one label per row
+        """Rows."""
+        return Sizes(rows=len(value))
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - as above
+        """The partition."""
+        labels = value.tolist() if hasattr(value, "tolist") else list(value)
+        order = list(dict.fromkeys(labels))
+        return {self.column: torch.tensor([order.index(label) for label in labels], dtype=torch.int64)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The labels, renumbered."""
+        return {self.column: partition(getattr(batch, self.column))}
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths(Codec):
+    """Lengths in tokens: of the response, of the prompt, or of both together."""
+
+    of: Literal["response", "prompt", "total"] = "response"
+    form: Form = field(default_factory=lambda: PerRow("list"))
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length; prompts decide nothing that a law moves."""
+        return frozenset({"length"}) if self.of == "response" else frozenset()
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The lengths."""
+        length, prompt = inputs.batch.length, inputs.batch.prompt_length
+        return self.form.lay({"response": length, "prompt": prompt, "total": prompt + length}[self.of], inputs)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
+        """The lengths of responses or prompts; totals tell the prompts once the responses are known."""
+        told = self.form.read(value, Sizes()).long()
+        if self.of == "response":
+            return Sizes(rows=len(told), length=told)
+        return Sizes(rows=len(told), prompt_length=told) if self.of == "prompt" else Sizes(rows=len(told))
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseMask(Codec):
+    """1 at every response token, trained or not: it tells the lengths of the responses."""
+
+    form: Form = field(default_factory=Padded)
+    dtype: torch.dtype = torch.int64
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length."""
+        return frozenset({"length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form."""
+        return self.form.axes
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The mask, laid out."""
+        return self.form.lay(inputs.batch.valid.to(self.dtype), inputs)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor of masks
+        """Rows, width and lengths: wherever a row's tokens are, they are counted."""
+        told = self.form.sizes(value)
+        prompt = 0 if told.prompt_length is None else told.prompt_length
+        return Sizes(length=(value != 0).sum(1) - prompt).merge(told)
+
+
+@dataclass(frozen=True, slots=True)
+class Labels(Codec):
+    """A column per row as a list of Python values, such as flags in metadata."""
+
+    name: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The column."""
+        return frozenset({self.name})
+
+    def put(self, inputs: Inputs) -> list[Any]:
+        """The values."""
+        column: Tensor = getattr(inputs.batch, self.name)
+        return column.tolist()
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a list
+        """The column."""
+        return {self.name: torch.tensor(value)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The column as it is."""
+        return {self.name: getattr(batch, self.name)}
+
+
+@dataclass(frozen=True, slots=True)
+class PerRowOutcome(Codec):
+    """The outcome alone on the last response token, without what is paid per token."""
+
+    form: Form = field(default_factory=Padded)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The outcome."""
+        return frozenset({"reward"})
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The last token is where the length says."""
+        return frozenset({"length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form."""
+        return self.form.axes
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The outcome on the last token, 0 elsewhere."""
+        batch = inputs.batch
+        return self.form.lay(torch.where(_last_positions(batch), batch.reward.unsqueeze(1), 0.0), inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(Codec):
+    """All settings of the case, each as a keyword argument of its own name."""
+
+    def put(self, inputs: Inputs) -> Settings:
+        """The settings."""
+        return dict(inputs.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Codec):
+    """One of several rewards of a response, as a numpy array with one number per row."""
+
+    number: int
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The parts of the reward."""
+        return frozenset({"reward_parts"})
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array
+        """The numbers of the part."""
+        return inputs.batch.reward_parts.float()[:, self.number].numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Codec):
+    """A value that no case changes."""
+
+    value: Any
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - the value
+        """The value."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Knob(Codec):
+    """A setting, under its neutral name; ``default`` where the setting family does not name it."""
+
+    name: str
+    default: Scalar = None
+
+    def put(self, inputs: Inputs) -> Scalar:
+        """The setting's value."""
+        return inputs.settings.get(self.name, self.default)
+
+    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a plain value
+        """The value under the neutral name."""
+        return {self.name: value}
+
+
+@dataclass(frozen=True, slots=True)
+class IfSet(Knob):
+    """A setting that is passed where the case names it, and left to the target's default elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived(Codec):
+    """A value that follows from the number of rows, their groups or the layout, such as the size of a micro-batch.
+
+    It carries no column: what is computed from signals is :class:`Computed`.
+    """
+
+    compute: Callable[[Inputs], Any]
+    follows: frozenset[Axis] = frozenset()
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The fields that it is computed from."""
+        return self.follows
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever is computed
+        """The number."""
+        return self.compute(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier(Codec):
+    """What an earlier step left: its result, one of its arguments after the call, or a part of these."""
+
+    place: Use
+
+    def put(self, inputs: Inputs) -> Use:  # noqa: ARG002 - the place is the same for all cases
+        """The place."""
+        return self.place
+
+
+@dataclass(frozen=True, slots=True)
+class Computed(Codec):
+    """A tensor that the caller computes from columns before the call; it cannot be taken apart again.
+
+    ``compute`` is glue: use it where the caller's own code is inline and cannot be called, and cite its line.
+    """
+
+    of: frozenset[str]
+    compute: Callable[[Inputs], Any]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that it is computed from."""
+        return self.of
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The precision of what a model computes."""
+        return frozenset({"dtype"}) if self.of & MODEL_COLUMNS else frozenset()
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever is computed
+        """The tensor."""
+        cast = inputs.layout.dtype
+        if not cast or not self.of & MODEL_COLUMNS:
+            return self.compute(inputs)
+        batch = inputs.batch
+        kind = getattr(torch, cast)
+        changed = {name: getattr(batch, name).to(kind) for name in self.of & MODEL_COLUMNS}
+        return self.compute(replace(inputs, batch=with_columns(batch, **changed)))
+
+
+@dataclass(frozen=True, slots=True)
+class AllSettings(Codec):
+    """All settings of the case as a dict: for functions of ours, as specimens in tests."""
+
+    def put(self, inputs: Inputs) -> Settings:
+        """The settings."""
+        return dict(inputs.settings)

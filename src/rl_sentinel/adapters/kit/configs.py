@@ -1,0 +1,69 @@
+"""Codecs of configuration objects whose knobs lie at dotted paths, as in a tree of sections."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.call import Call
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+
+
+def set_fields(config: Any, **values: Any) -> Any:  # noqa: ANN401 - a framework's configuration
+    """Set fields of a tree of configuration sections, each at its dotted path.
+
+    Raises:
+        AttributeError: if a path does not exist.
+    """
+    for path, value in values.items():
+        owner = config
+        *sections, name = path.split(".")
+        for section in sections:
+            owner = getattr(owner, section)
+        if not hasattr(owner, name):
+            raise AttributeError(f"{type(config).__name__} has no field {path}")
+        setattr(owner, name, value)
+    return config
+
+
+def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's configuration
+    """The field at a dotted path."""
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Config(Codec):
+    """A tree of sections that the framework's own class makes at its defaults, with knobs put in at dotted paths.
+
+    ``fixed`` values are put in for every setting; ``knobs`` maps a path to the neutral name of a setting, which is put
+    in where the setting family names it. ``section`` passes one section of the tree.
+    """
+
+    make: str
+    fixed: Mapping[str, Scalar] = field(default_factory=dict)
+    knobs_at: Mapping[str, str] = field(default_factory=dict)
+    section: str = ""
+
+    def put(self, inputs: Inputs) -> Call:
+        """The call that makes it, once per setting."""
+        named = {path: inputs.settings[name] for path, name in self.knobs_at.items() if name in inputs.settings}
+        tree = Call(set_fields, (Call(self.make),), {**self.fixed, **named}, shared=True)
+        return Call(get_field, (tree, self.section)) if self.section else tree
+
+    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live configuration
+        """The knobs of a live configuration, under their neutral names."""
+        inside = len(self.section) + 1 if self.section else 0
+        return {name: get_field(value, path[inside:]) for path, name in self.knobs_at.items()}
+
+    def check(self, target: Target) -> None:
+        """Raise ``Unbindable`` where this release's class has no such field."""
+        made = target.call(self.make)
+        for path in (*self.fixed, *self.knobs_at):
+            try:
+                get_field(made, path)
+            except AttributeError as error:
+                raise Unbindable(f"{self.make} has no {path}") from error

@@ -1,0 +1,170 @@
+"""Codecs of arguments that hold several: tables, namespaces, configuration objects, lists with one item per row."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import IfSet
+from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.core.call import Call
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Codec, Inputs, Sizes, merge_sizes
+from rl_sentinel.core.layout import Axis
+
+
+class Container(Codec):
+    """Several codecs by name; the columns, sizes, knobs and axes are those of all of them."""
+
+    parts: Mapping[str, Codec]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns of all parts."""
+        return frozenset[str]().union(*(part.columns for part in self.parts.values()))
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The shape columns of all parts."""
+        return frozenset[str]().union(*(part.shapes for part in self.parts.values()))
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The layout fields of all parts."""
+        return frozenset[Axis]().union(*(part.axes for part in self.parts.values()))
+
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live container
+        """A part of a live value, or None where it has none."""
+        raise NotImplementedError
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live container
+        """What the parts tell; the prompt's length from total and response lengths."""
+        return merge_sizes([part.sizes(held) for part, held in self._held(value)])
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live container
+        """The columns of all parts."""
+        return {name: column for part, held in self._held(value) for name, column in part.take(held, sizes).items()}
+
+    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live container
+        """The knobs of all parts."""
+        return {name: knob for part, held in self._held(value) for name, knob in part.knobs(held).items()}
+
+    def references(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
+        """Those of all parts."""
+        return [pair for part, held in self._held(value) for pair in part.references(held)]
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The columns of all parts, as they come back."""
+        return {name: column for part in self.parts.values() for name, column in part.canonical(batch).items()}
+
+    def _held(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
+        held = [(part, self.get(value, name)) for name, part in self.parts.items()]
+        return [(part, one) for part, one in held if one is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Container):
+    """A dict with one codec per key."""
+
+    parts: Mapping[str, Codec]
+
+    def put(self, inputs: Inputs) -> dict[str, Any]:
+        """The dict."""
+        unset = [n for n, part in self.parts.items() if isinstance(part, IfSet) and part.name not in inputs.settings]
+        return {name: part.put(inputs) for name, part in self.parts.items() if name not in unset}
+
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live dict, or what is read like one
+        """The value at a key."""
+        return value[name] if name in value else None  # noqa: SIM401 - DataProto and TensorDict have no get with a default
+
+
+@dataclass(frozen=True, slots=True)
+class Object(Container):
+    """An object that the target's own class or factory makes; a part whose name is a number is passed by position.
+
+    ``make`` is its dotted path. ``read`` gives a part of a live object (by default its attribute); ``shared``
+    objects are made once per setting, as a run has one configuration for all its steps.
+    """
+
+    make: str | Callable[..., Any]
+    parts: Mapping[str, Codec] = field(default_factory=dict)
+    read: Callable[[Any, str], Any] | None = None
+    shared: bool = False
+
+    def put(self, inputs: Inputs) -> Call:
+        """The call that makes it."""
+        unset = [n for n, part in self.parts.items() if isinstance(part, IfSet) and part.name not in inputs.settings]
+        values = {name: part.put(inputs) for name, part in self.parts.items() if name not in unset}
+        args = tuple(value for name, value in values.items() if name.isdigit())
+        return Call(self.make, args, {name: v for name, v in values.items() if not name.isdigit()}, self.shared)
+
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live object
+        """An attribute of the object."""
+        return self.read(value, name) if self.read else getattr(value, name, None)
+
+
+def Namespace(**parts: Codec) -> Object:  # noqa: N802 - reads as the class that it makes
+    """An ``argparse.Namespace`` with one codec per attribute."""
+    return Object("argparse.Namespace", parts)
+
+
+@dataclass(frozen=True, slots=True)
+class EachRow(Codec):
+    """A list with one item per row, each made by one codec from the batch of that row alone."""
+
+    item: Codec
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns of an item."""
+        return self.item.columns
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The shape columns of an item."""
+        return self.item.shapes
+
+    def put(self, inputs: Inputs) -> list[Any]:
+        """One item per row."""
+        count = inputs.batch.rows
+        rows = (take_rows(inputs.batch, torch.tensor([row])) for row in range(count))
+        return [self.item.put(replace(inputs, batch=row, part=(n, count))) for n, row in enumerate(rows)]
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live list
+        """Rows, and the lengths that the items tell."""
+        told = [self.item.sizes(one) for one in value]
+        lengths = [one.length for one in told if one.length is not None]
+        prompts = [one.prompt_length for one in told if one.prompt_length is not None]
+        return Sizes(
+            rows=len(value),
+            length=torch.cat(lengths) if len(lengths) == len(value) and lengths else None,
+            prompt_length=torch.cat(prompts) if len(prompts) == len(value) and prompts else None,
+        )
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live list
+        """The columns of all items, as rows."""
+        rows = [self.item.take(one, replace(self.item.sizes(one), width=sizes.width)) for one in value]
+        names = set[str].intersection(*(set(row) for row in rows)) if rows else set()
+        return {name: torch.cat([row[name] for row in rows]) for name in sorted(names)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The columns of all items, as they come back."""
+        return self.item.canonical(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Codec):
+    """The batch itself: for functions of ours that compute on it, as specimens in tests do."""
+
+    names: frozenset[str]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that count."""
+        return self.names
+
+    def put(self, inputs: Inputs) -> Batch:
+        """The batch."""
+        return inputs.batch

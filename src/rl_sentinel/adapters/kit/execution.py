@@ -1,0 +1,305 @@
+"""Running a boundary: a case becomes calls, the calls run in order, places become outputs."""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Spread
+from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.call import Call, Function, Use
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
+from rl_sentinel.core.errors import NotApplicable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """One call of a pipeline as data: its step, the cut of the rows that it is for, and the call."""
+
+    step: Step
+    part: tuple[int, int]
+    call: Call
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """What a run of a boundary left behind.
+
+    ``values`` are the outputs in the neutral layout, ``calls`` the calls that were made, ``references`` what carried
+    columns in their arguments, ``left`` every result and argument by name, ``sizes`` the shape of the batch.
+    """
+
+    values: dict[str, Tensor] = field(default_factory=dict)
+    calls: list[Encoded] = field(default_factory=list)
+    left: dict[str, Any] = field(default_factory=dict)
+    references: list[tuple[Codec, Any]] = field(default_factory=list)
+    sizes: Sizes = field(default_factory=Sizes)
+    leaves: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+
+def inputs_of(boundary: Boundary, case: Case, batch: Batch | None = None) -> Inputs:
+    """What the codecs of a boundary build their arguments from; ``batch`` stands in for the case's own."""
+    family = boundary.settings.get(case.setting, next(iter(boundary.settings.values())))
+    return Inputs(case.batch if batch is None else batch, {**family, **case.override}, case.layout)
+
+
+def encode(boundary: Boundary, inputs: Inputs) -> list[Encoded]:
+    """The calls of a boundary for a case, in order; nothing is run.
+
+    Raises:
+        NotApplicable: with the reason, where the target's trainer could not make these calls.
+    """
+    for condition in boundary.requires:
+        if why := condition(inputs):
+            raise NotApplicable(why)
+    return [Encoded(step, cut.part, _call(step, cut)) for step in boundary.steps for cut in _cuts(inputs, step.each)]
+
+
+def _call(step: Step, inputs: Inputs) -> Call:
+    values: dict[str, Any] = {}
+    for name, codec in step.arguments.items():
+        values |= codec.put(inputs) if isinstance(codec, Spread) else {name: codec.put(inputs)}
+    args = tuple(value for name, value in values.items() if name.isdigit())
+    return Call(step.call, args, {name: value for name, value in values.items() if not name.isdigit()})
+
+
+def _cuts(inputs: Inputs, each: tuple[str, ...]) -> Iterator[Inputs]:
+    """The batch, or its rows in as many contiguous parts as the layout has ranks times micro-batches."""
+    counts = {"rank": inputs.layout.ranks, "micro_batch": inputs.layout.micro_batches}
+    count = 1
+    for cut in each:
+        count *= counts[cut]
+    if count == 1:
+        yield inputs
+        return
+    rows = torch.arange(inputs.batch.rows).tensor_split(count)
+    for number, index in enumerate(rows):
+        yield replace(inputs, batch=take_rows(inputs.batch, index), whole=inputs.mini_batch, part=(number, count))
+
+
+def sizes_of(batch: Batch) -> Sizes:
+    """The shape of a batch."""
+    return Sizes(batch.rows, batch.width, batch.length, batch.prompt_length, batch.mask)
+
+
+#: Told of each call before it is made: its step, its live arguments by name, and what earlier steps left.
+Listener = Callable[[Step, dict[str, Any], dict[str, Any]], None]
+
+
+def execute(target: Target, boundary: Boundary, inputs: Inputs, before: Listener | None = None) -> Execution:
+    """Run the calls of a boundary in order and read its outputs.
+
+    Raises:
+        NotApplicable: with the reason, where the target's trainer could not make these calls.
+    """
+    run = Execution(calls=encode(boundary, inputs), sizes=sizes_of(inputs.batch), leaves=inputs.leaves)
+    for encoded in run.calls:
+        _make(target, encoded, run, before)
+    for name, output in boundary.outputs.items():
+        run.values[name] = _read(output, run, inputs)
+    if inputs.leaves and "loss" in run.values:
+        run.values["loss"] = run.values["loss"] + _of_leaves(inputs.leaves)
+    return run
+
+
+def _of_leaves(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Zero, with the gradient that the target's own backward left on the leaves."""
+    total = torch.zeros(())
+    for column, leaf in leaves:
+        slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        total = total + ((column - column.detach()) * slope).sum()
+    return total
+
+
+def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | None) -> None:
+    """Evaluate one call; leave its arguments and its result by name, as a list where the step is repeated."""
+    step, call, left = encoded.step, encoded.call, run.left
+    args = [evaluate(target, value, left) for value in call.args]
+    kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
+    passed = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
+    if not step.each:
+        run.references += [
+            pair for n, codec in step.arguments.items() if n in passed for pair in codec.references(passed[n])
+        ]
+    if before is not None:
+        before(step, passed, left)
+    with _observed(target, step.inside) as inner:
+        if step.remembered:
+            result = _remembered(target, call.function, args, kwargs, left)
+        else:
+            result = _invoke(target, call.function, args, kwargs, left)
+    fresh = {**kwargs, **inner, step.result: result}
+    for name, value in fresh.items():
+        if not step.each:
+            left[name] = value
+        elif encoded.part[0] == 0:
+            left[name] = [value]
+        else:
+            left[name].append(value)
+
+
+def evaluate(target: Target, expression: Any, left: Mapping[str, Any]) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
+    """The object that an expression stands for: calls are made, uses are followed, containers are rebuilt."""
+    kind = type(expression)
+    if kind is Call:
+        make = _maker(target, expression, left)
+        return target.kept(_key(expression), make) if expression.shared else make()
+    if kind is Use:
+        return expression.follow(left)
+    if kind is Function:
+        return target.find(expression.path)
+    if kind is dict:
+        return {key: evaluate(target, value, left) for key, value in expression.items()}
+    if kind is list:
+        plain = not expression or isinstance(expression[0], Tensor | float | int)
+        return expression if plain else [evaluate(target, value, left) for value in expression]
+    if kind is tuple:
+        return tuple(evaluate(target, value, left) for value in expression)
+    return expression
+
+
+def _maker(target: Target, call: Call, left: Mapping[str, Any]) -> Callable[[], Any]:
+    def make() -> Any:  # noqa: ANN401 - whatever the target makes
+        args = [evaluate(target, value, left) for value in call.args]
+        kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
+        return _invoke(target, call.function, args, kwargs, left)
+
+    return make
+
+
+def _key(call: Call) -> tuple[Any, ...]:
+    return ("shared", str(call.function), repr(call.args), repr(sorted(call.kwargs.items())))
+
+
+def _invoke(
+    target: Target,
+    function: str | Use | Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    left: Mapping[str, Any],
+) -> Any:  # noqa: ANN401 - whatever the target answers
+    if isinstance(function, str):
+        if target.holds(function):
+            return target.call(function, *args, **kwargs)
+        return _outside(function)(*args, **kwargs)
+    return (function.follow(left) if isinstance(function, Use) else function)(*args, **kwargs)
+
+
+def _remembered(
+    target: Target,
+    function: str | Use | Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    left: Mapping[str, Any],
+) -> Any:  # noqa: ANN401 - whatever the target answers
+    """A copy of what the call answered to equal arguments before: most laws change what this step does not read."""
+    key = ("remembered", str(function), tuple(map(_content, args)), tuple((n, _content(v)) for n, v in kwargs.items()))
+    return deepcopy(target.kept(key, lambda: _invoke(target, function, args, kwargs, left)))
+
+
+def _content(value: Any) -> Any:  # noqa: ANN401 - a tensor or a plain value
+    if not isinstance(value, Tensor):
+        return repr(value)
+    bare = value.detach().contiguous()
+    return (
+        (bare.view(torch.uint8).numpy().tobytes(), str(bare.dtype), *bare.shape) if bare.numel() else tuple(bare.shape)
+    )
+
+
+def _outside(path: str) -> Callable[..., Any]:
+    """A function or class of the standard library, torch, numpy, or a package that the target depends on."""
+    module, _, name = path.rpartition(".")
+    parts = module.split(".")
+    for size in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:size]))
+        except ModuleNotFoundError:
+            continue
+        for part in (*parts[size:], name):
+            found = getattr(found, part)
+        function: Callable[..., Any] = found
+        return function
+    raise ModuleNotFoundError(f"{path} cannot be imported, expected a function of the target or of a package")
+
+
+@dataclass(slots=True)
+class Inner:
+    """The last arguments and result of a function that was called inside a step."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+
+
+@contextmanager
+def _observed(target: Target, inside: Mapping[str, str]) -> Iterator[dict[str, Inner]]:
+    """Keep the last arguments and result of functions of the target while a step runs."""
+    seen = {name: Inner() for name in inside}
+    undo = [target.replace(path, _watcher(seen[name])) for name, path in inside.items()]
+    try:
+        yield seen
+    finally:
+        for restore in reversed(undo):
+            restore()
+
+
+def _watcher(inner: Inner) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    import inspect  # noqa: PLC0415 - only where a boundary has inner points
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+            inner.arguments = dict(signature.bind(*args, **kwargs).arguments)
+            inner.result = function(*args, **kwargs)
+            return inner.result
+
+        return watched
+
+    return wrap
+
+
+def _read(output: Output, run: Execution, inputs: Inputs) -> Tensor:
+    place = output.at or Use(run.calls[-1].step.result)
+    form = output.form or (PerRow() if output.axes == "B" else Number())
+    if output.join is None:
+        return form.read(place.follow(run.left), run.sizes)
+    values = run.left[place.name]
+    cuts = list(_cuts(inputs, next(c.step.each for c in run.calls if place.name in _names(c))))
+    parts = [
+        form.read(Use("part", place.way).follow({"part": value}), sizes_of(cut.batch))
+        for value, cut in zip(values, cuts, strict=True)
+    ]
+    if output.join == "rows":
+        return torch.cat(parts)
+    stacked = torch.stack(parts)
+    if output.join == "last":
+        return parts[-1]
+    return stacked.sum(0) if output.join == "sum" else stacked.mean(0)
+
+
+def _names(encoded: Encoded) -> set[str]:
+    return {encoded.step.result, *encoded.call.kwargs, *encoded.step.inside}
+
+
+def columns_after(run: Execution, batch: Batch) -> dict[str, Tensor]:
+    """The columns of a batch as the tensors that were passed hold them after the calls.
+
+    A tensor that the target replaces in a container is no change of the one that was passed.
+    """
+    after: dict[str, Tensor] = {}
+    for codec, value in run.references:
+        before = codec.canonical(batch)
+        for column, now in codec.take(value, run.sizes).items():
+            whole: Tensor = getattr(batch, column)
+            same = (now == before[column]) | (now.isnan() & before[column].isnan())
+            after[column] = torch.where(same, whole, now.to(whole.dtype))
+    return after

@@ -1,0 +1,481 @@
+"""Layouts of a tensor in a call: padded, ragged, packed end to end, full sequences, one number per row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.codec import Form, Inputs, Sizes
+from rl_sentinel.core.layout import Axis
+
+
+def zero_padding(column: Tensor, batch: Batch) -> Tensor:
+    """``[B, T]`` with 0 at and after each response's length."""
+    return torch.where(batch.valid, column, torch.zeros_like(column))
+
+
+@dataclass(frozen=True, slots=True)
+class Padded(Form):
+    """``[B, T]``, one row per response, padded at the right to one width; ``layout.extra`` adds columns of padding."""
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added."""
+        return frozenset({"extra"})
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column, with the extra padding of the layout."""
+        extra = inputs.layout.extra
+        return torch.cat([column, column.new_zeros(column.shape[0], extra, *column.shape[2:])], 1) if extra else column
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The first ``T`` positions."""
+        return value if value.shape[1:2] == (sizes.width,) else value[:, : sizes.width]
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and width."""
+        return Sizes(rows=value.shape[0], width=value.shape[1])
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - padding stays visible
+        """The tensor itself."""
+        return expression
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroPadded(Padded):
+    """As :class:`Padded`, with 0 in all padding: for callers that fill a tensor of zeros row by row."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column with zeros in the padding."""
+        return Padded.lay(self, zero_padding(column, inputs.batch), inputs)
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """What stood in the padding is 0."""
+        return zero_padding(column, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class RightAligned(Form):
+    """``[B, T]`` with each response at the right end of its row and zeros before it; extra padding goes to the left."""
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added."""
+        return frozenset({"extra"})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"length"})
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """Each response moved to the end of its row."""
+        width = column.shape[1] + inputs.layout.extra
+        rows = zip(column, inputs.batch.length.tolist(), strict=True)
+        return torch.stack([pad(row[:n], (width - n, 0)) for row, n in rows])
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """Each response moved to the start of its row, 0 in the padding."""
+        length = _lengths(sizes)
+        width = sizes.width or value.shape[1]
+        rows = [row[value.shape[1] - n :] for row, n in zip(value, length, strict=True)]
+        return torch.stack([pad(row, (0, width - row.shape[0])) for row in rows])
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and width."""
+        return Sizes(rows=value.shape[0], width=value.shape[1])
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """What stood in the padding is 0."""
+        return zero_padding(column, batch)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """The end of each row, padded to one tensor."""
+        rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(_lengths(sizes)) if n)
+        return Ragged().source(f"[{rows}]", sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged(Form):
+    """A list with one tensor of ``[length]`` per response, without padding; ``plain`` gives lists of numbers."""
+
+    plain: bool = False
+
+    def lay(self, column: Tensor, inputs: Inputs) -> list[Any]:
+        """One tensor, or one list, per response."""
+        parts = [column[row, :n].clone() for row, n in enumerate(inputs.batch.length.tolist())]
+        return [part.tolist() for part in parts] if self.plain else parts
+
+    def read(self, value: Sequence[Any], sizes: Sizes) -> Tensor:
+        """``[B, T]`` with 0 in the padding."""
+        parts = [torch.as_tensor(part) for part in value]
+        width = sizes.width or max((len(part) for part in parts), default=0)
+        return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
+
+    def sizes(self, value: Sequence[Any]) -> Sizes:
+        """Rows and lengths."""
+        length = torch.tensor([len(part) for part in value], dtype=torch.int64)
+        return Sizes(rows=len(value), length=length)
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """What stood in the padding is 0."""
+        return zero_padding(column, batch)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """The list, padded to one tensor; a row of width ``T`` needs no more."""
+        padded = f"torch.nn.utils.rnn.pad_sequence({expression}, batch_first=True)"
+        missing = (sizes.width or 0) - max(_lengths(sizes), default=0)
+        return f"torch.nn.functional.pad({padded}, (0, {missing}))" if missing > 0 else padded
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(Form):
+    """The tokens of all responses end to end, ``[N]``; lengths are known from another argument."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"length"})
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """Valid positions of all rows, in order."""
+        return column[inputs.batch.valid.to(column.device)]
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B, T]`` with 0 in the padding."""
+        length = _lengths(sizes)
+        parts = list(torch.split(value, length))
+        width = sizes.width or max(length, default=0)
+        return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """What stood in the padding is 0."""
+        return zero_padding(column, batch)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """The tensor cut by the lengths and padded."""
+        return Ragged().source(f"{expression}.split({_lengths(sizes)})", sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class FullSequence(Form):
+    """``[B, S]``: each row's prompt, its response, then padding; prompt positions hold 0.
+
+    ``S`` is the longest prompt plus ``T`` plus ``more``. ``shift`` is 1 where position t holds what belongs to
+    token t + 1, as log-probs of next tokens do.
+    """
+
+    shift: int = 0
+    more: int = 0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"length", "prompt_length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added."""
+        return frozenset({"extra"})
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The response at its place behind the prompt."""
+        batch = inputs.batch
+        prompt = batch.prompt_length
+        width = int(prompt.max()) + batch.width + self.more + inputs.layout.extra
+        out = column.new_zeros(batch.rows, width)
+        for row, (p, n) in enumerate(zip(prompt.tolist(), batch.length.tolist(), strict=True)):
+            out[row, p - self.shift : p - self.shift + n] = column[row, :n]
+        return out
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B, T]`` with 0 in the padding."""
+        length, prompt = _lengths(sizes), _prompts(sizes)
+        width = sizes.width or max(length, default=0)
+        rows = [
+            value[row, p - self.shift : p - self.shift + n]
+            for row, (p, n) in enumerate(zip(prompt, length, strict=True))
+        ]
+        return torch.stack([pad(part, (0, width - part.shape[0])) for part in rows])
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """What stood in the padding is 0."""
+        return zero_padding(column, batch)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """Each row's response, padded to one tensor."""
+        spans = [(p - self.shift, p - self.shift + n) for p, n in zip(_prompts(sizes), _lengths(sizes), strict=True)]
+        rows = ", ".join(f"{expression}[{row}, {low}:{high}]" for row, (low, high) in enumerate(spans))
+        return Ragged().source(f"[{rows}]", sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class PerRow(Form):
+    """One number per response, ``[B]``; ``kind`` is a tensor, a list, or a column ``[B, 1]``."""
+
+    kind: Literal["tensor", "list", "column"] = "tensor"
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - a tensor or a list
+        """The numbers in that form."""
+        if self.kind == "list":
+            return column.tolist()
+        return column.unsqueeze(1) if self.kind == "column" else column
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a list
+        """``[B]``."""
+        return torch.as_tensor(value).reshape(-1) if self.kind == "column" else torch.as_tensor(value)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor or a list
+        """Rows."""
+        return Sizes(rows=len(value))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """A tensor of the numbers."""
+        return f"torch.tensor({expression})" if self.kind == "list" else expression
+
+
+@dataclass(frozen=True, slots=True)
+class PerToken(Form):
+    """One number per response, handed back as a row-constant ``[B, T]``, or the reverse: ``[B]`` over the tokens."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"mask"})
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B]`` over the trained tokens, 0 elsewhere."""
+        mask = _mask(sizes)
+        return torch.where(mask, value.reshape(-1, 1), torch.zeros((), dtype=value.dtype, device=value.device))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """One column."""
+        return f"{expression}.reshape(-1, 1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Form):
+    """One number for the whole batch, as a tensor or a Python number."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
+        """A tensor without axes."""
+        return value if isinstance(value, Tensor) else torch.tensor(float(value))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """A tensor of the number."""
+        return f"torch.as_tensor({expression})"
+
+
+@dataclass(frozen=True, slots=True)
+class RowWise(Form):
+    """``[B, T]`` in another form, or ``[B, 1]`` with one number for all tokens of a row."""
+
+    form: Form
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B, T]``; one number per row stands at all of the row's tokens."""
+        if value.shape[1] != 1 or sizes.width == 1:
+            return self.form.read(value, sizes)
+        valid = torch.arange(sizes.width or 1, device=value.device) < torch.tensor(_lengths(sizes)).unsqueeze(1)
+        return torch.where(valid, value, torch.zeros((), dtype=value.dtype, device=value.device))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - a column says it as well
+        """The numbers as they are."""
+        return expression
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Form):
+    """1 where a call came back at all, as the check of a configuration does that accepts it."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - whatever came back
+        """The number 1."""
+        return torch.tensor(1.0)
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The number 1, after the call."""
+        return "torch.tensor(1.0)"
+
+
+@dataclass(frozen=True, slots=True)
+class AfterPrompt(Padded):
+    """``[B, 1 + T]``: a prompt of one token, filled with ``prompt``, before the response."""
+
+    prompt: int = 0
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The prompt, then the column."""
+        padded = Padded.lay(self, column, inputs)
+        return torch.cat([padded.new_full((padded.shape[0], 1), self.prompt), padded], dim=1)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The positions after the prompt."""
+        return Padded.read(self, value[:, 1:], sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows, width, and the prompt's length."""
+        one = torch.ones(value.shape[0], dtype=torch.int64)
+        return Sizes(rows=value.shape[0], width=value.shape[1] - 1, prompt_length=one)
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The positions after the prompt."""
+        return f"{expression}[:, 1:]"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Form):
+    """A mask of what is kept as 1 and 0, with 1 wherever nothing is trained: there nothing can be left out."""
+
+    form: Form
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return self.form.needs | {"mask"}
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
+        """1 where kept or untrained."""
+        return ((self.form.read(value, sizes) > 0) | ~_mask(sizes)).float()
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """1 where kept."""
+        return f"({self.form.source(expression, sizes)} > 0).float()"
+
+
+@dataclass(frozen=True, slots=True)
+class RequiresGrad(Form):
+    """1 where a tensor requires a gradient."""
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
+        """The number 1 or 0."""
+        return torch.tensor(float(value.requires_grad))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """Whether it does."""
+        return f"torch.tensor(float({expression}.requires_grad))"
+
+
+@dataclass(frozen=True, slots=True)
+class OffMask(Form):
+    """Another form, with ``value`` wherever nothing is trained: what a decision says there changes nothing."""
+
+    form: Form
+    value: float
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"mask"})
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
+        """The tensor with ``value`` off the mask."""
+        tensor = self.form.read(value, sizes)
+        return torch.where(_mask(sizes), tensor, torch.full_like(tensor, self.value))
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """As the form."""
+        return self.form.source(expression, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class As(Form):
+    """Another form, read as another dtype: decisions as numbers, half precision as float32."""
+
+    form: Form
+    dtype: torch.dtype
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """As the form, of the dtype."""
+        return self.form.lay(column.to(self.dtype), inputs)
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
+        """The tensor in the dtype."""
+        return self.form.read(value, sizes).to(self.dtype)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """The form's source, cast."""
+        return f"{self.form.source(expression, sizes)}.to({self.dtype})"
+
+
+def stack_padded(parts: Sequence[Tensor]) -> Tensor:
+    """``[B, T]`` from tensors of unequal length, 0 in the padding."""
+    return pad_sequence(list(parts), batch_first=True)
+
+
+def _lengths(sizes: Sizes) -> list[int]:
+    if sizes.length is None:
+        raise ValueError("the lengths of the responses are unknown, expected an argument that tells them")
+    lengths: list[int] = sizes.length.tolist()
+    return lengths
+
+
+def _prompts(sizes: Sizes) -> list[int]:
+    if sizes.prompt_length is None:
+        raise ValueError("the lengths of the prompts are unknown, expected an argument that tells them")
+    lengths: list[int] = sizes.prompt_length.tolist()
+    return lengths
+
+
+def _mask(sizes: Sizes) -> Tensor:
+    if sizes.mask is None:
+        raise ValueError("the mask is unknown, expected an argument that tells it")
+    return sizes.mask
+
+
+@dataclass(frozen=True, slots=True)
+class Detached(Number):
+    """One logged number, without its gradient."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
+        """A float tensor without axes."""
+        return value.detach().float() if isinstance(value, Tensor) else torch.tensor(float(value))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FirstOf(Number):
+    """The first number of a table of metrics whose name has one of these endings."""
+
+    endings: tuple[str, ...]
+
+    def __init__(self, *endings: str) -> None:
+        """Take the endings."""
+        object.__setattr__(self, "endings", endings)
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a table of metrics
+        """A tensor without axes."""
+        return torch.tensor(float(next(number for name, number in value.items() if name.endswith(self.endings))))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """A tensor of the number."""
+        return f"torch.tensor(next(v for k, v in {expression}.items() if k.endswith({self.endings!r})))"
+
+
+@dataclass(frozen=True, slots=True)
+class RowSum(Form):
+    """``[B, T]`` read as one number per row: the sum over its tokens."""
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
+        """``[B]``."""
+        return value.sum(-1)
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The sum."""
+        return f"{expression}.sum(-1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Total(Number):
+    """The sum of a list of numbers, as of the losses of all micro-batches."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of tensors
+        """A tensor without axes."""
+        return torch.stack(list(value)).sum()
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The sum."""
+        return f"torch.stack({expression}).sum()"

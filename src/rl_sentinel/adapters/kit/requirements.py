@@ -1,0 +1,34 @@
+"""Conditions under which a framework's own trainer could make a call; each answers why not, or an empty word."""
+
+import torch
+
+from rl_sentinel.core.codec import Inputs
+
+
+def prompts_are_contiguous(inputs: Inputs) -> str:
+    """Responses of a prompt stand together: the framework finds them by position."""
+    labels = torch.unique_consecutive(inputs.batch.group).tolist()
+    apart = len(labels) != len(set(labels))
+    return "responses of a prompt stand apart, and the framework groups by position" if apart else ""
+
+
+def group_sizes(inputs: Inputs) -> list[int]:
+    """Number of responses of each prompt, in the order of the rows."""
+    sizes: list[int] = torch.unique_consecutive(inputs.batch.group, return_counts=True)[1].tolist()
+    return sizes
+
+
+def has_trained_token(inputs: Inputs) -> str:
+    """At least one token of the batch is trained."""
+    return "" if bool(inputs.batch.live.any()) else "no token of the batch is trained"
+
+
+def no_empty_response(inputs: Inputs) -> str:
+    """Every response has a token."""
+    return "a response has no token" if bool((inputs.batch.length == 0).any()) else ""
+
+
+def equal_micro_batches(inputs: Inputs) -> str:
+    """The rows divide evenly into the micro-batches."""
+    rows, parts = inputs.batch.rows, inputs.layout.micro_batches
+    return f"{rows} rows do not divide into {parts} equal micro-batches" if rows % parts else ""

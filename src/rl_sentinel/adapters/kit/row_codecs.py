@@ -1,0 +1,118 @@
+"""Codecs for objects of which there is one per response, such as samples: numbers and lists of one row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.forms import zero_padding
+from rl_sentinel.core.batch import COLUMNS, Batch
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Codec):
+    """A column of one row as a Python number: for objects of which there is one per row."""
+
+    name: str
+    kind: Literal["float", "int", "bool"] = "float"
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The column."""
+        return frozenset({self.name})
+
+    def put(self, inputs: Inputs) -> float | int | bool:
+        """The number of the row."""
+        column: Tensor = getattr(inputs.batch, self.name)
+        return column[0].item()
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a number
+        """A column of one row."""
+        dtype = {"float": torch.float32, "int": torch.int64, "bool": torch.bool}[self.kind]
+        return {self.name: torch.tensor([value], dtype=dtype)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The column as it is."""
+        return {self.name: getattr(batch, self.name)}
+
+
+@dataclass(frozen=True, slots=True)
+class Is(Codec):
+    """Whether a label of one row has a value: other values are lost."""
+
+    name: str
+    value: int
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The label."""
+        return frozenset({self.name})
+
+    def put(self, inputs: Inputs) -> bool:
+        """Whether the row has the value."""
+        column: Tensor = getattr(inputs.batch, self.name)
+        return int(column[0]) == self.value
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a bool
+        """The value, or 0."""
+        return {self.name: torch.tensor([self.value if value else 0])}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The value, or 0."""
+        column: Tensor = getattr(batch, self.name)
+        return {self.name: torch.where(column == self.value, self.value, 0)}
+
+
+@dataclass(frozen=True, slots=True)
+class RowLength(Codec):
+    """The length of one row as an integer: for objects of which there is one per row."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length."""
+        return frozenset({"length"})
+
+    def put(self, inputs: Inputs) -> int:
+        """The length of the row."""
+        return int(inputs.batch.length[0])
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a number
+        """The length of the row."""
+        return Sizes(length=torch.tensor([value], dtype=torch.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class RowTokens(Codec):
+    """A per-token column of one row as a list of numbers: for objects of which there is one per row."""
+
+    name: str
+    kind: Literal["float", "int", "bool"] = "float"
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The column."""
+        return frozenset({self.name})
+
+    def put(self, inputs: Inputs) -> list[Any]:
+        """The valid positions of the row."""
+        column: Tensor = getattr(inputs.batch, self.name)[0, : int(inputs.batch.length[0])]
+        return (column.int() if self.kind == "int" else column).tolist()
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a list of numbers
+        """The length of the row."""
+        return Sizes(length=torch.tensor([len(value)], dtype=torch.int64))
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a list of numbers
+        """A column of one row, padded with 0."""
+        role = COLUMNS[self.name]["role"]
+        dtype = {"signal": torch.float32, "label": torch.int64, "mask": torch.bool}[role]
+        row = torch.zeros(1, sizes.width or len(value), dtype=dtype)
+        row[0, : len(value)] = torch.tensor(value, dtype=dtype)
+        return {self.name: row}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The column with 0 in the padding."""
+        return {self.name: zero_padding(getattr(batch, self.name), batch)}

@@ -1,0 +1,131 @@
+"""Boundaries of KL estimators, and of a KL in the reward, as a loss, and as what a controller observes."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.library.arguments import NUMBERS, SIGNAL, arguments, columns, unbound
+from rl_sentinel.adapters.library.losses import AGGREGATE, MODE, in_parts, loss_output, settings_of
+from rl_sentinel.adapters.library.rows import bind, functions
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.case import Settings
+
+KL = f"{SIGNAL}.kl"
+WEIGHTED = f"{KL}.importance_weighted"
+IN_REWARD = f"{SIGNAL}.penalty.in_reward"
+AS_LOSS = f"{SIGNAL}.penalty.as_loss"
+ADAPTIVE = f"{SIGNAL}.controller.Adaptive"
+
+#: Estimator -> whose value and whose gradient it has, where not its own.
+_KINDS = {
+    "absolute": ("abs", "abs"),
+    "absolute_plus": ("abs", "k2"),
+    "k1_plus": ("k1", "k2"),
+    "k3_plus": ("k3", "k2"),
+}
+
+_COEFFICIENT: Settings = {"coefficient": NUMBERS["coefficient"]}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Each estimator alone and as a loss, the weighted one, the shaped reward and the controller."""
+    for path, function in functions(target.module(KL)):
+        if path == WEIGHTED:
+            continue
+        if missing := unbound(path, "kl", function):
+            yield missing
+            continue
+        name = path.rpartition(".")[2]
+        value, slope = _KINDS.get(name, (name, name))
+        exact = {"definition:kl": value} if value == "k3" else {}
+        said = {"algorithm": value, "gradient": slope, **exact}
+        yield _estimate(target, path, path, columns(function), f"kl.{value}", said)
+        yield _as_loss(target, path, path, columns(function), name, "token-mean")
+    route, reads = f"{KL}.k3 -> {WEIGHTED}", f"{columns(target.find(f'{KL}.k3'))} old_logprob"
+    yield _estimate(target, route, WEIGHTED, reads, "kl.weighted", {"algorithm": "weighted k3"})
+    yield _as_loss(target, route, WEIGHTED, reads, "weighted k3", MODE)
+    yield bind(
+        target,
+        f"{KL}.k1 -> {IN_REWARD}",
+        "kl",
+        _shaped,
+        reads=f"logprob ref_logprob {columns(target.find(IN_REWARD))}",
+        outputs={"token_reward": Output("B T", "reward", "token_reward"), "kl": Output("B T", "nats", "kl.k1")},
+        settings={"default": _COEFFICIENT},
+        said={"algorithm:token_reward": "k1 in the reward", "algorithm:kl": "k1"},
+    )
+    yield bind(
+        target,
+        f"{KL}.k1 -> {AGGREGATE} -> {ADAPTIVE}",
+        "kl",
+        _controlled,
+        reads="logprob ref_logprob mask",
+        outputs={"coefficient": Output("", "", "kl_coefficient", over="live")},
+        settings={"adaptive": {"coefficient": 0.1, "target": 0.137, "horizon": 50.0}},
+        said={"algorithm": "k1 steers", "masked-slots": "any"},
+    )
+
+
+def _kl(target: Target, path: str, batch: Batch) -> Tensor:
+    """The estimate; of the weighted one, k3 times the ratio of policies."""
+    own = f"{KL}.k3" if path == WEIGHTED else path
+    kl: Tensor = target.call(own, **arguments(target.find(own), batch))
+    if path == WEIGHTED:
+        kl = target.call(path, kl, batch.logprob, batch.old_logprob, mask=batch.mask)
+    return kl
+
+
+def _estimate(  # noqa: PLR0913 - the fields of one row
+    target: Target, route: str, path: str, reads: str, quantity: str, said: Mapping[str, str]
+) -> Boundary:
+    return bind(
+        target,
+        route,
+        "kl",
+        lambda target, batch, _settings: {"kl": _kl(target, path, batch)},
+        reads=reads,
+        outputs={"kl": Output("B T", "nats", quantity)},
+        said=said,
+    )
+
+
+def _as_loss(  # noqa: PLR0913 - the fields of one row
+    target: Target, route: str, path: str, reads: str, kind: str, mode: str
+) -> Boundary:
+    def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        def one(part: Batch, **more: object) -> Tensor:
+            loss: Tensor = target.call(AS_LOSS, _kl(target, path, part), mask=part.mask, **more)
+            return loss
+
+        return in_parts(target, batch, settings, one, coefficient=settings["coefficient"])
+
+    return bind(
+        target,
+        f"{route} -> {AS_LOSS}",
+        "policy-loss",
+        compute,
+        reads=reads,
+        outputs={"loss": loss_output(mode)},
+        settings={mode: {**_COEFFICIENT, **settings_of(mode)}},
+        said={"algorithm": f"{kind} as a loss", "aggregation": mode},
+    )
+
+
+def _shaped(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """The reward minus its KL, and the KL that is logged."""
+    reward = arguments(target.find(IN_REWARD), batch)["token_reward"]
+    kl = target.call(f"{KL}.k1", batch.logprob, batch.ref_logprob, mask=batch.mask)
+    shaped = target.call(IN_REWARD, reward, kl, mask=batch.mask, **settings)
+    return {"token_reward": shaped.token_reward, "kl": shaped.kl}
+
+
+def _controlled(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """The coefficient after one step that observed the mean KL over trained tokens."""
+    kl = target.call(f"{KL}.k1", batch.logprob, batch.ref_logprob, mask=batch.mask)
+    mean = target.call(f"{SIGNAL}.reduce.Aggregation", "token-mean", float(batch.mask.sum().clamp(min=1)))
+    observed = float(target.call(AGGREGATE, kl, mask=batch.mask, aggregation=mean))
+    after = target.call(ADAPTIVE, **settings).after(observed, samples=int(batch.live.sum()))
+    return {"coefficient": torch.tensor(after.coefficient)}

@@ -1,0 +1,243 @@
+"""Boundaries of losses and of their aggregation, each cut into as many micro-batches as a setting says."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.library.arguments import (
+    PACKED,
+    SIGNAL,
+    arguments,
+    columns,
+    numbers,
+    packed_arguments,
+    unbound,
+)
+from rl_sentinel.adapters.library.rows import bind
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.modules import defined
+
+AGGREGATE = f"{SIGNAL}.reduce.aggregate"
+DENOMINATOR = f"{SIGNAL}.minibatches.aggregation"
+BLOCKS = f"{SIGNAL}.kernels.blocks"
+COVARIANCE = f"{SIGNAL}.covariance"
+
+#: A fixed length that sums are divided by, in tokens.
+LENGTH = 8
+
+#: Mode of aggregation -> its denominator over the whole mini-batch; ``prompt-mean`` counts its own.
+DENOMINATORS: Mapping[str, Callable[[Batch], Tensor]] = {
+    "token-mean": lambda b: b.mask.sum(),
+    "sequence-mean-token-mean": lambda b: b.live.sum(),
+    "sequence-mean-token-sum": lambda b: b.live.sum(),
+    "token-sum": lambda b: torch.tensor(LENGTH * b.rows),
+}
+PROMPTS = "prompt-mean"
+MODES = (*DENOMINATORS, PROMPTS)
+
+#: The mode of each loss; aggregation itself is audited at every mode.
+MODE = "sequence-mean-token-mean"
+
+#: Modes whose denominator the library counts by the mask alone.
+_COUNTED = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
+
+#: Loss -> the function that chooses its tokens, its parameters by setting, and what else it takes.
+CHOOSERS: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, object]]] = {
+    "kl_cov": ("largest", {"share": "share"}, {}),
+    "clip_cov": ("drawn_between", {"share": "share", "cov_low": "low", "cov_high": "high"}, {"generator": None}),
+}
+
+#: Loss -> the numbers of its choice. Drawing all that may be drawn leaves nothing to chance.
+_CHOSEN_BY: Mapping[str, Settings] = {
+    "kl_cov": {"share": 0.4},
+    "clip_cov": {"share": 1.0, "cov_low": -0.1953125, "cov_high": 3.0},
+}
+
+#: Loss -> values of those numbers that matter; covariances of small batches equal these bounds exactly.
+_CHOICE_KNOBS: Mapping[str, Mapping[str, str]] = {
+    "kl_cov": {"knob:share": "0.2|0.8"},
+    "clip_cov": {"knob:cov_low": "-0.1953125|0.05", "knob:cov_high": "-0.0703125|3.0"},
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Every loss, one of packed tokens, sums in blocks, and aggregation at each mode."""
+    for name, function in defined(target.module(f"{SIGNAL}.loss"), "loss").items():
+        yield _loss(target, f"{SIGNAL}.loss.{name}.loss", name, function, "policy-loss")
+    value = f"{SIGNAL}.value.value_loss"
+    yield _loss(target, value, "value", target.find(value), "value-loss")
+    yield _packed_loss(target, f"{SIGNAL}.loss.gspo.loss")
+    for mode in MODES:
+        yield from (_blocks(target, mode, stored) for stored in ("padded", "packed"))
+        yield bind(
+            target,
+            AGGREGATE,
+            "aggregate",
+            _aggregate,
+            reads=f"advantage mask {read_by(mode)}",
+            outputs={"loss": loss_output(mode)},
+            settings={mode: settings_of(mode)},
+            said={"aggregation": mode, "denominator": "given", "mean": "yes", "masked-slots": "any"},
+        )
+    for mode in _COUNTED:
+        yield bind(
+            target,
+            f"{DENOMINATOR} -> {AGGREGATE}",
+            "aggregate",
+            _counted,
+            reads="advantage mask",
+            outputs={"loss": loss_output(mode)},
+            settings={mode: settings_of(mode)},
+            said={"aggregation": mode, "mean": "yes", "masked-slots": "any"},
+        )
+
+
+def settings_of(mode: str) -> Settings:
+    """The settings of one mode of aggregation."""
+    return {"aggregation": mode} | ({"length": LENGTH} if mode == "token-sum" else {})
+
+
+def read_by(mode: str) -> str:
+    """The columns that a mode reads besides the mask."""
+    return "group" if mode == PROMPTS else ""
+
+
+def loss_output(mode: str) -> Output:
+    """A loss; a mean over trained tokens or live rows declares them as its population."""
+    return Output("", "", "loss", over="" if mode == "token-sum" else "live")
+
+
+def in_parts(
+    target: Target, batch: Batch, settings: Settings, loss: Callable[..., Tensor], **numbers: object
+) -> dict[str, Tensor]:
+    """The loss of a mini-batch summed over micro-batches; denominators and chosen tokens are of the whole."""
+    mode, parts = str(settings["aggregation"]), int(settings.get("micro_batches", 1) or 1)
+    whole = _whole(target, mode, batch)
+    chosen = numbers.pop("chosen", None)
+    summands = []
+    for rows in torch.arange(batch.rows).chunk(parts):
+        own = {"chosen": chosen[rows]} if isinstance(chosen, Tensor) else {}
+        summands.append(loss(take_rows(batch, rows), **numbers, **own, aggregation=whole.of_rows(rows)))
+    return {"loss": torch.stack(summands).sum()}
+
+
+def _whole(target: Target, mode: str, batch: Batch) -> Any:  # noqa: ANN401 - a class of the tree under audit
+    if mode == PROMPTS:
+        return target.call(DENOMINATOR, mode, mask=batch.mask, group=batch.group)
+    return target.call(f"{SIGNAL}.reduce.Aggregation", mode, float(DENOMINATORS[mode](batch).clamp(min=1)))
+
+
+def chosen(target: Target, name: str, batch: Batch, settings: Settings) -> dict[str, Tensor]:
+    """The tokens of a whole mini-batch that a loss treats apart, if it does."""
+    if name not in CHOOSERS:
+        return {}
+    choose, parameters, more = CHOOSERS[name]
+    covariance = target.call(f"{COVARIANCE}.covariances", batch.logprob, batch.advantage, mask=batch.mask)
+    own = {parameter: settings[n] for n, parameter in parameters.items()}
+    return {"chosen": target.call(f"{COVARIANCE}.{choose}", covariance, mask=batch.mask, **own, **more)}
+
+
+def _loss(target: Target, path: str, name: str, function: Callable[..., Any], stage: Stage) -> Boundary | Unbound:
+    if missing := unbound(path, stage, function, ("chosen",) if name in CHOOSERS else ()):
+        return missing
+    plain = numbers(function)
+
+    def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        own = {n: settings[n] for n in plain} | chosen(target, name, batch, settings)
+        return in_parts(
+            target, batch, settings, lambda b, **more: target.call(path, **arguments(function, b), **more), **own
+        )
+
+    return bind(
+        target,
+        path,
+        stage,
+        compute,
+        reads=columns(function),
+        # The rounded share of a batch twice as large chooses other tokens: no population is declared.
+        outputs={"loss": Output("", "", "loss") if name == "kl_cov" else loss_output(MODE)},
+        settings={MODE: {**plain, **_CHOSEN_BY.get(name, {}), **settings_of(MODE)}},
+        said={"aggregation": MODE, **_CHOICE_KNOBS.get(name, {})},
+    )
+
+
+def _packed_loss(target: Target, path: str) -> Boundary:
+    function = target.find(path)
+
+    def one(batch: Batch, **more: object) -> Tensor:
+        loss: Tensor = target.call(path, **packed_arguments(target, function, batch), **more)
+        return loss
+
+    def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        return in_parts(target, batch, settings, one, **{n: settings[n] for n in numbers(function)})
+
+    return bind(
+        target,
+        f"{PACKED} -> {path}",
+        "policy-loss",
+        compute,
+        reads=f"{columns(function)} length",
+        outputs={"loss": loss_output(MODE)},
+        settings={MODE: {**numbers(function), **settings_of(MODE)}},
+        said={"aggregation": MODE},
+    )
+
+
+def _aggregate(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    def one(part: Batch, **more: object) -> Tensor:
+        loss: Tensor = target.call(AGGREGATE, part.advantage, mask=part.mask, **more)
+        return loss
+
+    return in_parts(target, batch, settings, one)
+
+
+def _counted(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    by = target.call(DENOMINATOR, settings["aggregation"], mask=batch.mask, length=None)
+    return {"loss": target.call(AGGREGATE, batch.advantage, mask=batch.mask, aggregation=by)}
+
+
+def _blocks(target: Target, mode: str, stored: str) -> Boundary:
+    """A loss summed in blocks; the integrand returns the value and its slope, which are equal here."""
+    function, path = target.find(f"{SIGNAL}.loss.importance_sampling.loss"), f"{BLOCKS}.summed"
+
+    def weighed(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+        value = torch.where(mask, -advantage * torch.exp(logprob - old_logprob), 0.0)
+        return value, value
+
+    def one(batch: Batch, *, aggregation: object) -> Tensor:
+        packed = stored == "packed"
+        own: dict[str, Any] = {**(packed_arguments(target, function, batch) if packed else arguments(function, batch))}
+        values = [torch.nan_to_num(own[n]) for n in ("logprob", "old_logprob", "advantage")]
+        with _small_blocks(target):
+            total: Tensor = target.call(path, weighed, *values, mask=own["mask"], aggregation=aggregation)
+        return total
+
+    return bind(
+        target,
+        path,
+        "policy-loss",
+        lambda target, batch, settings: in_parts(target, batch, settings, one),
+        reads=f"{columns(function)} length {read_by(mode)}",
+        outputs={"loss": loss_output(mode)},
+        settings={f"{mode}, {stored}": {**settings_of(mode), "stored": stored}},
+        said={"aggregation": mode},
+        claims_of=f"{SIGNAL}.loss.importance_sampling.loss",
+    )
+
+
+@contextmanager
+def _small_blocks(target: Target) -> Iterator[None]:
+    """Blocks of 6 numbers for the length of a call, so that short cases have several."""
+    module = target.module(BLOCKS)
+    before = vars(module)["BLOCK"]
+    vars(module)["BLOCK"] = 6
+    try:
+        yield
+    finally:
+        vars(module)["BLOCK"] = before

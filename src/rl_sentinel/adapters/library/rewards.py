@@ -1,0 +1,91 @@
+"""Boundaries of rewards before they are compared: rescaled, clipped, suppressed, normalised."""
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor
+
+from rl_sentinel.adapters.library.arguments import SIGNAL, arguments, columns, numbers, unbound, without
+from rl_sentinel.adapters.library.rows import ADVANTAGE, Compute, bind, functions
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.case import Scalar, Settings
+
+NORMALISED = f"{SIGNAL}.normalisation.normalised"
+NORMALISATION = f"{SIGNAL}.normalisation.Normalisation"
+SUPPRESSED = f"{SIGNAL}.reward.suppressed"
+
+#: Normalisations (mean, deviation, leave one out, biased, epsilon): any two choices meet in each way they can.
+WAYS: tuple[tuple[str, str, bool, bool, float], ...] = (
+    ("group", "group", False, False, 1e-6),
+    ("group", "batch", True, True, 1e-6),
+    ("group", "none", True, False, 1e-6),
+    ("batch", "batch", False, True, 1e-6),
+    ("batch", "group", True, False, 1e-6),
+    ("batch", "none", False, False, 1e-6),
+    ("none", "batch", False, False, 1e-6),
+    ("none", "group", False, True, 1e-6),
+    ("none", "none", False, False, 1e-6),
+)
+
+#: Those that follow suppression: what never ended leaves every mean.
+SUPPRESSING = (("group", "none", False, False, 0.0), ("batch", "batch", False, False, 0.0))
+
+_NAMES = ("mean", "deviation", "leave_one_out", "biased", "epsilon")
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Each function on rewards, each normalisation, and normalisation after suppression."""
+    for path, function in functions(target.module(f"{SIGNAL}.reward")):
+        yield unbound(path, "reward", function) or bind(
+            target,
+            path,
+            "reward",
+            _compute(path),
+            reads=columns(function),
+            outputs={"reward": Output("B", "reward", "reward")},
+            settings={"default": numbers(function)},
+            said={"algorithm": function.__name__.replace("_", " ")},
+        )
+    for suppress, ways in ((False, WAYS), (True, SUPPRESSING)):
+        for way in ways:
+            settings: dict[str, Scalar] = dict(zip(_NAMES, way, strict=True))
+            settings |= {"suppress": True} if suppress else {}
+            yield bind(
+                target,
+                f"{SUPPRESSED} -> {NORMALISED}" if suppress else NORMALISED,
+                "normalise",
+                _normalised,
+                reads="reward group mask" + (" scored" if suppress else ""),
+                outputs={"advantage": ADVANTAGE},
+                settings={_name(settings): settings},
+                said=_scope(settings) | ({"suppresses": "unscored"} if suppress else {}),
+            )
+
+
+def _compute(path: str) -> Compute:
+    def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        return {"reward": target.call(path, **arguments(target.find(path), batch), **settings)}
+
+    return compute
+
+
+def _normalised(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    by = target.call(NORMALISATION, **without(settings, "suppress"))
+    reward = batch.reward
+    if settings.get("suppress"):
+        reward = target.call(SUPPRESSED, reward, live=batch.live, scored=batch.scored)
+    return {"advantage": target.call(NORMALISED, reward, group=batch.group, live=batch.live, by=by)}
+
+
+def _name(settings: Settings) -> str:
+    words = [f"mean {settings['mean']}", f"deviation {settings['deviation']}"]
+    return ", ".join(words + [n.replace("_", " ") for n in ("leave_one_out", "biased") if settings[n]])
+
+
+def _scope(settings: Settings) -> dict[str, str]:
+    """The claims of the choices: how far a reward reaches, and what a shift and a scale of rewards do."""
+    over = {settings["mean"], settings["deviation"]}
+    said = {"scope": "batch" if "batch" in over else "group", "grouping": "id"}
+    said["standardised"] = "no" if settings["deviation"] == "none" else "yes"
+    return said | ({} if settings["mean"] == "none" else {"baseline": "relative"})

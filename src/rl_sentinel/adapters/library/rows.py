@@ -1,0 +1,78 @@
+"""One row of a table of boundaries: a path, a function that computes its outputs, what it reads and claims."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output, Stage
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims_from_text
+
+#: Computes the outputs of a boundary by name.
+Compute = Callable[[Target, Batch, Settings], Mapping[str, Tensor]]
+
+ADVANTAGE = Output("B", "reward", "advantage")
+TOKEN_ADVANTAGE = Output("B T", "reward", "advantage")
+REQUIRES_GRAD = Output("", "", "requires_grad")
+
+
+def bind(  # noqa: PLR0913 - the fields of one row
+    target: Target,
+    path: str,
+    stage: Stage,
+    compute: Compute,
+    *,
+    reads: str,
+    outputs: Mapping[str, Output],
+    settings: Mapping[str, Settings] | None = None,
+    said: Mapping[str, str] | None = None,
+    claims_of: str = "",
+) -> Boundary:
+    """A boundary of the library.
+
+    Args:
+        target: the tree under audit.
+        path: dotted path of what runs; several joined by ``" -> "``.
+        stage: where on the path of the signal it stands.
+        compute: computes the outputs by name.
+        reads: columns of the batch, separated by spaces.
+        outputs: by name.
+        settings: by name; ``default`` without numbers if None.
+        said: claims besides those of the function's module.
+        claims_of: path of the function whose module's claims hold; the last of ``path`` if empty.
+    """
+    function = target.find(claims_of or path.rpartition(" -> ")[2])
+    return Boundary(
+        path=path,
+        stage=stage,
+        call=partial(compute, target),
+        reads=frozenset(reads.split()),
+        outputs=outputs,
+        settings=settings or {"default": {}},
+        claims=_claims(function, said or {}),
+    )
+
+
+def _claims(function: Callable[..., Any], said: Mapping[str, str]) -> Claims:
+    module = inspect.getmodule(function)
+    whole = {**getattr(module, "CLAIMS", {}), **getattr(module, "CLAIMS_OF", {}).get(function.__name__, {}), **said}
+    if "aggregation" in said:
+        whole["rows"] = "live"  # every mean of a loss is over live rows
+    if said.get("standardised") == "no":
+        whole.pop("knob:epsilon", None)  # nothing is divided by a deviation
+    whole.pop("lone", None)  # which only the trainer reads
+    cite = f"{function.__module__}: CLAIMS and docstring"
+    return claims_from_text(whole, cite)
+
+
+def functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The public functions that a module defines, by dotted path."""
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        if function.__module__ == module.__name__ and not name.startswith("_"):
+            yield f"{module.__name__}.{name}", function

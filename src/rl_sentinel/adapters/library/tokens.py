@@ -1,0 +1,132 @@
+"""Boundaries of numbers of tokens: log-probs and entropy from logits, numbers of rows put on tokens, alignment."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.library.arguments import PADDED, SEGMENTS, SIGNAL, arguments, columns, numbers, pack
+from rl_sentinel.adapters.library.rows import TOKEN_ADVANTAGE, Compute, bind
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Settings
+
+LOGPROB = f"{SIGNAL}.logprob"
+SPREAD = f"{SIGNAL}.align.spread"
+AT_LAST = f"{SIGNAL}.align.at_last"
+ALIGNED = f"{SIGNAL}.align.response_aligned"
+SCAN = f"{SIGNAL}.scan"
+TURNS = f"{SIGNAL}.segments.turns"
+
+#: Function -> its outputs in order.
+_FROM_LOGITS: Mapping[str, tuple[str, ...]] = {
+    "logprobs": ("logprob",),
+    "logprobs_and_entropy": ("logprob", "entropy"),
+}
+
+_DEFINITIONS = {"logprob": "log-prob of the token", "entropy": "entropy of the logits"}
+
+_OUTCOME = {"scope": "sequence", "masked": "yes", "masked-slots": "any"}
+
+
+def boundaries(target: Target) -> Iterator[Boundary]:
+    """Each function that gives one number per token."""
+    for name, quantities in _FROM_LOGITS.items():
+        function = target.find(f"{LOGPROB}.{name}")
+        yield bind(
+            target,
+            f"{LOGPROB}.{name}",
+            "batch",
+            _from_logits(f"{LOGPROB}.{name}", quantities),
+            reads=columns(function),
+            outputs={n: Output("B T", "nats", n) for n in quantities},
+            settings={"default": numbers(function)},
+            said={"gradient": "own", "knob:temperature": "0.7|1.6"}
+            | {f"algorithm:{n}": _DEFINITIONS[n] for n in quantities},
+        )
+    yield bind(
+        target,
+        SPREAD,
+        "advantage",
+        lambda target, batch, _: {"advantage": target.call(SPREAD, batch.reward, mask=batch.mask)},
+        reads="reward mask",
+        outputs={"advantage": Output("B T", "reward", "advantage", "sequence")},
+        said={**_OUTCOME, "credit": "outcome", "algorithm": "outcome"},
+    )
+    yield bind(
+        target,
+        AT_LAST,
+        "reward",
+        lambda target, batch, _: {"token_reward": target.call(AT_LAST, batch.reward, mask=batch.mask)},
+        reads="reward mask",
+        outputs={"token_reward": Output("B T", "reward", "token_reward")},
+        said={**_OUTCOME, "algorithm": "outcome at the last trained token"},
+    )
+    yield bind(
+        target,
+        ALIGNED,
+        "batch",
+        _aligned,
+        reads="logprob length",
+        outputs={"logprob": Output("B T", "nats", "logprob")},
+        settings={"predicts next": {"predicts_next": True}, "in place": {"predicts_next": False}},
+        said={"conserves": "yes", "padding": "zero"},
+    )
+    yield bind(
+        target,
+        f"{SCAN}.lined_up -> {SCAN}.put_back",
+        "advantage",
+        _there_and_back,
+        reads="value mask",
+        outputs={"advantage": TOKEN_ADVANTAGE},
+        said={"scope": "token", "masked": "yes"},
+    )
+    for stored in ("padded", "packed"):
+        yield bind(
+            target,
+            TURNS,
+            "batch",
+            _turns,
+            reads="mask length",
+            outputs={"turn": Output("B T", "count", "turn")},
+            settings={stored: {"stored": stored}},
+            said={"algorithm": "trained tokens before"},
+        )
+
+
+def _from_logits(path: str, quantities: tuple[str, ...]) -> Compute:
+    def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        result = target.call(path, **arguments(target.find(path), batch), **settings)
+        return dict(zip(quantities, result if len(quantities) > 1 else (result,), strict=True))
+
+    return compute
+
+
+def _aligned(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """Sequences with prompts of several lengths, and other numbers wherever there is no response."""
+    early = int(bool(settings["predicts_next"]))
+    prompt = early + torch.arange(batch.rows) % 3
+    size = int((prompt - early + batch.length).max())
+    sequence = 50.0 + torch.arange(batch.rows * size, dtype=batch.logprob.dtype).reshape(batch.rows, size)
+    for row in range(batch.rows):
+        first, count = int(prompt[row]) - early, int(batch.length[row])
+        sequence[row, first : first + count] = batch.logprob[row, :count]
+    lengths = {"prompt_length": prompt, "length": batch.length, "width": batch.width}
+    return {"logprob": target.call(ALIGNED, sequence, **lengths, predicts_next=bool(early))}
+
+
+def _there_and_back(target: Target, batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+    """Numbers of tokens lined up, trained ones first, and put back."""
+    order = target.call(f"{SCAN}.trained_first", mask=batch.mask)
+    moved = target.call(f"{SCAN}.lined_up", batch.value, mask=batch.mask, order=order)
+    return {"advantage": target.call(f"{SCAN}.put_back", moved, mask=batch.mask, order=order)}
+
+
+def _turns(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """How many trained tokens come before each."""
+    if settings["stored"] == "padded":
+        return {"turn": target.call(TURNS, batch.mask).double()}
+    segments = target.call(SEGMENTS, pack(target, batch.mask, batch), batch.length)
+    lengths = {"length": batch.length, "width": batch.width}
+    return {"turn": target.call(PADDED, target.call(TURNS, segments), **lengths, fill=0).double()}

@@ -1,0 +1,179 @@
+"""Loading a target in three tiers: light packages really, declared doubles, stand-ins for the rest."""
+
+import ast
+import builtins
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.stand_ins import StandIn, while_running
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.errors import Unbindable
+
+__all__ = ["load", "used", "while_running"]
+
+#: Packages that are real or missing, never stood in for.
+_REAL = frozenset({"torch", "numpy"}) | sys.stdlib_module_names
+
+#: Handlers that make an import optional.
+_CATCHES = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+
+#: Top-level package (or dotted double) -> "light", "double" or "stand-in": how this process got it.
+used: dict[str, str] = {}
+
+
+def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path] = ()) -> Target:
+    """Make the target importable in this process, and hand back the gate to it.
+
+    ``root`` is the folder that holds ``framework.package``; ``overlay`` are folders of light
+    packages. The process keeps the changed import machinery: one process loads one target.
+
+    Raises:
+        Unbindable: if a declared double cannot be made, or ``root`` does not hold the package.
+    """
+    root = root.resolve()
+    if not (root / framework.package).is_dir():
+        raise Unbindable(f"{framework.package} is absent in {root}, expected the folder that holds it")
+    folders = tuple(p.resolve() for p in overlay)
+    sys.path[:0] = [str(root), *map(str, folders)]
+    importlib.invalidate_caches()
+    os.environ.update(framework.environment)
+    sys.meta_path.insert(0, _Bare(root, frozenset(framework.bare)))
+    for name, factory in framework.doubles.items():
+        _install(name, factory(), root)
+    builtins.__import__ = _Importer(framework.package, root, folders)
+    return Target(root=root, version=version)
+
+
+def _install(name: str, double: ModuleType, root: Path) -> None:
+    """Put a double into place; what it lacks is a stand-in, like its submodules."""
+
+    def lacking(attribute: str) -> object:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return vars(double).setdefault(attribute, StandIn(f"{name}.{attribute}", (root,)))
+
+    vars(double).setdefault("__getattr__", lacking)
+    vars(double)["__spec__"] = ModuleSpec(name, None)
+    sys.modules[name] = double
+    used[name] = "double"
+    parent, _, leaf = name.rpartition(".")
+    if parent:
+        if parent not in sys.modules:
+            package = ModuleType(parent)
+            package.__path__ = []
+            _install(parent, package, root)
+        setattr(sys.modules[parent], leaf, double)
+
+
+class _Bare(MetaPathFinder, Loader):
+    """Imports some packages of the target without running their ``__init__``."""
+
+    def __init__(self, root: Path, names: frozenset[str]) -> None:
+        self.root, self.names = root, names
+
+    def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        if fullname not in self.names:
+            return None
+        folder = self.root.joinpath(*fullname.split("."))
+        spec = spec_from_file_location(
+            fullname, folder / "__init__.py", loader=self, submodule_search_locations=[str(folder)]
+        )
+        return spec if folder.is_dir() else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing: the module has its ``__path__`` and that is all."""
+
+
+class _Importer:
+    """``__import__`` that answers the target's own imports of absent packages with stand-ins.
+
+    Nothing absent enters ``sys.modules``, so that torch and other packages, which ask there what
+    is installed, keep hearing the truth.
+    """
+
+    def __init__(self, package: str, root: Path, overlay: tuple[Path, ...]) -> None:
+        self.package, self.root, self.overlay = package, root, overlay
+        self.real = builtins.__import__
+        self.made: dict[str, StandIn] = {}
+        self.seen: set[str] = set()
+
+    def __call__(
+        self,
+        name: str,
+        globals: Mapping[str, object] | None = None,  # noqa: A002 - the signature of __import__
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:  # noqa: ANN401 - a module, or what stands in for one
+        try:
+            module = self.real(name, globals, locals, fromlist or (), level)
+        except ModuleNotFoundError as error:
+            top = name.partition(".")[0]
+            absent = error.name == top or (used.get(top) == "double" and f"{error.name}.".startswith(f"{top}."))
+            if level or not absent or not self._serves(top, sys._getframe(1)):  # noqa: SLF001
+                raise
+            if top in sys.modules and not fromlist:
+                return sys.modules[top]
+            return self._stand_in(top, name if fromlist else top)
+        if not level and self.overlay:
+            top = name.partition(".")[0]
+            if top not in self.seen:
+                self._note(top)
+        return module
+
+    def _serves(self, top: str, frame: FrameType) -> bool:
+        file = frame.f_code.co_filename
+        if top in _REAL or top == self.package or not Path(file).is_relative_to(self.root):
+            return False
+        return not any(first <= frame.f_lineno <= last for first, last in _optional_lines(file))
+
+    def _stand_in(self, top: str, dotted: str) -> StandIn:
+        used.setdefault(top, "stand-in")
+        found = self.made.setdefault(top, StandIn(top, (self.root,)))
+        for part in dotted.split(".")[1:]:
+            found = getattr(found, part)
+        return found
+
+    def _note(self, top: str) -> None:
+        if top not in sys.modules:
+            return
+        self.seen.add(top)
+        place = getattr(sys.modules[top], "__file__", None) or ""
+        if any(Path(place).is_relative_to(folder) for folder in self.overlay):
+            used.setdefault(top, "light")
+
+
+@cache
+def _optional_lines(file: str) -> tuple[tuple[int, int], ...]:
+    """First and last line of each ``try`` body in a file that goes on without an import."""
+    return tuple(
+        (node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
+        for node in _statements(ast.parse(Path(file).read_bytes()))
+        if isinstance(node, ast.Try) and any(_forgives(handler) for handler in node.handlers)
+    )
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a node, however deep; no expression holds one."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, block, ()):
+            yield child
+            yield from _statements(child)
+
+
+def _forgives(handler: ast.ExceptHandler) -> bool:
+    if isinstance(handler.body[-1], ast.Raise):
+        return False
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {getattr(k, "id", getattr(k, "attr", "")) for k in kinds if k is not None}
+    return handler.type is None or bool(names & _CATCHES)

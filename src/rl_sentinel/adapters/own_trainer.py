@@ -1,0 +1,151 @@
+"""The trainer that ships with the library: from trajectories to advantages, from parts of a mini-batch to a loss."""
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims_from_text
+
+TRAIN = "rl_sentinel.train"
+BUILD_BATCH = f"{TRAIN}.update.training_batch.build_training_batch"
+GRADIENT = f"{TRAIN}.update.minibatch_gradient"
+ROWS, LOSS = f"{GRADIENT}.rows_with_gradient", f"{GRADIENT}.compute_loss"
+
+GRPO: Mapping[str, Any] = {"name": "grpo", "standardise": False, "epsilon": 0.0}
+PPO: Mapping[str, Any] = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28}
+MODES = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
+
+#: Losses of the recipe, their numbers, and what each says of itself in its module.
+LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
+    "ppo": ({"clip_low": 0.2, "clip_high": 0.28}, {"knob:clip_low": "0.1|0.4", "knob:clip_high": "0.1|0.4"}),
+    "reinforce": ({}, {}),
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary]:
+    """Advantages of single turns, of trajectories of several rows, and with void rewards; then losses in parts."""
+    yield _advantages(target, "single turns", ())
+    yield _advantages(target, "a row per turn", ("trajectory", "last_step"))
+    yield _advantages(target, "void rewards", ("scored",), unended="suppress")
+    for name in LOSSES:
+        for mode in MODES:
+            yield _loss(target, name, mode)
+
+
+def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling: str) -> Boundary:
+    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+        rollout = {"prompts": 1, "responses": 2, "tokens": 1, "merged": False, **sampling}
+        recipe, selection = _chosen(target, rollout=rollout)
+        mute = SimpleNamespace(padding=0)
+        models = target.call(f"{TRAIN}.model.policy.Models", mute, mute, None)
+        episodes, rows = _episodes(target, batch, columns)
+        found, _ready = target.call(BUILD_BATCH, recipe, selection, models, episodes, step=0, kl_coefficient=0.0)
+        advantage = torch.zeros(batch.mask.shape, dtype=found.advantage.dtype)
+        advantage[torch.tensor(rows), : found.advantage.shape[1]] = found.advantage
+        return {"advantage": advantage}
+
+    said = {"algorithm": "grpo", "scope": "group", "grouping": "id", "credit": "outcome", "standardised": "no"}
+    said |= {"masked": "yes", "baseline": "relative"} | ({"suppresses": "unscored"} if "scored" in columns else {})
+    said |= {"trajectories": "step-wise"} if "trajectory" in columns else {}
+    return Boundary(
+        path=BUILD_BATCH,
+        stage="advantage",
+        call=call,
+        reads=frozenset({"reward", "group", "mask", "length", *columns}),
+        outputs={"advantage": Output("B T", "reward", "advantage")},
+        settings={name: {"rollout": name}},
+        claims=claims_from_text(said, "rl_sentinel/signal/advantage/grpo.py: CLAIMS"),
+    )
+
+
+def _episodes(target: Target, batch: Batch, columns: tuple[str, ...]) -> tuple[list[Any], list[int]]:
+    """One for each trajectory, with a step for each of its rows; and the rows in the order of the steps."""
+    whose = batch.trajectory.tolist() if "trajectory" in columns else list(range(batch.rows))
+    last = batch.last_step.tolist() if "last_step" in columns else [True] * batch.rows
+    order = sorted(range(batch.rows), key=lambda row: (whose[row], last[row], int(batch.step[row])))
+    found: dict[int, Any] = {}
+    for row in order:
+        group, size = int(batch.group[row]), int(batch.length[row])
+        judged = target.call(f"{TRAIN}.rollout.interfaces.Outcome", float(batch.reward[row]), correct=False)
+        episode = target.call(f"{TRAIN}.rollout.episodes.Episode", whose[row], group, None, (1,))
+        episode = found.setdefault(whose[row], episode)
+        episode.outcome, episode.ended = judged, bool(batch.scored[row]) if "scored" in columns else True
+        episode.steps.append(
+            target.call(
+                "rl_sentinel.signal.merging.Step",
+                trajectory=episode.name,
+                prompt=(1,),
+                response=tuple(range(2, 2 + size)),
+                trained=tuple(batch.mask[row, :size].tolist()),
+                token_reward=(0.0,) * size,
+                logprob=(-1.0,) * size,
+                last=last[row],
+            )
+        )
+    return list(found.values()), order
+
+
+def _loss(target: Target, name: str, mode: str) -> Boundary:
+    numbers, knobs = LOSSES[name]
+
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        told = {n: settings[n] for n in numbers}
+        recipe, selection = _chosen(target, loss={"name": name, "aggregation": mode, **told})
+        laid = SimpleNamespace(prompt_length=batch.prompt_length, length=batch.length)
+        columns = {"mask": batch.mask, "advantage": batch.advantage, "old_logprob": batch.old_logprob}
+        made = target.call(f"{TRAIN}.update.training_batch.TrainingBatch", laid=laid, **columns, ref_logprob=None)
+        whole = selection.aggregation(recipe, batch.mask, batch.group)
+        rows = target.call(ROWS, made, torch.arange(batch.rows), lazy=selection.lazy)
+        size = max(1, -(-len(rows) // int(settings.get("micro_batches", 1) or 1)))
+        found = (batch.logprob * 0).nan_to_num().sum()
+        for part in torch.split(rows, size) if len(rows) else ():
+            more = {"selection": selection, "aggregation": whole.of_rows(part), "coefficient": 0.0}
+            found = found + target.call(LOSS, batch.logprob[part], made, part, **more)
+        return {"loss": found}
+
+    said = {"algorithm": name, "denominator": "given", "mean": "yes", "aggregation": mode, **knobs}
+    said |= {"ratio": "yes"} if name == "ppo" else {}
+    return Boundary(
+        path=f"{ROWS} -> {LOSS}",
+        stage="policy-loss",
+        call=call,
+        reads=frozenset({"logprob", "advantage", "mask"} | ({"old_logprob"} if name == "ppo" else set())),
+        outputs={"loss": Output("", "", "loss", over="live")},
+        settings={f"{name}, {mode}": dict(numbers)},
+        claims=claims_from_text(said, f"rl_sentinel/signal/loss/{name}.py: CLAIMS"),
+    )
+
+
+#: The recipe of every boundary, but for what is its own.
+RECIPE: dict[str, Any] = {
+    "out": "nowhere",
+    "steps": 1,
+    "environment": {"name": "sort"},
+    "rollout": {"prompts": 1, "responses": 2, "tokens": 1},
+    "estimator": GRPO,
+    "loss": {**PPO, "aggregation": "token-mean"},
+    "update": {"prompts": 1, "rate": 1.0},
+}
+
+
+def _chosen(target: Target, **more: Mapping[str, object]) -> tuple[Any, Any]:
+    """A recipe and what it selects, once for each."""
+    told = RECIPE | more
+    key = f"{id(target)} {told}"
+    if key not in _KNOWN:
+        recipe = target.call(f"{TRAIN}.config.recipe.parse_recipe", told, where="audit")
+        _KNOWN[key] = recipe, target.call(f"{TRAIN}.config.selection.select_components", recipe)
+    return _KNOWN[key]
+
+
+_KNOWN: dict[str, tuple[Any, Any]] = {}
+
+FRAMEWORK = Framework(name="rl_sentinel.train", package="rl_sentinel", boundaries=boundaries)

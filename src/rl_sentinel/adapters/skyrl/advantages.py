@@ -1,0 +1,111 @@
+"""SkyRL's advantage estimators: everything in its registry, called directly."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Knob
+from rl_sentinel.adapters.kit.forms import As
+from rl_sentinel.adapters.kit.roles import by_role, takes
+from rl_sentinel.adapters.skyrl.arguments import MODULE, PRODUCED_BY, UIDS, Arguments, arguments
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.errors import Unbindable
+
+REGISTRY = f"{MODULE}.AdvantageEstimatorRegistry"
+
+#: The estimator that every release has, so that a failed import is reported by name.
+EVERYWHERE = f"{MODULE}.compute_grpo_outcome_advantage"
+
+#: With rewards 0 and x, mean x/2, the advantage is 1 whatever x is.
+_BY_MEAN = "ppo_utils.py, compute_maxrl_advantage: divided by the group's mean, so that a size may cancel"
+
+_DOC = "ppo_utils.py, the estimator's docstring"
+_BY_UID = claims("ppo_utils.py: scores are gathered by index, the uids of the prompts", grouping="id")
+
+#: What the estimators say of themselves, by the name that they are registered under.
+CLAIMS: Mapping[str, Claims] = {
+    "grpo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
+    "rloo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
+    "maxrl": _BY_UID
+    | claims(_DOC, scope="group", credit="outcome", algorithm="maxrl")
+    | claims(_BY_MEAN, order_statistic=True),
+    "gae": claims(_DOC, scope="batch", credit="temporal", algorithm="gae"),
+    "reinforce++": claims(_DOC, scope="batch", credit="temporal", algorithm="reinforce++"),
+}
+
+#: Estimators that pay each token what follows it.
+TEMPORAL = ("gae", "reinforce++")
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One boundary per estimator of the registry."""
+    try:
+        found, forms = registered(target, REGISTRY), arguments(target)
+    except Unbindable as why:
+        yield Unbound(EVERYWHERE, "advantage", str(why))
+        return
+    for name, function in found.items():
+        try:
+            target.source(function)
+            yield from bindable(target, _boundary(name, function, forms))
+        except Unbindable as why:
+            yield Unbound(path_of(function), "advantage", str(why))
+
+
+def registered(target: Target, registry: str) -> dict[str, Callable[..., Any]]:
+    """Registered name to function."""
+    found = target.find(registry)
+    return {str(name): found.get(name) for name in found.list_available()}
+
+
+def path_of(function: Callable[..., Any]) -> str:
+    """The dotted path of a function."""
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _boundary(name: str, function: Callable[..., Any], forms: Arguments) -> Boundary:
+    path, temporal = path_of(function), name in TEMPORAL
+    roles = {
+        "token_rewards": forms.rewards,
+        "mask": forms.response_mask,
+        "group": UIDS,
+        "values": forms.column("value"),
+        "gamma": Knob("gamma", 1.0),
+        "lambda": Knob("lambd", 1.0),
+        "standardise": Knob("grpo_norm_by_std", default=True),
+    }
+    families: dict[str, Settings] = {"default": {}}
+    if takes(function, "standardise"):
+        families["no-std"] = {"grpo_norm_by_std": False}
+    if temporal:
+        families["discounted"] = {"gamma": 0.9, "lambd": 0.95}
+    step = Step(
+        call=path,
+        name="result",
+        arguments=by_role(function, roles),
+        produced_by={"response_mask": PRODUCED_BY},
+    )
+    return Boundary(
+        path=path,
+        stage="advantage",
+        steps=(step,),
+        unused=frozenset() if temporal else frozenset({"token_reward"}),
+        outputs=advantage_outputs(forms, Use("result")[0], Use("result")[1]),
+        settings=families,
+        claims=CLAIMS.get(name, Claims()),
+        reach=f"trainer.algorithm.advantage_estimator={name}",
+    )
+
+
+def advantage_outputs(forms: Arguments, advantage: Use, returns: Use) -> Mapping[str, Output]:
+    """Advantages and returns at their places."""
+    return {
+        "advantage": Output("B T", "reward", "advantage", at=advantage, form=As(forms.form, torch.float32)),
+        "returns": Output("B T", "reward", "returns", at=returns, form=As(forms.form, torch.float32)),
+    }

@@ -1,0 +1,80 @@
+"""SkyRL's KL estimators, and the trainer's step that puts a KL into the reward."""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Knob
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import As
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, TRAINER, Arguments, arguments
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.errors import Unbindable
+
+PENALTY = f"{MODULE}.compute_approx_kl"
+STEP = f"{TRAINER}.apply_reward_kl_penalty"
+CONTROLLER = f"{MODULE}.FixedKLController"
+
+KINDS = ("k1", "abs", "k2", "k3")
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One boundary per estimator, then the step."""
+    try:
+        forms = arguments(target)
+    except Unbindable as why:
+        yield from (Unbound(path, "kl", str(why)) for path in (PENALTY, STEP))
+        return
+    yield from bindable(target, *(_penalty(kind, forms) for kind in KINDS))
+    yield from bindable(target, *(_step(kind, forms) for kind in ("k1", "k3")))
+
+
+def _penalty(kind: str, forms: Arguments) -> Boundary:
+    arguments_ = {
+        "log_probs": forms.column("logprob"),
+        "log_probs_base": forms.column("ref_logprob"),
+        "loss_mask": forms.loss_mask,
+        "kl_estimator_type": Knob("kind"),
+    }
+    return Boundary(
+        path=PENALTY,
+        stage="kl",
+        steps=(Step(call=PENALTY, name="kl", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
+        outputs={"kl": Output("B T", "nats", f"kl.{kind}", form=As(forms.form, torch.float32))},
+        settings={kind: {"kind": kind}},
+        reach=f"trainer.algorithm.kl_estimator_type={kind}",
+    )
+
+
+def _step(kind: str, forms: Arguments) -> Boundary:
+    owner = {
+        "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.kl_estimator_type": "kind"}),
+        "all_metrics": Table({}),
+        "reward_kl_controller": Object(CONTROLLER, {"kl_coef": Knob("kl_coef")}),
+    }
+    data = forms.training_input("action_log_probs", "base_action_log_probs")
+    step = Step(
+        call=STEP,
+        name="data_after",
+        arguments={"self": Object("types.SimpleNamespace", owner), "data": data},
+        produced_by={"data": PRODUCED_BY},
+    )
+    after = Use("data_after")
+    return Boundary(
+        path=STEP,
+        stage="kl",
+        steps=(step,),
+        unused=frozenset({"group"}),
+        outputs={
+            "token_reward": Output(
+                "B T", "reward", "token_reward", at=after["rewards"], form=As(forms.form, torch.float32)
+            ),
+            "kl": Output("", "nats", "kl.row_mean", at=after.attribute("metadata")["metrics"]["avg_kl"]),
+        },
+        settings={kind: {"kl_coef": 0.001, "kind": kind}},
+        reach=f"trainer.algorithm.use_kl_in_reward=true, kl_estimator_type={kind}",
+    )

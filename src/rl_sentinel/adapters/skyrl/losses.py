@@ -1,0 +1,145 @@
+"""SkyRL's policy losses as its trainer reaches them, and the critic's loss."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.skyrl.advantages import path_of, registered
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, Arguments, arguments
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+REGISTRY = f"{MODULE}.PolicyLossRegistry"
+PPO = f"{MODULE}.ppo_policy_loss"
+SCALE = f"{MODULE}.apply_loss_reduction_to_advantages_minibatch"
+CRITIC = f"{MODULE}.ppo_critic_loss"
+
+#: Fine-tuning without a reward, entered by another route.
+_APART = ("cross_entropy",)
+
+#: Losses whose ratio is to the sampler's log-probs.
+_TO_SAMPLER = ("rollout_is", "dppo")
+
+_DOC = "ppo_utils.py, the loss: ratio of the current to the old policy"
+_CHOICE = "ppo_utils.py, docstring: tokens are chosen by the size of their covariance"
+_OTHER = claims("ppo_utils.py, docstring", on_policy_gradient="other")
+
+CLAIMS: Mapping[str, Claims] = {
+    "regular": claims(_DOC, ratio=True),
+    "dual_clip": claims(_DOC, ratio=True),
+    "gspo": claims(_DOC, ratio=True, scope="sequence"),
+    "sapo": _OTHER,
+    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
+    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
+}
+
+#: Reductions that all releases know, and a fixed length for the one that asks for it.
+REDUCTIONS = ("token_mean", "sequence_mean", "seq_mean_token_sum_norm")
+LENGTH = 8
+
+_SECTION = "trainer.algorithm"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One boundary per registered loss, then the critic's."""
+    try:
+        found, forms = registered(target, REGISTRY), arguments(target)
+    except Unbindable as why:
+        yield Unbound(PPO, "policy-loss", str(why))
+        return
+    for name, function in found.items():
+        if name in _APART:
+            continue
+        try:
+            target.source(function)
+            section = _section(name)
+            section.check(target)
+            yield from bindable(target, _policy(target, name, function, section, forms))
+        except Unbindable as why:
+            yield Unbound(path_of(function), "policy-loss", str(why))
+    yield from bindable(target, _critic(forms))
+
+
+def _section(name: str) -> Config:
+    fixed: Settings = {f"{_SECTION}.policy_loss_type": name, f"{_SECTION}.max_seq_len": LENGTH}
+    return Config(CONFIG, fixed, {f"{_SECTION}.loss_reduction": "loss_reduction"}, section=_SECTION)
+
+
+def _policy(target: Target, name: str, function: Callable[..., Any], section: Config, forms: Arguments) -> Boundary:
+    """The loss; where a release scales the advantages of a mini-batch for the reduction first, that step before it."""
+    path, scales = path_of(function), target.has(SCALE)
+    advantage: Codec = forms.column("advantage")
+    steps = []
+    if scales:
+        scaling = {
+            "advantages": advantage,
+            "loss_mask": forms.loss_mask,
+            "loss_reduction": Knob("loss_reduction"),
+            "micro_batch_size": Derived(lambda inputs: inputs.batch.rows),
+            "max_seq_len": Constant(LENGTH),
+            "prompt_boundaries": Constant(None),
+        }
+        steps = [
+            Step(
+                call=SCALE,
+                name="scaled",
+                arguments=scaling,
+                optional=frozenset({"prompt_boundaries"}),
+                produced_by={"micro_batch_size": "trainer.py, _normalize_advantages: one mini-batch, one micro-batch"},
+            )
+        ]
+        advantage = Earlier(Use("scaled"))
+    passed = (
+        forms.column("logprob"),
+        forms.column("old_logprob"),
+        advantage,
+        section,
+        forms.loss_mask,
+        forms.column("rollout_logprob"),
+    )
+    names = list(inspect.signature(function).parameters)[: len(passed)]
+    loss = Step(
+        call=path,
+        name="result",
+        arguments=dict(zip(names, passed, strict=True)),
+        produced_by={
+            names[4]: PRODUCED_BY,
+            names[5]: "worker.py, _forward_backward_micro: rollout_logprobs of the sampler",
+        },
+    )
+    return Boundary(
+        path=f"{SCALE} -> {path}" if scales else path,
+        stage="policy-loss",
+        steps=(*steps, loss),
+        unused=frozenset({"old_logprob" if name in _TO_SAMPLER else "rollout_logprob"}),
+        outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
+        settings={f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in REDUCTIONS},
+        claims=CLAIMS.get(name, Claims()),
+        reach=f"trainer.algorithm.policy_loss_type={name}",
+    )
+
+
+def _critic(forms: Arguments) -> Boundary:
+    passed = {
+        "values": forms.column("value"),
+        "old_values": forms.column("old_value"),
+        "returns": forms.column("returns"),
+        "config": Config(CONFIG, knobs_at={f"{_SECTION}.value_clip": "value_clip"}, section=_SECTION),
+        "loss_mask": forms.loss_mask,
+    }
+    return Boundary(
+        path=CRITIC,
+        stage="value-loss",
+        steps=(Step(call=CRITIC, name="result", arguments=passed, produced_by={"loss_mask": PRODUCED_BY}),),
+        outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
+        settings={"default": {"value_clip": 0.2}},
+        reach="trainer.algorithm.advantage_estimator=gae",
+    )

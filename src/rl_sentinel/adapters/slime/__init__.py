@@ -1,0 +1,66 @@
+"""slime: reward normalisation, advantages, off-policy masking, KL, losses and their reduction."""
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.installation import Installation, requirement
+from rl_sentinel.adapters.slime import advantages, correction, kl, losses
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.world import one_process
+from rl_sentinel.core.boundary import Boundary, Unbound
+
+#: slime's functions need torch alone; these are read when its modules are imported.
+LIGHT = """
+packaging==25.0
+PyYAML==6.0.3
+"""
+
+#: What the modules of its rollout and its loss import, those of the engine that it rolls out with among them.
+IMPORTED = (
+    "numpy aiohttp httpx ipython msgspec orjson packaging pillow pybase64 pyyaml pyzmq ray starlette transformers "
+    "triton wandb"
+)
+
+#: A loss asks Megatron for its place among the processes: here, one.
+SETUP = (
+    "import torch.distributed as dist",
+    "from megatron.core import parallel_state",
+    'dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)',
+    "parallel_state.initialize_model_parallel()",
+)
+
+
+def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    for module in (advantages, correction, kl, losses):
+        yield from module.boundaries(target)
+
+
+def _parallel_state() -> ModuleType:
+    module = ModuleType("megatron.core.mpu")
+    vars(module).update(one_process())
+    return module
+
+
+def _installation(version: str) -> Installation:
+    release, note = requirement("slime", version)
+    return Installation(
+        packages=IMPORTED,
+        alone=f"megatron-core sglang sglang-router {release}",
+        note=note,
+        setup={"slime.backends.megatron_utils": SETUP},
+        # Ray keeps the class of an actor behind the name that it gives to a handle.
+        written={"RolloutManager": "RolloutManager.__ray_metadata__.modified_class"},
+    )
+
+
+FRAMEWORK = Framework(
+    name="slime",
+    package="slime",
+    boundaries=_boundaries,
+    light=lambda _version: LIGHT,
+    installation=_installation,
+    doubles={"megatron.core.mpu": _parallel_state},
+    bare=("slime.backends.megatron_utils",),
+    environment={"TORCHDYNAMO_DISABLE": "1"},
+)

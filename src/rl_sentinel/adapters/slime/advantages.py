@@ -1,0 +1,208 @@
+"""slime's advantages: the trainer's function under each estimator, the pipeline from raw rewards, and GAE alone."""
+
+from collections.abc import Iterator, Mapping
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob, TokenRewards
+from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
+from rl_sentinel.adapters.kit.forms import Padded, Ragged, ZeroPadded
+from rl_sentinel.adapters.kit.requirements import group_sizes, prompts_are_contiguous
+from rl_sentinel.adapters.kit.row_codecs import Cell, Is, RowLength, RowTokens
+from rl_sentinel.adapters.slime.arguments import (
+    LOSS,
+    LOSS_MASKS,
+    MASKS,
+    PPO,
+    RESPONSE_LENGTHS,
+    REWARDS,
+    TOTAL_LENGTHS,
+    options,
+    samples,
+)
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import EXCLUDED
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+PATH = f"{LOSS}.compute_advantages_and_returns"
+NORMALIZED = "slime.ray.rollout.RolloutManager._post_process_rewards"
+SAMPLE = "slime.utils.types.Sample"
+
+#: Arguments that every run has, at slime's defaults.
+DEFAULTS = {
+    "use_rollout_logprobs": False,
+    "custom_advantage_function_path": None,
+    "normalize_advantages": False,
+    "use_opd": False,
+    "kl_loss_type": "k1",
+    "gamma": 1.0,
+    "lambd": 1.0,
+}
+
+_DOC = "loss.py, compute_advantages_and_returns, and the estimator in ppo_utils.py"
+_GROUPS = "rollout.py, _post_process_rewards: mean and deviation over n_samples_per_prompt rewards each"
+
+_TEMPORAL = claims(_DOC, credit="temporal", scope="sequence")
+_WHITENED = claims(f"{_DOC}: whitened over the data-parallel group", credit="temporal", scope="batch")
+_OUTCOME = claims(_DOC, credit="outcome", scope="sequence")
+
+#: Setting family -> the command line, and what the estimator claims.
+FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
+    "ppo": ({"advantage_estimator": "ppo", "kl_coef": 0.05}, _TEMPORAL),
+    "ppo, coefficient 0": ({"advantage_estimator": "ppo", "kl_coef": 0.0}, _TEMPORAL),
+    "ppo, discounted": ({"advantage_estimator": "ppo", "kl_coef": 0.05, "gamma": 0.9, "lambd": 0.95}, _TEMPORAL),
+    "ppo, whitened": ({"advantage_estimator": "ppo", "kl_coef": 0.05, "normalize_advantages": True}, _WHITENED),
+    "grpo": ({"advantage_estimator": "grpo", "kl_coef": 0.0}, _OUTCOME),
+    "gspo": ({"advantage_estimator": "gspo", "kl_coef": 0.0}, _OUTCOME),
+    "cispo": ({"advantage_estimator": "cispo", "kl_coef": 0.0}, _OUTCOME),
+    "reinforce_plus_plus": ({"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05}, _TEMPORAL),
+    "reinforce_plus_plus, whitened": (
+        {"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05, "normalize_advantages": True},
+        _WHITENED,
+    ),
+    "reinforce_plus_plus_baseline": (
+        {"advantage_estimator": "reinforce_plus_plus_baseline", "kl_coef": 0.05},
+        _OUTCOME,
+    ),
+}
+
+#: Families whose rewards are normalized per prompt before.
+GROUPED: Mapping[str, tuple[Settings, Claims]] = {
+    "grpo, from rewards": (
+        {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": True},
+        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised=True),
+    ),
+    "grpo, from rewards, mean only": (
+        {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": False},
+        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised=False),
+    ),
+}
+
+_DATA = Use("rollout_data")
+
+#: A sample as the rollout leaves it: the engine fills reward and mask, a filter sets remove_sample.
+_SAMPLE = Object(
+    SAMPLE,
+    {
+        "group_index": Cell("group", "int"),
+        "index": Derived(lambda inputs: inputs.part[0]),
+        "response_length": RowLength(),
+        "reward": Cell("reward"),
+        "loss_mask": RowTokens("mask", "int"),
+        "remove_sample": Is("excluded", EXCLUDED["rejected"]),
+    },
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The trainer's function once per family, from raw rewards, then the two forms of GAE."""
+    for name, (settings, claimed) in FAMILIES.items():
+        yield from bindable(target, _advantages(name, settings, claimed, (), REWARDS))
+    for name, (settings, claimed) in GROUPED.items():
+        yield from bindable(target, _from_rewards(name, settings, claimed))
+    yield from bindable(target, _gae("vanilla_gae"), _gae("chunked_gae", f"{PPO}.vanilla_gae"))
+
+
+def _advantages(name: str, settings: Settings, claimed: Claims, before: tuple[Step, ...], rewards: Codec) -> Boundary:
+    """One family: its data has reference log-probs where a KL is paid, and values where there is a critic."""
+    critic = settings["advantage_estimator"] == "ppo"
+    paid = bool(settings["kl_coef"])
+    data: dict[str, Codec] = {
+        "log_probs": samples("old_logprob"),
+        "rewards": rewards,
+        "loss_masks": LOSS_MASKS,
+        "total_lengths": TOTAL_LENGTHS,
+        "response_lengths": RESPONSE_LENGTHS,
+    }
+    data |= {"ref_log_probs": samples("ref_logprob")} if paid or critic else {}
+    data |= {"values": samples("value")} if critic else {}
+    outputs = {
+        "advantage": Output("B T", "reward", "advantage", at=_DATA["advantages"], form=Ragged()),
+        "returns": Output("B T", "reward", "returns", at=_DATA["returns"], form=Ragged()),
+    }
+    if paid or critic:
+        outputs["kl"] = Output("B T", "nats", "kl.k1", at=_DATA["kl"], form=Ragged())
+    fixed = {key: value for key, value in DEFAULTS.items() if key not in settings}
+    step = Step(
+        call=PATH,
+        arguments={"args": options(*settings, **fixed), "rollout_data": Table(data)},
+        produced_by={
+            "rollout_data": f"{MASKS}; actor.py, train_actor: log_probs and ref_log_probs from forward passes, "
+            "ref_log_probs only with a reference model",
+        },
+    )
+    return Boundary(
+        path=" -> ".join([str(s.call) for s in before] + [PATH]),
+        stage="advantage",
+        steps=(*before, step),
+        unused=frozenset({"excluded", *(() if paid or critic else ("old_logprob",))}),
+        outputs=outputs,
+        settings={name: settings},
+        claims=claimed,
+        reach=", ".join(f"--{k.replace('_', '-')} {v}" for k, v in settings.items()),
+        requires=(prompts_are_contiguous, _deviation_has_siblings) if before else (),
+    )
+
+
+def _from_rewards(name: str, settings: Settings, claimed: Claims) -> Boundary:
+    """Slime groups the rewards of one rollout by position: n_samples_per_prompt each."""
+    arguments = Object(
+        "argparse.Namespace",
+        {
+            "advantage_estimator": Knob("advantage_estimator"),
+            "grpo_std_normalization": Knob("grpo_std_normalization"),
+            "rewards_normalization": Constant(value=True),
+            "n_samples_per_prompt": Derived(lambda inputs: max(group_sizes(inputs))),
+            "rollout_batch_size": Derived(lambda inputs: len(group_sizes(inputs))),
+            "reward_key": Constant(None),
+        },
+    )
+    manager = {"custom_reward_post_process_func": Constant(None), "args": arguments}
+    step = Step(
+        call=NORMALIZED,
+        name="normalized",
+        arguments={"self": Object("types.SimpleNamespace", manager), "samples": EachRow(_SAMPLE)},
+        produced_by={
+            "samples": "slime/ray/rollout.py, _convert_samples_to_train_data: samples of one rollout in order"
+        },
+    )
+    return _advantages(name, settings, claimed, (step,), Earlier(Use("normalized")[1]))
+
+
+def _deviation_has_siblings(inputs: Inputs) -> str:
+    """slime_validate_args turns the deviation off where a prompt has one sample."""
+    alone = max(group_sizes(inputs)) == 1 and bool(inputs.settings["grpo_std_normalization"])
+    return "slime_validate_args turns the deviation off where a prompt has one sample" if alone else ""
+
+
+def _gae(name: str, *twins: str) -> Boundary:
+    """One form of generalized advantage estimation, on samples that the caller pads with 0 to the longest."""
+    padded = ZeroPadded()
+    return Boundary(
+        path=f"{PPO}.{name}",
+        stage="advantage",
+        steps=(
+            Step(
+                call=f"{PPO}.{name}",
+                name="result",
+                arguments={
+                    "rewards": TokenRewards(padded),
+                    "values": Column("value", padded),
+                    "gamma": Knob("gamma"),
+                    "lambd": Knob("lambd"),
+                },
+                produced_by={"rewards": "ppo_utils.py, get_advantages_and_returns_batch: zeros(B, max_len), filled"},
+            ),
+        ),
+        outputs={
+            "advantage": Output("B T", "reward", "advantage", at=Use("result")[0], form=Padded()),
+            "returns": Output("B T", "reward", "returns", at=Use("result")[1], form=Padded()),
+        },
+        settings={"default": {"gamma": 1.0, "lambd": 1.0}, "discounted": {"gamma": 0.9, "lambd": 0.95}},
+        claims=claims("ppo_utils.py, the docstring", credit="temporal", scope="sequence", algorithm="gae"),
+        twins=twins,
+        reach="--advantage-estimator ppo",
+    )

@@ -1,0 +1,55 @@
+"""Arguments of slime: one tensor per sample, and a namespace of command-line arguments."""
+
+import torch
+
+from rl_sentinel.adapters.kit.codecs import Column, Computed, Constant, Knob, Lengths
+from rl_sentinel.adapters.kit.containers import Namespace, Object
+from rl_sentinel.adapters.kit.forms import Packed, PerRow, Ragged
+from rl_sentinel.core.codec import Codec, Inputs
+
+PPO = "slime.utils.ppo_utils"
+LOSS = "slime.backends.megatron_utils.loss"
+REDUCER = "slime.backends.megatron_utils.cp_utils.get_sum_of_sample_mean"
+
+#: Loss masks are integer tensors on the device of the model.
+MASKS = "slime/backends/megatron_utils/actor.py, _get_rollout_data: loss_masks to torch.int"
+#: Log-probs and values are float32 lists, one tensor per sample.
+PER_SAMPLE = "slime/backends/megatron_utils/loss.py, _extract_per_sample"
+
+RESPONSE_LENGTHS = Lengths("response")
+TOTAL_LENGTHS = Lengths("total")
+LOSS_MASKS = Column("mask", Ragged(), torch.int32)
+REWARDS = Column("reward", PerRow("list"))
+
+
+def samples(column: str) -> Column:
+    """A column as one tensor per sample."""
+    return Column(column, Ragged())
+
+
+def packed(column: str) -> Column:
+    """A column with the tokens of all samples end to end."""
+    return Column(column, Packed())
+
+
+def options(*knobs: str, **fixed: object) -> Object:
+    """The namespace of arguments: ``knobs`` come from the setting, ``fixed`` are defaults; others are absent."""
+    parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
+    return Namespace(**parts | {name: Knob(name) for name in knobs})
+
+
+def _log_ratio(inputs: Inputs) -> torch.Tensor:
+    packed_form = Packed()
+    return packed_form.lay(inputs.batch.old_logprob, inputs) - packed_form.lay(inputs.batch.logprob, inputs)
+
+
+#: ``ppo_kl`` of the losses: loss.py, policy_loss_function: ppo_kl = old_log_probs - log_probs.
+LOG_RATIO = Computed(frozenset({"old_logprob", "logprob"}), _log_ratio)
+
+
+def _mask_sums(inputs: Inputs) -> torch.Tensor:
+    return inputs.batch.mask.sum(1).float()
+
+
+#: Trained tokens of each sample's rollout; here each sample is a rollout of its own.
+MASK_SUMS = Computed(frozenset({"mask"}), _mask_sums)

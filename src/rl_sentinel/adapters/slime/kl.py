@@ -1,0 +1,38 @@
+"""slime's KL estimators."""
+
+from collections.abc import Iterator, Mapping
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Knob
+from rl_sentinel.adapters.kit.forms import Packed
+from rl_sentinel.adapters.slime.arguments import PPO, packed
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+
+PATH = f"{PPO}.compute_approx_kl"
+
+#: slime's name of a KL estimator -> the field's.
+KINDS: Mapping[str, str] = {"k1": "k1", "k2": "k2", "k3": "k3", "low_var_kl": "k3"}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One boundary per estimator, on the tokens of all samples end to end, as the loss calls it."""
+    arguments = {"log_probs": packed("logprob"), "log_probs_base": packed("ref_logprob"), "kl_loss_type": Knob("kind")}
+    step = Step(
+        call=PATH,
+        name="kl",
+        arguments=arguments,
+        produced_by={"log_probs": "loss.py, policy_loss_function: log_probs and ref_log_probs concatenated"},
+    )
+    for kind, name in KINDS.items():
+        yield from bindable(
+            target,
+            Boundary(
+                path=PATH,
+                stage="kl",
+                steps=(step,),
+                outputs={"kl": Output("B T", "nats", f"kl.{name}", form=Packed())},
+                settings={kind: {"kind": kind}},
+                reach=f"--kl-loss-type {kind}",
+            ),
+        )

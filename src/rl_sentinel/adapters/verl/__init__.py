@@ -1,0 +1,52 @@
+"""verl: its estimators and dispatch, KL, rollout correction, losses, metrics and configuration."""
+
+from collections.abc import Iterator
+
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import (
+    advantages,
+    aggregation,
+    configuration,
+    correction,
+    dispatch,
+    engine,
+    kl,
+    losses,
+    metrics,
+    mismatch,
+    packages,
+    rewards,
+    trajectories,
+)
+from rl_sentinel.core.boundary import Boundary, Unbound
+
+
+def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    for module in (
+        rewards,
+        advantages,
+        dispatch,
+        trajectories,
+        kl,
+        correction,
+        losses,
+        engine,
+        aggregation,
+        metrics,
+        mismatch,
+        configuration,
+    ):
+        yield from module.boundaries(target)
+
+
+FRAMEWORK = Framework(
+    name="verl",
+    package="verl",
+    distribution="verl",
+    version_file="version/version",
+    boundaries=_boundaries,
+    light=packages.light,
+    installation=packages.installation,
+    environment={"VERL_FORCE_DEVICE": "cpu"},
+)

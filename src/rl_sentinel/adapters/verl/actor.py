@@ -1,0 +1,81 @@
+"""The actor's configuration of verl, as each release has it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_sentinel.adapters.kit.codecs import Constant, Knob
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import constants
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Codec
+
+ACTOR = "verl.workers.config.FSDPActorConfig"
+POLICY = "verl.workers.config.PolicyLossConfig"
+
+#: Neutral name of a number -> verl's, in the section of the actor.
+SECTION: Mapping[str, str] = {
+    "clip_low": "clip_ratio_low",
+    "clip_high": "clip_ratio_high",
+    "ceiling": "clip_ratio_c",
+    "temperature": "tau_pos",
+    "negative_temperature": "tau_neg",
+}
+
+
+#: Fields without which verl's own validation refuses an actor.
+_REQUIRED: Settings = {"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4}
+
+
+def section_names(settings: Settings) -> dict[str, Codec]:
+    """Knobs of the actor's section, under verl's names, for the settings that it has."""
+    return {word: Knob(name) for name, word in SECTION.items() if name in settings}
+
+
+def actor(
+    target: Target,
+    name: str,
+    knobs: Mapping[str, Codec],
+    counted: Mapping[str, Codec] | None = None,
+    policy: Mapping[str, Codec] | None = None,
+) -> Codec:
+    """The actor's configuration for a loss; ``knobs`` and ``policy`` are under the framework's own names.
+
+    ``counted`` are denominators of the whole mini-batch, which the trainer writes into it.
+    """
+    own = dict(policy or {})
+    if not target.has(ACTOR):
+        whole = {**knobs, **{f"policy_loss.{word}": codec for word, codec in own.items()}}
+        parts = {"file": Constant(str(_file(target.root))), "loss": Constant(name), "fields": Table(whole)}
+        return Object(shipped_section, parts, shared=True)
+    section: dict[str, Codec] = {}
+    if target.has(POLICY):
+        section = {"policy_loss": Object(POLICY, {"loss_mode": Constant(name), **own})}
+    config = Object(ACTOR, {**constants(**_REQUIRED), **section, **knobs}, shared=not counted)
+    if not counted:
+        return config
+    return Object(with_counts, {"config": config, "counts": Table(counted)}, shared=True)
+
+
+def with_counts(config: Any, counts: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the framework's class
+    """The configuration with the counts of the mini-batch, which the trainer writes into it."""
+    config.global_batch_info.update(counts)
+    return config
+
+
+def shipped_section(file: str, loss: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
+    """The actor's section of the configuration that ships with verl, before it had a class, with fields set."""
+    from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
+
+    config = OmegaConf.load(file).actor_rollout_ref.actor
+    OmegaConf.update(config, "policy_loss.loss_mode", loss, force_add=True)
+    for key, value in fields.items():
+        OmegaConf.update(config, key, value, force_add=True)
+    return config
+
+
+def _file(root: Path) -> Path:
+    folder = root / "verl" / "trainer" / "config"
+    whole = folder / "_generated_ppo_trainer.yaml"
+    return whole if whole.is_file() else folder / "ppo_trainer.yaml"

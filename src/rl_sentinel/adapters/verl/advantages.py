@@ -1,0 +1,224 @@
+"""verl's advantage estimators: everything in its registry, called directly."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Knob
+from rl_sentinel.adapters.kit.forms import As, Padded
+from rl_sentinel.adapters.kit.roles import by_role, takes
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, UIDS, algorithm
+from rl_sentinel.adapters.verl.registries import ESTIMATORS, MODULE, missing, registered
+from rl_sentinel.adapters.verl.written import ENDINGS, decorated, written
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims, value_of
+from rl_sentinel.core.errors import Unbindable
+
+#: Estimators that every release has under these names: told where not even the source can be read.
+EVERYWHERE = ("compute_gae_advantage_return", "compute_grpo_outcome_advantage")
+
+_OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighed by their path's variance"
+
+
+def _rloo(name: str) -> Claims:
+    cite = f"{name}, docstring: RLOO, arXiv 2402.14740, whose baseline is the mean of the prompt's other responses"
+    return claims(cite, scope="group", credit="outcome", baseline="relative", algorithm="rloo")
+
+
+_OUTCOME = "docstring: operating only on Outcome reward, one scalar for each response; "
+
+#: Estimators that take the prompt of a row from its uid.
+_GROUPED = claims(
+    "compute_grpo_outcome_advantage, docstring: index array for grouping; ray_trainer.compute_advantage gives the uid "
+    "of each row's prompt as index",
+    grouping="id",
+)
+
+_WHITENED = (
+    "the last step, torch_functional.masked_whiten, docstring: normalises with mean and variance computed over mask"
+)
+
+_BY_GROUP = "its response is compared with the others of its prompt, by the definition in "
+
+#: What the estimators say of themselves, by the name that they are registered under; each docstring names the paper.
+CLAIMS: Mapping[str, Claims] = {
+    "gae": claims("docstring: Generalized Advantage Estimation, arXiv 1506.02438", credit="temporal", algorithm="gae")
+    | claims(_WHITENED, scope="batch"),
+    "grpo": _GROUPED
+    | claims(_OUTCOME + "GRPO", credit="outcome", algorithm="grpo")
+    | claims(_BY_GROUP + "arXiv 2402.03300, section 4.1.2", scope="group", baseline="relative"),
+    "grpo_vectorized": _GROUPED
+    | claims(
+        "docstring: for each group the reward less the group's mean, by its deviation, broadcast over the tokens",
+        scope="group",
+        credit="outcome",
+        baseline="relative",
+        algorithm="grpo",
+    )
+    | claims("groupwise.group_mean_std, docstring: the squares are divided by count - 1", deviation="n - 1"),
+    "grpo_passk": _GROUPED
+    | claims(
+        "docstring: an outcome reward formulation of arXiv 2503.19595; only the best response per group gets a "
+        "non-zero advantage, the margin to the second best",
+        scope="group",
+        credit="outcome",
+        order_statistic=True,
+        algorithm="pass@k",
+    ),
+    "reinforce_plus_plus_baseline": _GROUPED
+    | claims(_OUTCOME + "RF++-baseline, arXiv 2501.03262", credit="outcome", algorithm="reinforce++ baseline")
+    | claims(_WHITENED, scope="batch"),
+    "rloo": _GROUPED | _rloo("rloo"),
+    "rloo_vectorized": _GROUPED | _rloo("rloo_vectorized"),
+    "opo": _GROUPED
+    | claims(
+        "docstring: OPO, arXiv 2505.23585, whose baseline is the length-weighted mean reward of the prompt's responses",
+        scope="group",
+        credit="outcome",
+        baseline="relative",
+        algorithm="opo",
+    ),
+    "gpg": _GROUPED
+    | claims(_OUTCOME + "GPG", credit="outcome", algorithm="gpg")
+    | claims(
+        "arXiv 2504.02546, section 2.2: the gradient is scaled by alpha = B / (B - M), where M of a batch of B are of "
+        "groups that are all right or all wrong",
+        scope="batch",
+    ),
+    "gdpo": _GROUPED
+    | claims(
+        "docstring, arXiv 2601.05242: normalised in each group, added up, then normalised over the batch; outcome-only",
+        scope="batch",
+        credit="outcome",
+        algorithm="gdpo",
+    ),
+    "remax": claims(
+        "docstring: ReMax, arXiv 2310.10505, on one scalar reward for each response; its code adds up the rewards from "
+        "each token on, less the reward of the same prompt's greedy response",
+        scope="sequence",
+        credit="temporal",
+        algorithm="remax",
+    ),
+    "reinforce_plus_plus": claims(
+        "docstring: REINFORCE++, arXiv 2501.03262; comment: rewards propagate past observation spans",
+        credit="temporal",
+        algorithm="reinforce++",
+    )
+    | claims(_WHITENED, scope="batch"),
+    "optimal_token_baseline": _GROUPED | claims(_OTB, scope="group", algorithm="optimal token baseline"),
+    "tir_optimal_token_baseline": _GROUPED | claims(_OTB, scope="group", algorithm="optimal token baseline"),
+}
+
+#: Estimators that compute one algorithm.
+_TWINS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+
+#: How a comment in an estimator's code says that credit passes over tokens that do not train.
+_SKIPPED = re.compile(r"#.*(\bskip\b.*observation|observation.*\bskip\b)", re.IGNORECASE)
+
+DISCOUNTED: Settings = {"gamma": 0.9, "lam": 0.95}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One boundary per estimator of the registry, or of the module where there is no registry."""
+    try:
+        found = estimators(target)
+    except Unbindable as why:
+        for name in names(target):
+            yield Unbound(f"{MODULE}.{name}", "advantage", str(why))
+        return
+    yield from missing(target, ESTIMATORS)
+    by_name = {name: path_of(function) for name, function in found.items()}
+    for name, function in found.items():
+        try:
+            target.source(function)
+            yield from bindable(target, _boundary(target, name, function, by_name))
+        except Unbindable as why:
+            yield Unbound(path_of(function), "advantage", str(why))
+
+
+def estimators(target: Target) -> dict[str, Callable[..., Any]]:
+    """Registered name to function; before there was a registry, the module's functions by name."""
+    known = registered(target, ESTIMATORS)
+    if known is not None:
+        return known
+    named = inspect.getmembers(target.module(MODULE), inspect.isfunction)
+    return {
+        n.removeprefix("compute_").removesuffix("_outcome_advantage").removesuffix("_advantage_return"): f
+        for n, f in named
+        if n.startswith("compute_") and n.endswith(ENDINGS)
+    }
+
+
+def names(target: Target) -> tuple[str, ...]:
+    """Names of the estimators' functions, of a release whose module of them does not import."""
+    old = tuple(name for name in written(target) if name.startswith("compute_") and name.endswith(ENDINGS))
+    return decorated(target, ESTIMATORS) or old or EVERYWHERE
+
+
+def said_of(name: str, function: Callable[..., Any]) -> Claims:
+    """What an estimator says of itself: under its name, and in the comments of this release."""
+    said = CLAIMS.get(name, Claims())
+    if name not in CLAIMS or not _SKIPPED.search(inspect.getsource(inspect.unwrap(function))):
+        return said
+    return said | claims("comment in its code: observation tokens are skipped", untrained="skipped")
+
+
+def path_of(function: Callable[..., Any]) -> str:
+    """The dotted path of a function."""
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: Mapping[str, str]) -> Boundary:
+    """An estimator as ``compute_advantage`` calls it; unnamed, it also takes prompts and configuration."""
+    path = path_of(function)
+    said = said_of(name, function)
+    temporal = value_of(said.credit) in (None, "temporal")
+    settings = _settings(function, name)
+    discounts = {"gamma": Knob("gamma", 1.0), "lam": Knob("lam", 1.0)}
+    tuned = {knob: Knob(knob, default=True) for knob in ("norm_adv_by_std_in_grpo",) if "no-std" in settings}
+    config = algorithm(target, **discounts, **tuned)
+    roles = {**ROLES, "config": config, "gamma": discounts["gamma"], "lambda": discounts["lam"]}
+    roles |= {"standardise": Knob("norm_adv_by_std_in_grpo", default=True)}
+    arguments = by_role(function, roles)
+    if _open(function):
+        arguments = {"index": UIDS, "config": config, **arguments}
+    step = Step(call=path, name="result", arguments=arguments, produced_by={"response_mask": MASK_PRODUCER})
+    return Boundary(
+        path=path,
+        stage="advantage",
+        steps=(step,),
+        unused=frozenset() if temporal else frozenset({"token_reward"}),
+        outputs=advantage_outputs(Use("result")[0], Use("result")[1]),
+        settings=settings,
+        claims=said,
+        twins=tuple(by_name[t] for t in (_TWINS.get(name, ""),) if t in by_name),
+        reach=f"algorithm.adv_estimator={name}",
+    )
+
+
+def _open(function: Callable[..., Any]) -> bool:
+    """Whether a function takes, unnamed, what the dispatch passes to every estimator: prompts and configuration."""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(inspect.unwrap(function)).parameters.values())
+
+
+def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]:
+    families: dict[str, Settings] = {"default": {}}
+    if takes(function, "standardise") or name == "grpo_passk":
+        families["no-std"] = {"norm_adv_by_std_in_grpo": False}
+    if name in ("gae", "reinforce_plus_plus"):
+        families["discounted"] = DISCOUNTED
+    return families
+
+
+def advantage_outputs(advantage: Use, returns: Use | None) -> dict[str, Output]:
+    """Advantages, and returns where they are, at their places."""
+    wide = As(Padded(), torch.float32)
+    outputs = {"advantage": Output("B T", "reward", "advantage", at=advantage, form=wide)}
+    return outputs | ({"returns": Output("B T", "reward", "returns", at=returns, form=wide)} if returns else {})

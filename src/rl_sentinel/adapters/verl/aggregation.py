@@ -1,0 +1,178 @@
+"""verl's value loss, entropy, and the ways in which a token's loss becomes one number."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, Knob
+from rl_sentinel.adapters.kit.forms import Detached
+from rl_sentinel.adapters.kit.roles import by_role
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants
+from rl_sentinel.adapters.verl.registries import MODULE
+from rl_sentinel.adapters.verl.written import written
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+VALUE = f"{MODULE}.compute_value_loss"
+ENTROPY = f"{MODULE}.compute_entropy_loss"
+AGGREGATE = f"{MODULE}.agg_loss"
+
+MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
+
+#: verl's name of a mode -> the field's.
+NAMES: Mapping[str, str] = {
+    "token-mean": "token-mean",
+    "token-sum": "token-sum",
+    "seq-mean-token-sum": "sequence-mean-token-sum",
+    "seq-mean-token-sum-norm": "sequence-mean-token-sum-by-width",
+    "seq-mean-token-mean": "sequence-mean-token-mean",
+}
+
+#: Denominators as the trainer gives them, counted over the mini-batch and all ranks.
+GLOBAL: Settings = {"tokens": 64, "rows": 16, "ranks": 2}
+
+#: Of the settings above, the names by which they are given.
+GIVEN: Mapping[str, str] = {
+    "tokens": "batch_num_tokens",
+    "rows": "global_batch_size",
+    "ranks": "dp_size",
+    "scale": "loss_scale_factor",
+}
+
+#: What stands for a denominator that is not given: agg_loss's own defaults.
+_ABSENT: Settings = {"tokens": None, "rows": None, "ranks": 1}
+
+_MODES = "core_algos.agg_loss, docstring: how the loss matrix is aggregated into a scalar, and over which counts"
+
+CLIPPED = "critic/vf_clipfrac"
+
+_ENTROPY = "core_algos.compute_entropy_loss, docstring: categorical entropy"
+
+_LIVE = "core_algos.agg_loss, comment beside the row mask: fully masked sequences are excluded"
+
+HALVED = (
+    "core_algos.compute_value_loss, docstring: the clipped value-function loss for PPO, as in TRL's ppo_trainer, "
+    "which takes half of the larger squared error"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The value loss, the entropy, and one boundary per mode of aggregation."""
+    families: Mapping[str, tuple[Stage, Callable[[Target], Iterator[Boundary]]]] = {
+        VALUE: ("value-loss", _value),
+        ENTROPY: ("aggregate", _entropy),
+        AGGREGATE: ("aggregate", _aggregations),
+    }
+    for path, (stage, make) in families.items():
+        if path != VALUE and not _stands(target, path):
+            continue
+        try:
+            yield from bindable(target, *make(target))
+        except Unbindable as why:
+            yield Unbound(path, stage, str(why))
+
+
+def _stands(target: Target, path: str) -> bool:
+    """Whether a release has the function; by its source where the module does not import."""
+    return path.rpartition(".")[2] in written(target) if target.fails(path) else target.has(path)
+
+
+def _value(target: Target) -> Iterator[Boundary]:
+    own = {"values": Column("old_value"), "value_prediction": Column("value"), "value_clip": Knob("value_clip")}
+    step = Step(
+        call=VALUE,
+        name="result",
+        arguments=by_role(target.find(VALUE), {**ROLES, **own}),
+        produced_by={"response_mask": MASK_PRODUCER},
+    )
+    yield Boundary(
+        path=VALUE,
+        stage="value-loss",
+        steps=(step,),
+        outputs={
+            "loss": Output("", "", "loss", at=Use("result")[0]),
+            CLIPPED: Output("", "", "value_clip_fraction", over="live", at=Use("result")[1], form=Detached()),
+        },
+        settings={"default": {"value_clip": 0.5}},
+        claims=claims(HALVED, algorithm="clipped value", factor="half", aggregation="token-mean"),
+        reach="algorithm.adv_estimator=gae",
+    )
+
+
+def aggregation(target: Target, mode: str) -> Claims:
+    """What a release says of a mode; which rows a mean counts only where it says so."""
+    source = inspect.getsource(target.find(AGGREGATE)) if target.has(AGGREGATE) else ""
+    found = claims(_MODES, aggregation=NAMES[mode])
+    return found | (claims(_LIVE, rows="live") if "exclude fully masked sequences" in source else Claims())
+
+
+def _entropy(target: Target) -> Iterator[Boundary]:
+    takes = inspect.signature(target.find(ENTROPY)).parameters
+
+    passed: dict[str, Codec] = {
+        "logits": Column("logits"),
+        "response_mask": MASK,
+        "loss_agg_mode": Knob("loss_agg_mode"),
+    }
+    names = dict(zip(passed, takes, strict=False))
+    arguments = {names[name]: codec for name, codec in passed.items() if name in names}
+    for mode in ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in takes else ("token-mean",):
+        yield Boundary(
+            path=ENTROPY,
+            stage="aggregate",
+            steps=(
+                Step(
+                    call=ENTROPY, name="loss", arguments=arguments, produced_by={names["response_mask"]: MASK_PRODUCER}
+                ),
+            ),
+            outputs={"loss": Output("", "nats", "entropy.mean", over="live", at=Use("loss"))},
+            settings={mode: {"loss_agg_mode": mode}},
+            claims=claims(_ENTROPY, algorithm="entropy") | aggregation(target, mode),
+            reach="actor.entropy_coeff above 0",
+        )
+
+
+def _aggregations(target: Target) -> Iterator[Boundary]:
+    function = target.find(AGGREGATE)
+    source = inspect.getsource(function)
+    fixed = "_norm" if "loss_scale_factor" in inspect.signature(function).parameters else ""
+    for mode in MODES:
+        if f'"{mode}"' not in source:
+            continue
+
+        width = mode.endswith("-norm")
+        cite = f"core_algos.agg_loss: the horizon of the mask{fixed and ', where no scale factor is given'}"
+        said = aggregation(target, mode) if fixed or not width else Claims()
+        one = partial(_aggregated, target, mode, said)
+        more: Mapping[str, Settings] = {f"{mode}, global": GLOBAL} if fixed else {}
+        yield one({mode: {}, **more}, claims(cite, normaliser="width") if width else Claims())
+        if width and fixed:
+            yield one({f"{mode}, scale": {"scale": 6}}, Claims())
+
+
+def _aggregated(target: Target, mode: str, said: Claims, settings: Mapping[str, Settings], more: Claims) -> Boundary:
+    names = list(inspect.signature(target.find(AGGREGATE)).parameters)
+    given: dict[str, Codec] = {GIVEN[name]: Knob(name) for name in next(iter(settings.values()))}
+    if len(settings) > 1:
+        given = {GIVEN[name]: Knob(name, default) for name, default in _ABSENT.items()}
+    arguments = {
+        names[0]: Column("advantage"),
+        names[1]: MASK,
+        **constants(loss_agg_mode=mode),
+        **given,
+    }
+    return Boundary(
+        path=AGGREGATE,
+        stage="aggregate",
+        steps=(Step(call=AGGREGATE, name="loss", arguments=arguments, produced_by={names[1]: MASK_PRODUCER}),),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"))},
+        settings=settings,
+        claims=said | more,
+        reach=f"actor.loss_agg_mode={mode}",
+    )

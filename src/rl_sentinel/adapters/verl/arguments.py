@@ -1,0 +1,114 @@
+"""Arguments of verl: right-padded tensors of responses, a uid per prompt, a ``DataProto``, a configuration section."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Knob, PromptIds, ResponseMask, TokenRewards
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import AfterPrompt
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Absent, Unbindable
+
+#: Masks are integers: ray_trainer.py, compute_response_mask cuts them from the attention mask.
+MASK = Column("mask", dtype=torch.int64)
+MASK_PRODUCER = "verl/trainer/ppo/ray_trainer.py, compute_response_mask; with tools, the agent loop's response_mask"
+
+#: One uid string per row, equal for the responses of one prompt.
+UIDS = PromptIds("strings")
+
+#: Role of a parameter -> its codec.
+ROLES: Mapping[str, Codec] = {
+    "token_rewards": TokenRewards(),
+    "mask": MASK,
+    "group": UIDS,
+    "values": Column("value"),
+    "reward_baseline": Column("reward_baseline"),
+    "old_logprob": Column("old_logprob"),
+    "logprob": Column("logprob"),
+    "ref_logprob": Column("ref_logprob"),
+    "pi_squared": Column("pi_squared"),
+    "advantage": Column("advantage"),
+    "returns": Column("returns"),
+}
+
+ALGORITHM = "verl.trainer.config.AlgoConfig"
+
+
+def algorithm(target: Target, **parts: Codec) -> Codec:
+    """The algorithm section of the configuration: verl's own class, or OmegaConf before it had one."""
+    if target.has(ALGORITHM):
+        return Object(ALGORITHM, parts, shared=True)
+    return Object("omegaconf.OmegaConf.create", {"0": Table(parts)}, shared=True)
+
+
+def _part(data: Any, name: str) -> Any:  # noqa: ANN401 - a DataProto
+    return {"tensors": data.batch, "non_tensors": data.non_tensor_batch, "meta_info": data.meta_info}[name]
+
+
+def data_proto(tensors: Mapping[str, Codec], labels: Mapping[str, Codec] | None = None) -> Object:
+    """A ``DataProto`` of tensors and labels."""
+    parts: dict[str, Codec] = {
+        "tensors": Table(tensors),
+        "non_tensors": Table(labels or {}),
+        "meta_info": Derived(lambda _inputs: {}),
+    }
+    return Object("verl.DataProto.from_dict", parts, read=_part)
+
+
+def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
+    """The batch as the trainer holds it when rewards and log-probs are there, with ``more`` tensors.
+
+    ``entered`` is the function that takes the trained tokens from it (empty: none does): where it knows the attention
+    mask alone, there is no other mask.
+    """
+    knows_mask = not entered or knows_response_mask(target, entered)
+    masks: dict[str, Codec] = {"attention_mask": ResponseMask(AfterPrompt(1))}
+    if knows_mask:
+        masks |= {"response_mask": MASK, "loss_mask": Column("mask", AfterPrompt(0), torch.int64)}
+    tensors: dict[str, Codec] = {
+        "token_level_rewards": TokenRewards(),
+        "token_level_scores": TokenRewards(),
+        "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
+        "responses": Column("token"),
+        **masks,
+        **more,
+    }
+    return data_proto(tensors, {"uid": UIDS})
+
+
+def every_token_is_trained(inputs: Inputs) -> str:
+    """A release whose trainer knows the attention mask alone trains every token of every response."""
+    whole = torch.equal(inputs.batch.mask, inputs.batch.valid)
+    return "" if whole else "this release trains every response token: it has no mask but the attention mask"
+
+
+def knows_response_mask(target: Target, path: str) -> bool:
+    """Whether a function takes the trained tokens from ``response_mask`` or ``loss_mask``."""
+    return _names_a_mask(inspect.unwrap(target.find(path)))
+
+
+@cache
+def _names_a_mask(function: Callable[..., Any]) -> bool:
+    """Kept, since a source is read and cut into tokens each time that it is asked for."""
+    source = inspect.getsource(function)
+    return any(word in source for word in ('["response_mask"]', "['response_mask']", '["loss_mask"]'))
+
+
+def absent(why: Unbindable) -> bool:
+    """Whether a release has no such thing, which is no failure where other releases have it."""
+    return isinstance(why, Absent)
+
+
+def knobs(names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Codec]:
+    """A codec for each setting, under its own name."""
+    return {name: Knob(name) for name in names}
+
+
+def constants(**values: Any) -> dict[str, Codec]:  # noqa: ANN401 - plain values
+    """A codec for each constant argument."""
+    return {name: Constant(value) for name, value in values.items()}

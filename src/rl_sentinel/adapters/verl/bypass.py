@@ -1,0 +1,87 @@
+"""verl's loss in bypass mode: weights and rejections are made inside, of the sampler's log-probs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from rl_sentinel.adapters.kit.codecs import Column, Constant
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.roles import by_role
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.actor import actor, section_names
+from rl_sentinel.adapters.verl.advantages import path_of
+from rl_sentinel.adapters.verl.aggregation import aggregation
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, constants
+from rl_sentinel.adapters.verl.loss_claims import RATIO
+from rl_sentinel.adapters.verl.policy_loss import RANGE, loss_outputs
+from rl_sentinel.core.boundary import Boundary, Step
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+
+#: The loss that makes weights and rejections inside, of the sampler's log-probs and the current ones.
+BYPASS = "bypass_mode"
+
+CORRECTION = "verl.trainer.config.algorithm.RolloutCorrectionConfig"
+
+#: Settings of its section; the names are the framework's own.
+BYPASSES: Mapping[str, Settings] = {
+    "clipped": {"loss_type": "ppo_clip", "rollout_is": None},
+    "reinforce, token weights": {"loss_type": "reinforce", "rollout_is": "token"},
+    "reinforce, rejection": {
+        "loss_type": "reinforce",
+        "rollout_is": None,
+        "rollout_rs": "seq_mean_k1",
+        "rollout_rs_threshold": "0.5_2.0",
+    },
+}
+
+_BYPASS = "compute_policy_loss_bypass_mode, docstring: the ratio is of the current to the rollout policy; "
+
+#: What the docstring says of each; the rows that a rejection keeps are its own.
+_BYPASS_CLAIMS: Mapping[str, Claims] = {
+    "clipped": claims(_BYPASS + "ppo_clip is the clipped objective, without weights", algorithm="dual clip"),
+    "reinforce, token weights": claims(
+        _BYPASS + "reinforce weighs the log-prob by the truncated ratio, at most 2 by default",
+        algorithm="reinforce",
+        corrected_at_most=2.0,
+    ),
+}
+
+
+def holds_correction(target: Target) -> bool:
+    """Whether the policy loss's section has a place for the correction, as bypass mode reads it."""
+    section = "verl.workers.config.PolicyLossConfig"
+    if not target.has(section) or target.fails(section):
+        return False  # the losses themselves tell that it fails
+    return "rollout_correction" in {f.name for f in fields(target.find(section))}
+
+
+def bypassing(target: Target, function: Callable[..., Any], family: str) -> Boundary:
+    """The loss with one family of settings; what it compares is the sampler's log-probs and the current ones."""
+    path = path_of(function)
+    target.source(function)
+    numbers: Settings = RANGE if family == "clipped" else {}
+    correction = Object(CORRECTION, constants(bypass_mode=True, **BYPASSES[family]))
+    config = actor(target, BYPASS, section_names(numbers), {}, {"rollout_correction": correction})
+    # In bypass mode old_log_prob is the sampler's: rollout_corr_helper.py, apply_bypass_mode.
+    sampler = Column("rollout_logprob")
+    roles = {**ROLES, "old_logprob": sampler, "aggregation": Constant("seq-mean-token-mean"), "config": config}
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(
+            Step(
+                call=path,
+                name="result",
+                arguments=by_role(function, roles),
+                produced_by={
+                    "response_mask": MASK_PRODUCER,
+                    "old_log_prob": "rollout_corr_helper.py, apply_bypass_mode",
+                },
+            ),
+        ),
+        outputs=loss_outputs(function, {}),
+        settings={family: numbers},
+        claims=RATIO | aggregation(target, "seq-mean-token-mean") | _BYPASS_CLAIMS.get(family, Claims()),
+        reach="algorithm.rollout_correction.bypass_mode=True",
+    )

@@ -1,0 +1,111 @@
+"""verl's configuration classes: what each of them lets through before training."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Earlier, Spread
+from rl_sentinel.adapters.kit.forms import Accepted
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import absent
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.errors import Unbindable
+
+CONTROLLER = "verl.trainer.ppo.core_algos.get_kl_controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A configuration class, a sound use of it, and uses that cannot be meant, each with the reason.
+
+    ``then`` is what the trainer calls with it before the first step; ``word`` where it promises a check.
+    """
+
+    path: str
+    word: str
+    sound: Settings
+    nonsense: Mapping[str, tuple[Settings, str]]
+    then: str = ""
+
+
+SECTIONS = (
+    Section(
+        path="verl.workers.config.FSDPActorConfig",
+        word="actor.py, ActorConfig.__post_init__: validate actor configuration parameters",
+        sound={"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4},
+        nonsense={
+            "negative clip_ratio_high": ({"clip_ratio_high": -1.0}, "the range of the ratio ends before it begins"),
+            "kl_loss_type unknown": ({"kl_loss_type": "no such kind"}, "no estimator has this name"),
+            "loss_agg_mode unknown": ({"loss_agg_mode": "no such mode"}, "no aggregation has this name"),
+            "loss_scale_factor 0": ({"loss_scale_factor": 0}, "the loss is divided by it"),
+            "clip_ratio_c 0.5": ({"clip_ratio_c": 0.5}, "the losses themselves want it above 1"),
+        },
+    ),
+    Section(
+        path="verl.trainer.config.algorithm.RolloutCorrectionConfig",
+        word="algorithm.py, docstring: this typed configuration provides type safety and validation",
+        sound={},
+        nonsense={
+            "rollout_is unknown": ({"rollout_is": "no such level"}, "it is token, sequence or nothing"),
+            "rollout_rs unknown": (
+                {"rollout_rs": "no such option", "rollout_rs_threshold": "0.5_2.0"},
+                "no such option",
+            ),
+            "rollout_rs without threshold": ({"rollout_rs": "seq_mean_k1"}, "an option without bounds rejects nothing"),
+            "loss_type unknown": ({"loss_type": "no such loss"}, "it is ppo_clip or reinforce"),
+        },
+    ),
+    Section(
+        path="verl.workers.config.FSDPCriticConfig",
+        word="critic.py, CriticConfig.__post_init__: validate critic configuration parameters",
+        sound={"ppo_micro_batch_size_per_gpu": 4},
+        nonsense={
+            "negative cliprange_value": ({"cliprange_value": -1.0}, "the range of the value ends before it begins"),
+            "loss_agg_mode unknown": ({"loss_agg_mode": "no such mode"}, "no aggregation has this name"),
+        },
+    ),
+    Section(
+        path="verl.trainer.config.algorithm.KLControlConfig",
+        word="core_algos.py, get_kl_controller: asserts what an adaptive controller needs",
+        sound={"type": "adaptive"},
+        nonsense={
+            "horizon 0": ({"type": "adaptive", "horizon": 0}, "the step of the controller is divided by it"),
+            "target_kl 0": ({"type": "adaptive", "target_kl": 0.0}, "the error of the controller is divided by it"),
+        },
+        then=CONTROLLER,
+    ),
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One boundary per class that this release has."""
+    for section in SECTIONS:
+        try:
+            known = {f.name for f in fields(target.find(section.path))}
+        except Unbindable as why:
+            if not absent(why):
+                yield Unbound(section.path, "config", str(why))
+            continue
+        yield from bindable(
+            target, _boundary(section, {n: w for n, w in section.nonsense.items() if set(w[0]) <= known})
+        )
+
+
+def _boundary(section: Section, nonsense: Mapping[str, tuple[Settings, str]]) -> Boundary:
+    """The class with the settings of each family; a setting that a family does not name keeps its default."""
+    families = {"default": section.sound} | {n: {**section.sound, **own} for n, (own, _) in nonsense.items()}
+    steps = [Step(call=section.path, name="made", arguments={"settings": Spread()})]
+    if section.then:
+        steps.append(Step(call=section.then, name="then", arguments={"0": Earlier(Use("made"))}))
+    return Boundary(
+        path=f"{section.path} -> {section.then}" if section.then else section.path,
+        stage="config",
+        steps=tuple(steps),
+        outputs={"accepted": Output("", "", "accepted", at=Use("made"), form=Accepted())},
+        settings=families,
+        claims=claims(section.word, refused={name: why for name, (_, why) in nonsense.items()}),
+        reach="every run",
+    )

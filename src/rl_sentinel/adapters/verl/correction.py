@@ -1,0 +1,259 @@
+"""verl's rollout correction: importance weights and rejection masks."""
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, Knob
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import Detached, Kept, Padded, RequiresGrad
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants, data_proto
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, Scope, claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+MODULE = "verl.trainer.ppo.rollout_corr_helper"
+ADDED = f"{MODULE}.compute_rollout_correction_and_add_to_batch"
+CONFIG = "verl.trainer.config.algorithm.RolloutCorrectionConfig"
+BOTH = f"{MODULE}.compute_rollout_correction_and_rejection_mask"
+
+#: Options of rejection with a threshold of each kind, by verl's own names; bounds are of the ratio, one further
+#: from 1 than the other, so that a sign matters.
+_OPTIONS = {
+    "token_k1": "0.25_2.0",
+    "token_k2": "0.5",
+    "token_k3": "0.5",
+    "seq_sum_k1": "0.25_2.0",
+    "seq_sum_k2": "0.5",
+    "seq_sum_k3": "0.5",
+    "seq_mean_k1": "0.25_2.0",
+    "seq_mean_k2": "0.5",
+    "seq_mean_k3": "0.5",
+    "seq_max_k2": "0.5",
+    "seq_max_k3": "0.5",
+    "token_k1,seq_max_k2": "0.25_2.0,1.0",
+}
+
+#: The same by the names of the first releases, with the two bounds apart.
+_FIRST = {"token": "token", "sequence": "seq", "geometric": "seq mean"}
+
+REJECTIONS: Mapping[str, Settings] = {
+    **{name: {"rollout_rs": name, "rollout_rs_threshold": bounds} for name, bounds in _OPTIONS.items()},
+    **{
+        told: {"rollout_rs": name, "rollout_rs_threshold": 2.0, "rollout_rs_threshold_lower": 0.5}
+        for name, told in _FIRST.items()
+    },
+}
+
+#: Importance weights: level, threshold, and whether they are normalised over the batch.
+WEIGHTS: Mapping[str, Settings] = {
+    "token": {"rollout_is": "token", "rollout_is_threshold": 2.0},
+    "token icepop": {"rollout_is": "token", "rollout_is_threshold": "0.5_2.0"},
+    "sequence": {"rollout_is": "sequence", "rollout_is_threshold": 2.0},
+    "token normalised": {"rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
+    "sequence normalised": {"rollout_is": "sequence", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
+}
+
+_WEIGHT = claims(
+    "rollout_corr_helper.compute_rollout_correction_weights, docstring: weights of training to rollout policy, per "
+    "token or as the product of a sequence; one threshold clamps them, lower_upper makes them 0 outside (IcePop)",
+    algorithm="weight of the sampler",
+)
+
+_KEEP = claims(
+    "rollout_corr_helper.compute_rollout_rejection_mask, docstring: divergences of a token, and their sum, mean or "
+    "maximum in a sequence; k1 takes bounds of the ratio, the others an upper bound; all that is listed must pass",
+    algorithm="kept against the sampler",
+)
+
+
+def _neutral_weight(knobs: Settings) -> Settings:
+    """A weight's level and bounds, in the words of formulas."""
+    low, _, high = str(knobs["rollout_is_threshold"]).rpartition("_")
+    told: Settings = {
+        "level": knobs["rollout_is"],
+        "high": float(high),
+        "normalised": "rollout_is_batch_normalize" in knobs,
+    }
+    return {**told, "low": float(low)} if low else told
+
+
+def neutral_options(knobs: Settings) -> Settings:
+    """Estimator, what it is taken over, and bounds, of one option or two; empty for those of the first releases."""
+    names, thresholds = (str(knobs[n]).split(",") for n in ("rollout_rs", "rollout_rs_threshold"))
+    if str(knobs["rollout_rs"]) not in _OPTIONS:
+        return {}
+    pairs = zip(("", "second_"), names, thresholds, strict=False)
+    return {first + n: v for first, name, word in pairs for n, v in _neutral_option(name, word).items()}
+
+
+def _neutral_option(name: str, threshold: str) -> Settings:
+    *over, estimator = name.removeprefix("token_").removeprefix("seq_").split("_")
+    low, _, high = threshold.rpartition("_")
+    bounds = [float(x) for x in (low, high) if x]
+    ends = [math.log(x) for x in bounds] if estimator == "k1" else bounds
+    told: Settings = {"estimator": estimator, "high": ends[-1], **({"low": ends[0]} if len(ends) > 1 else {})}
+    return {**told, "over": over[0]} if over else told
+
+
+_CONSTANT = claims(
+    "rollout_corr_helper.py: weights are detached, since they change the measure and not the objective",
+    weights="constant",
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """All weights and all rejections through the function that the trainer calls."""
+    try:
+        target.find(BOTH)
+    except Unbindable as why:
+        if not absent(why):
+            yield Unbound(BOTH, "correct", str(why))
+            yield from (Unbound(ADDED, "correct", failing) for failing in (target.fails(ADDED),) if failing)
+        return
+    described = [_weights(name, knobs, _correct(knobs)) for name, knobs in WEIGHTS.items() if accepts(target, knobs)]
+    if accepts(target, WEIGHTS["token"]):
+        described.append(_of_current(WEIGHTS["token"]))
+    described += [_rejection(name, knobs, _correct(knobs)) for name, knobs in rejections(target).items()]
+    yield from bindable(target, *described)
+    yield from _steps(target)
+
+
+def _steps(target: Target) -> Iterator[Boundary | Unbound]:
+    """The same as a step of the trainer: what the batch holds afterwards is what trains."""
+    if failing := target.fails(ADDED):
+        yield Unbound(ADDED, "correct", failing)
+        return
+    if not target.has(ADDED):
+        return
+    if accepts(target, WEIGHTS["token"]):
+        yield from bindable(target, _weights("token", WEIGHTS["token"], _add(WEIGHTS["token"])))
+    known = rejections(target)
+    for name in [n for n in ("seq_mean_k1", "sequence") if n in known][:1]:
+        yield from bindable(target, _rejection(name, known[name], _add(known[name])))
+
+
+def rejections(target: Target) -> Mapping[str, Settings]:
+    """The options that this release knows, by their names; no option where it has no rejection."""
+    try:
+        source = inspect.getsource(target.module(MODULE))
+    except Unbindable:
+        return {}
+    first = '"geometric"' in source  # the others are also levels of a weight, in every release
+    return {
+        name: knobs
+        for name, knobs in REJECTIONS.items()
+        if (first if knobs["rollout_rs"] in _FIRST else _written(name, source)) and accepts(target, knobs)
+    }
+
+
+def _written(name: str, source: str) -> bool:
+    """Whether the module names every option of a list, and takes lists where it is one of several."""
+    parts = name.split(",")
+    return all(f'"{n}"' in source for n in parts) and (len(parts) == 1 or "comma separated" in source)
+
+
+def accepts(target: Target, knobs: Settings) -> bool:
+    """Whether this release has these knobs, and takes two bounds in one word where one is given."""
+    try:
+        takes = inspect.signature(target.find(BOTH)).parameters
+    except Unbindable:
+        return False
+    bounds = str(knobs.get("rollout_is_threshold"))
+    words = "_" not in bounds or "str" in str(takes["rollout_is_threshold"].annotation)
+    return set(knobs) <= set(takes) and words
+
+
+def _own(knobs: Settings) -> dict[str, Codec]:
+    """The settings that are verl's own: others are the same in the words of formulas."""
+    return {name: Knob(name) for name in knobs if name.startswith("rollout_")}
+
+
+def _correct(knobs: Settings, trained: Column = Column("old_logprob")) -> Step:  # noqa: B008 - frozen
+    """Weights and kept mask; the trained policy is the old one, or the current one in bypass mode."""
+    return Step(
+        call=BOTH,
+        name="corrected",
+        arguments={"0": trained, "1": Column("rollout_logprob"), "2": MASK, **_own(knobs)},
+        produced_by={"2": MASK_PRODUCER},
+    )
+
+
+def _add(knobs: Settings) -> Step:
+    """The same on the batch that the trainer goes on with."""
+    tensors = {
+        "old_log_probs": Column("old_logprob"),
+        "rollout_log_probs": Column("rollout_logprob"),
+        "response_mask": MASK,
+    }
+    config = Object(CONFIG, {**constants(rollout_is=None), **_own(knobs)}, shared=True)
+    return Step(
+        call=ADDED,
+        name="corrected",
+        arguments={"batch": data_proto(tensors), "rollout_corr_config": config},
+        produced_by={"batch": MASK_PRODUCER},
+    )
+
+
+def weights_of_sampler(target: Target) -> tuple[Step, Use]:  # noqa: ARG001 - as the trainer's configuration has it
+    """The correction's token weights as a step of a pipeline, and where they are.
+
+    Most laws change what the correction does not read: equal log-probs are corrected once.
+    """
+    step = replace(_correct(WEIGHTS["token"]), arguments={**_correct({}).arguments, **constants(**WEIGHTS["token"])})
+    return replace(step, remembered=True), Use("corrected")[0].attribute("batch")["rollout_is_weights"]
+
+
+def _weights(name: str, knobs: Settings, step: Step) -> Boundary:
+    scope: Scope = "sequence" if name.startswith("sequence") else "token"
+    place = Use("corrected")[0].attribute("batch")["rollout_is_weights"]
+    outputs = {"weight": Output("B T", "ratio", "weight", scope, at=place, form=Padded())}
+    return _boundary(step, outputs, f"weight {name}", {**knobs, **_neutral_weight(knobs)}, _WEIGHT)
+
+
+def _of_current(knobs: Settings) -> Boundary:
+    """The weights as bypass mode asks for them, from log-probs of the policy that is being trained."""
+    place = Use("corrected")[0].attribute("batch")["rollout_is_weights"]
+    outputs = {
+        "weight": Output("B T", "ratio", "weight", "token", at=place, form=Padded()),
+        "weight_requires_grad": Output("", "", "requires_grad", at=place, form=RequiresGrad()),
+    }
+    step = _correct(knobs, Column("logprob", leaf=True))
+    settings = {**knobs, **_neutral_weight(knobs)}
+    return _boundary(step, outputs, "weight of the current policy", settings, _CONSTANT | _WEIGHT)
+
+
+def _rejection(name: str, knobs: Settings, step: Step) -> Boundary:
+    scope: Scope = "sequence" if name.startswith("seq") else "token"
+    place = Use("corrected")[1] if step.call == BOTH else Use("corrected")[0].attribute("batch")["response_mask"]
+    neutral = neutral_options(knobs)
+    outputs = {"keep": Output("B T", "", "keep", scope, at=place, form=Kept(Padded()))}
+    return _boundary(step, outputs, f"reject {name}", {**knobs, **neutral}, _KEEP if neutral else Claims())
+
+
+def _boundary(step: Step, outputs: Mapping[str, Output], name: str, knobs: Settings, said: Claims) -> Boundary:
+    return Boundary(
+        path=str(step.call),
+        stage="correct",
+        steps=(step,),
+        outputs=outputs,
+        settings={name: knobs},
+        claims=said,
+        reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_")),
+    )
+
+
+def logged(names: tuple[str, ...], quantities: Mapping[str, str], knobs: Settings) -> tuple[Step, dict[str, Output]]:
+    """The correction with what it logs of these names."""
+    place = Use("corrected")[2]
+    outputs = {
+        name: Output("", "", quantities[name], over="live", at=place[f"rollout_corr/{name}"], form=Detached())
+        for name in names
+    }
+    return _correct(knobs), outputs

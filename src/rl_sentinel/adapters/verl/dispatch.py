@@ -1,0 +1,196 @@
+"""verl's dispatch to its estimators, and the route from rejection to advantage, in its trainer's order."""
+
+import inspect
+from collections.abc import Iterator
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, Constant, Earlier, Knob, Part
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import Kept, Padded
+from rl_sentinel.adapters.kit.roles import takes
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimators, said_of
+from rl_sentinel.adapters.verl.arguments import (
+    MASK_PRODUCER,
+    UIDS,
+    algorithm,
+    constants,
+    data_proto,
+    every_token_is_trained,
+    knows_response_mask,
+    trainer_data,
+)
+from rl_sentinel.adapters.verl.correction import ADDED, BOTH, CONFIG, WEIGHTS, accepts, rejections, weights_of_sampler
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
+
+#: Names that the parts of a reward are given, as a scoring function would answer them.
+PARTS = ("first_part", "second_part")
+
+#: Estimators that divide by a deviation unless told not to.
+_STANDARDISED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
+
+#: Whether to divide by it, where a release has the knob.
+_BY_DEVIATION = "norm_adv_by_std_in_grpo"
+
+_DEVIATION = claims(
+    "verl.readthedocs.io/en/latest/algo/grpo.html: norm_adv_by_std_in_grpo=False turns the standard deviation off; "
+    "each of these estimators has an argument of that name, and does so",
+    knobs={_BY_DEVIATION: (True, False)},
+)
+
+#: Rejections of whole sequences, of newer releases and of the first ones.
+SEQUENCE = ("seq_sum_k1", "seq")
+
+#: Estimators that discount; others take no discount, or have it at 1.
+_DISCOUNTS = ("gae", "reinforce_plus_plus")
+
+#: The estimator whose baseline is weighed for the sampler, where the batch has weights.
+_BASELINE = "optimal_token_baseline"
+
+_WEIGHED = (
+    "compute_optimal_token_baseline_advantage, docstring: where weights of the rollout correction are given, the "
+    "baseline weighs by their squares; that correction clamps them at its threshold"
+)
+
+#: Estimator -> tensors that its branch of the dispatch reads besides rewards and mask.
+TENSORS: dict[str, dict[str, Codec]] = {
+    "gae": {"values": Column("value")},
+    "remax": {"reward_baselines": Column("reward_baseline")},
+    "optimal_token_baseline": {"old_log_probs": Column("old_logprob"), "sum_pi_squared": Column("pi_squared")},
+    "tir_optimal_token_baseline": {"old_log_probs": Column("old_logprob"), "sum_pi_squared": Column("pi_squared")},
+}
+
+#: Estimators that pay each token what follows it, so that token rewards count.
+_TEMPORAL = ("gae", "remax", "reinforce_plus_plus", "optimal_token_baseline", "tir_optimal_token_baseline")
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The dispatch, one setting per estimator, then the route."""
+    try:
+        target.find(DISPATCH)
+        found = estimators(target)
+    except Unbindable as why:
+        yield Unbound(DISPATCH, "advantage", str(why))
+        return
+    for name, function in found.items():
+        yield from bindable(target, _dispatch(target, name, said_of(name, function)))
+        if name != _BASELINE or not takes(function, "rollout_weight"):
+            continue
+        if failing := target.fails(BOTH):
+            yield Unbound(f"{BOTH} -> {DISPATCH}", "advantage", failing)
+        elif accepts(target, WEIGHTS["token"]):
+            yield from bindable(target, _weighed(target, name, said_of(name, function)))
+    if failing := target.fails(ADDED):
+        yield Unbound(f"{ADDED} -> {DISPATCH}", "advantage", failing)
+    elif target.has(ADDED):
+        known = rejections(target)
+        option = next((name for name in SEQUENCE if name in known), "")
+        for name in ("grpo", "rloo") if option else ():
+            yield from bindable(target, _route(target, name, option, known[option]))
+
+
+def estimate(target: Target, path: str, name: str, data: Codec, *, tuned: bool = False) -> Step:
+    """The call of the dispatch, or of what stands before it, for one estimator."""
+    discounts: dict[str, Codec] = {n: Knob(n, 1.0) for n in ("gamma", "lam")}
+    deviation = Knob(_BY_DEVIATION, default=True)
+    section = discounts | ({_BY_DEVIATION: deviation} if tuned else {})
+    if name == "gdpo":
+        section["gdpo_reward_keys"] = Constant(list(PARTS))
+    passed = {
+        "data": data,
+        **constants(adv_estimator=name, multi_turn=True),
+        **discounts,
+        _BY_DEVIATION: deviation,
+        "config": algorithm(target, **section),
+    }
+    return Step(
+        call=path,
+        name="estimated",
+        arguments=passed,
+        optional=frozenset(passed) - {"data", "adv_estimator"},
+        produced_by={"data": MASK_PRODUCER},
+    )
+
+
+def estimator_data(target: Target, name: str, entered: str, **more: Codec) -> Object:
+    """The trainer's data for one estimator."""
+    data = trainer_data(target, entered, **TENSORS.get(name, {}), **more)
+    if name != "gdpo":
+        return data
+    labels: dict[str, Codec] = {"uid": UIDS, **{key: Part(number) for number, key in enumerate(PARTS)}}
+    tensors = data.parts["tensors"]
+    return data_proto(tensors.parts if isinstance(tensors, Table) else {}, labels)
+
+
+def unused_of(name: str) -> frozenset[str]:
+    """Columns that are in the trainer's data, and that this estimator does not read."""
+    rewards = {"reward", "token_reward"} if name == "gdpo" else set() if name in _TEMPORAL else {"token_reward"}
+    return frozenset({"token", *rewards})
+
+
+ESTIMATED = Use("estimated").attribute("batch")
+
+
+def _dispatch(target: Target, name: str, said: Claims) -> Boundary:
+    tuned = name in _STANDARDISED and _BY_DEVIATION in inspect.getsource(target.module(DISPATCH.rpartition(".")[0]))
+    data = estimator_data(target, name, DISPATCH)
+    return Boundary(
+        path=DISPATCH,
+        stage="advantage",
+        steps=(estimate(target, DISPATCH, name, data, tuned=tuned),),
+        unused=unused_of(name),
+        outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
+        settings={name: DISCOUNTED if name in _DISCOUNTS else {}},
+        claims=said | (_DEVIATION if tuned else Claims()),
+        reach=f"algorithm.adv_estimator={name}",
+        requires=() if knows_response_mask(target, DISPATCH) else (every_token_is_trained,),
+    )
+
+
+def _weighed(target: Target, name: str, said: Claims) -> Boundary:
+    """A baseline that is weighed for the sampler by what the correction has put into the batch."""
+    step, weights = weights_of_sampler(target)
+    data = estimator_data(target, name, DISPATCH, rollout_is_weights=Earlier(weights))
+    return Boundary(
+        path=f"{BOTH} -> {DISPATCH}",
+        stage="advantage",
+        steps=(step, estimate(target, DISPATCH, name, data)),
+        unused=unused_of(name),
+        outputs=advantage_outputs(ESTIMATED["advantages"], None),
+        settings={f"{name}, token weights": {}},
+        claims=said | claims(_WEIGHED, corrected_at_most=2.0),
+        reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_is=token",
+    )
+
+
+def _route(target: Target, name: str, option: str, rejection: Settings) -> Boundary:
+    """Rejection before the advantages, in the trainer's order."""
+    config = Object(CONFIG, constants(rollout_is=None, **rejection), shared=True)
+    logprobs = {"old_log_probs": Column("old_logprob"), "rollout_log_probs": Column("rollout_logprob")}
+    reject = Step(
+        call=ADDED,
+        name="corrected",
+        arguments={"batch": trainer_data(target, DISPATCH, **logprobs), "rollout_corr_config": config},
+        produced_by={"batch": MASK_PRODUCER},
+    )
+    corrected = Use("corrected")[0]
+    keep = Output(
+        "B T", "", "keep", scope="sequence", at=corrected.attribute("batch")["response_mask"], form=Kept(Padded())
+    )
+    return Boundary(
+        path=f"{ADDED} -> {DISPATCH}",
+        stage="advantage",
+        steps=(reject, estimate(target, DISPATCH, name, Earlier(corrected))),
+        unused=unused_of(name),
+        outputs={**advantage_outputs(ESTIMATED["advantages"], None), "keep": keep},
+        settings={f"{name}, {option}": {}},
+        claims=CLAIMS[name],
+        reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_rs={option}",
+    )

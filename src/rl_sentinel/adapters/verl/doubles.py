@@ -1,0 +1,72 @@
+"""Doubles for verl: an engine whose model answers from a table, and logged values over micro-batches."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.world import group
+from rl_sentinel.core.codec import Sizes
+
+
+class Engine:
+    """What ``forward_backward_batch`` asks of its engine; the model answers with given columns at each token.
+
+    ``seen`` has what each micro-batch gave: its loss, and what the loss logged.
+    """
+
+    ulysses_sequence_parallel_size = 1
+    scaler = None
+
+    def __init__(self, answers: dict[str, Tensor], lengths: list[int]) -> None:
+        """Take ``[B, T]`` answers by name, and the length of each response."""
+        self.answers, self.lengths = answers, lengths
+        self.seen: dict[str, list[Any]] = {"loss": []}
+
+    def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
+        """A group of one process."""
+        return group()
+
+    def get_data_parallel_size(self) -> int:
+        """One process."""
+        return 1
+
+    def _gradient_sync_context(self, **_about: object) -> Any:  # noqa: ANN401 - a context
+        return nullcontext()
+
+    def forward_step(self, micro_batch: Any, loss_function: Any, **_about: object) -> tuple[Tensor, dict[str, Any]]:  # noqa: ANN401
+        """What the model would answer at the rows of a micro-batch, and the loss of it.
+
+        Rows are a prompt of one token and the response, without padding; position t predicts t + 1.
+        """
+        zero, rows = torch.zeros(1), micro_batch["row"].tolist()
+        given = {
+            name: torch.cat([x for row in rows for x in (column[row, : self.lengths[row]], zero)])
+            for name, column in self.answers.items()
+        }
+        loss, logged = loss_function(given, data=micro_batch, dp_group=None)
+        for name, value in logged.items():
+            self.seen.setdefault(name, []).append(value)
+        self.seen["loss"].append(loss.detach())
+        return loss, {"metrics": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced(Number):
+    """One number of the micro-batches' numbers: by the target's own aggregation, or their mean."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of logged values
+        """A tensor without axes."""
+        first, *rest = value
+        if not hasattr(first, "aggregate"):
+            return torch.tensor([float(x) for x in value]).mean()
+        for other in rest:
+            first.append(other)
+        return torch.tensor(float(first.aggregate()))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The mean of plain numbers."""
+        return f"torch.tensor([float(x) for x in {expression}]).mean()"

@@ -1,0 +1,219 @@
+"""verl's training engine: the actor's whole loss, and the critic's, over micro-batches that the engine cuts itself."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob, ResponseMask
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Total
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.actor import SECTION, actor
+from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants
+from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
+from rl_sentinel.adapters.verl.doubles import Engine, Reduced
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+
+MODULE = "verl.workers.engine.fsdp.transformer_impl"
+CUT = f"{MODULE}.FSDPEngine.forward_backward_batch"
+LOSS = "verl.workers.utils.losses.ppo_loss"
+VALUE = "verl.workers.utils.losses.value_loss"
+CRITIC = "verl.workers.config.FSDPCriticConfig"
+TENSORS = "verl.utils.tensordict_utils.get_tensordict"
+
+_GIVEN = claims(
+    "fsdp/transformer_impl.py: the tokens of the mini-batch are counted for the loss's normalisation",
+    denominator="given",
+)
+
+_LOSS = (
+    "losses.ppo_loss and its comments: the policy loss, from which the weighted entropy loss is taken and to which "
+    "the weighted KL loss is added; core_algos.compute_policy_loss_vanilla, docstring: dual-clip PPO"
+)
+
+_ROWS = "losses.ppo_loss: the global batch size is that of the mini-batch, whose rows are all counted"
+
+_WEIGHED = (
+    "losses.ppo_loss hands rollout_is_weights of the batch to the policy loss; compute_rollout_correction_weights, "
+    "docstring: a single threshold clamps them"
+)
+
+#: Modes of aggregation, each with the regularisers on.
+MODES = ("token-mean", "seq-mean-token-mean")
+
+#: What the two losses log beside themselves, where the release does.
+LOGGED: Mapping[str, Mapping[str, Output]] = {
+    LOSS: {"kl_loss": Output("", "nats", "kl.mean", over="live")},
+    VALUE: {
+        "critic/vf_clipfrac": Output("", "", "value_clip_fraction", over="live"),
+        "critic/vpred_mean": Output("", "reward", "value.mean", over="live"),
+    },
+}
+
+_REFERENCE = claims(
+    "losses.ppo_loss: the KL penalty of log_prob and ref_log_prob, not yet weighed",
+    output_pairs={"kl_loss": "logprob against ref_logprob"},
+)
+
+#: Numbers of the loss.
+NUMBERS: Settings = {
+    "entropy_coeff": 0.5,
+    "kl_loss_coef": 0.25,
+    "micro_batches": 1,
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "ceiling": 3.0,
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The actor's loss and the critic's, cut and accumulated by the engine."""
+    roles: tuple[tuple[str, Stage, Callable[[Target], Iterator[Boundary]]], ...] = (
+        (LOSS, "policy-loss", _actor),
+        (VALUE, "value-loss", _critic),
+    )
+    for loss, stage, make in roles:
+        try:
+            for path in (loss, TENSORS, CUT):
+                target.find(path)
+        except Unbindable as why:
+            if not absent(why):
+                yield Unbound(f"{CUT} -> {loss}", stage, str(why))
+            continue
+        if loss == LOSS and _weighs(target) and (failing := target.fails(BOTH)):
+            yield Unbound(f"{BOTH} -> {CUT} -> {LOSS}", stage, failing)
+        vars(target.module(MODULE))["get_device_id"] = lambda: "cpu"  # a declared double: an accelerator on CPU
+        yield from bindable(target, *make(target))
+
+
+def micro_batches(inputs: Inputs) -> int:
+    """Number of micro-batches that the engine is told to cut."""
+    return int(inputs.settings.get("micro_batches") or 1)
+
+
+def _divides(inputs: Inputs) -> str:
+    rows, parts = inputs.batch.rows, micro_batches(inputs)
+    return f"the engine cuts {rows} rows into equal micro-batches only" if rows % parts else ""
+
+
+def _critic(target: Target) -> Iterator[Boundary]:
+    columns = {"values": Column("old_value"), "returns": Column("returns")}
+    for mode in MODES:
+        fields = {
+            "cliprange_value": Knob("value_clip"),
+            **constants(loss_agg_mode=mode, ppo_micro_batch_size_per_gpu=4),
+        }
+        config = Object(CRITIC, fields, shared=True)
+        step = _through(VALUE, config, {"values": Column("value", leaf=True)}, columns)
+        yield Boundary(
+            path=f"{CUT} -> {VALUE}",
+            stage="value-loss",
+            steps=(step,),
+            unused=frozenset({"token"}),
+            outputs=_outputs(_logged(target, VALUE) if mode == "token-mean" else {}),
+            settings={mode: {"value_clip": 0.5, "micro_batches": 1}},
+            claims=_GIVEN
+            | aggregation(target, mode)
+            | claims(HALVED, algorithm="clipped value", factor="half")
+            | claims(_ROWS, rows="all"),
+            reach="algorithm.adv_estimator=gae, every critic update",
+            requires=(no_empty_response, _divides),
+        )
+
+
+def _weighs(target: Target) -> bool:
+    """Whether the loss takes the correction's weights."""
+    return '"rollout_is_weights"' in inspect.getsource(target.find(LOSS))
+
+
+def _actor(target: Target) -> Iterator[Boundary]:
+    weighs = _weighs(target) and accepts(target, WEIGHTS["token"])
+    columns: dict[str, Codec] = {
+        "old_log_probs": Column("old_logprob"),
+        "ref_log_prob": Column("ref_logprob"),
+        "advantages": Column("advantage"),
+    }
+    before: tuple[Step, ...] = ()
+    if weighs:
+        step, weights = weights_of_sampler(target)
+        before, columns["rollout_is_weights"] = (step,), Earlier(weights)
+    for mode in MODES:
+        knobs = {SECTION.get(k, k): Knob(k) for k in NUMBERS if k != "micro_batches"}
+        kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
+        answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
+        config = actor(target, "vanilla", {**knobs, **kinds})
+        logged = _logged(target, LOSS) if mode == "token-mean" else {}  # other modes are no mean over live tokens
+        claimed = _GIVEN | _REFERENCE | aggregation(target, mode) | claims(_LOSS, algorithm="dual clip", kl="k3")
+        claimed |= claims(_ROWS, rows="all")
+        if weighs:
+            claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
+        yield Boundary(
+            path=f"{BOTH} -> {CUT} -> {LOSS}" if weighs else f"{CUT} -> {LOSS}",
+            stage="policy-loss",
+            steps=(*before, _through(LOSS, config, answers, columns)),
+            unused=frozenset({"token"}),
+            outputs=_outputs(logged),
+            settings={mode: NUMBERS},
+            claims=claimed,
+            reach="actor.use_kl_loss=True, every actor update"
+            + (", algorithm.rollout_correction.rollout_is=token" if weighs else ""),
+            requires=(no_empty_response, _divides),
+        )
+
+
+def _logged(target: Target, loss: str) -> Mapping[str, Output]:
+    """What this release's loss logs, by its own source."""
+    source = inspect.getsource(target.find(loss))
+    return {name: output for name, output in LOGGED[loss].items() if f'"{name}"' in source}
+
+
+def _outputs(logged: Mapping[str, Output]) -> dict[str, Output]:
+    """The loss that the engine accumulates, and what was logged over all micro-batches."""
+    seen = Use("self").attribute("seen")
+    loss = Output("", "", "loss", at=seen["loss"], form=Total())
+    return {"loss": loss, **{n: replace(o, at=seen[n], form=Reduced()) for n, o in logged.items()}}
+
+
+def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Mapping[str, Codec]) -> Step:
+    """The engine's own loop over micro-batches, of what the model answers at each token."""
+    engine = Object(Engine, {"answers": Table(answers), "lengths": Derived(lambda i: i.batch.length.tolist())})
+    tensors: dict[str, Codec] = {
+        "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
+        "responses": Column("token"),
+        "attention_mask": ResponseMask(AfterPrompt(1)),
+        "response_mask": MASK,
+        "loss_mask": MASK,
+        "row": Derived(lambda inputs: torch.arange(inputs.batch.rows)),
+        **columns,
+    }
+    about: dict[str, Codec] = {
+        "use_dynamic_bsz": Constant(value=False),
+        "global_batch_size": Derived(lambda inputs: inputs.batch.rows),
+        "micro_batch_size_per_gpu": Derived(
+            lambda inputs: inputs.batch.rows // micro_batches(inputs), frozenset({"micro_batches"})
+        ),
+    }
+    data = Object(TENSORS, {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)}, read=_part)
+    function = Object("functools.partial", {"0": Constant(Function(loss)), "1": config})
+    return Step(
+        call=CUT,
+        name="trained",
+        arguments={"self": engine, "data": data, "loss_function": function},
+        produced_by={
+            "data": f"{MASK_PRODUCER}; workers/engine_workers.py, train_mini_batch: micro-batch size and counts"
+        },
+    )
+
+
+def _part(data: object, _name: str) -> object:
+    return data

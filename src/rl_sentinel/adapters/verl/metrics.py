@@ -1,0 +1,86 @@
+"""verl's logged metrics of the data."""
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, PerRowOutcome
+from rl_sentinel.adapters.kit.forms import Detached
+from rl_sentinel.adapters.kit.requirements import has_trained_token
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import (
+    MASK_PRODUCER,
+    constants,
+    every_token_is_trained,
+    knows_response_mask,
+    trainer_data,
+)
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.errors import Unbindable
+
+#: Where releases have it, newest first.
+PLACES = (
+    "verl.trainer.ppo.metric_utils.compute_data_metrics",
+    "verl.trainer.ppo.ray_trainer.compute_data_metrics",
+)
+
+#: Statistics that are logged of most quantities.
+_STATISTICS = ("mean", "max", "min")
+
+#: Logged name, and the quantity that it says it is.
+LOGGED: Mapping[str, Output] = {
+    **{f"critic/score/{s}": Output("", "reward", f"outcome.{s}") for s in _STATISTICS},
+    **{f"critic/rewards/{s}": Output("", "reward", f"shaped_reward.{s}") for s in _STATISTICS},
+    **{f"critic/advantages/{s}": Output("", "reward", f"advantage.{s}", over="live") for s in _STATISTICS},
+    **{f"critic/returns/{s}": Output("", "reward", f"returns.{s}", over="live") for s in _STATISTICS},
+    **{f"critic/values/{s}": Output("", "reward", f"value.{s}", over="live") for s in _STATISTICS},
+    "critic/vf_explained_var": Output("", "", "explained_variance"),
+    **{f"response_length/{s}": Output("", "tokens", f"response_length.{s}") for s in _STATISTICS},
+    "response_length_non_aborted/mean": Output("", "tokens", "response_length.mean"),
+    "response_length/clip_ratio": Output("", "", "full_length.mean"),
+    "response_length_non_aborted/clip_ratio": Output("", "", "full_length.mean"),
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The metrics that the trainer logs at each step."""
+    path = next((p for p in PLACES if target.has(p)), PLACES[0])
+    try:
+        target.find(path)
+    except Unbindable as why:
+        yield Unbound(path, "metric", str(why))
+        return
+
+    declared = knows_response_mask(target, path)
+    source = inspect.getsource(target.find(path))
+    named = {n: o for n, o in LOGGED.items() if re.search(rf"""["']{re.escape(n)}["']""", source)}
+    logs = {n: o if declared else replace(o, over="") for n, o in named.items()}
+    if not logs:
+        yield Unbound(path, "metric", f"{path} logs none of {', '.join(LOGGED)}")
+        return
+
+    tensors = {
+        "token_level_scores": PerRowOutcome(),
+        "values": Column("value"),
+        "advantages": Column("advantage"),
+        "returns": Column("returns"),
+    }
+    step = Step(
+        call=path,
+        name="metrics",
+        arguments={"batch": trainer_data(target, path, **tensors), **constants(use_critic=True)},
+        produced_by={"batch": MASK_PRODUCER},
+    )
+    boundary = Boundary(
+        path=path,
+        stage="metric",
+        steps=(step,),
+        unused=frozenset({"token", "group"}),
+        outputs={name: replace(o, at=Use("metrics")[name], form=Detached()) for name, o in logs.items()},
+        reach="every run",
+        requires=(has_trained_token, *(() if declared else (every_token_is_trained,))),
+    )
+    yield from bindable(target, boundary)

@@ -1,0 +1,166 @@
+"""verl's reward managers: where a score lands, and what a response pays for its length."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Computed, Constant, Derived, Earlier, Knob, ResponseMask
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import absent, constants, data_proto
+from rl_sentinel.adapters.verl.scoring import SPECIAL, Tokens, ground_truth, here, score, score_each, score_in_order
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+
+#: Managers that are asked for a whole batch, by their class.
+MANAGERS: Mapping[str, str] = {
+    "naive": "verl.workers.reward_manager.naive.NaiveRewardManager",
+    "batch": "verl.workers.reward_manager.batch.BatchRewardManager",
+    "prime": "verl.workers.reward_manager.prime.PrimeRewardManager",
+    "dapo": "verl.workers.reward_manager.dapo.DAPORewardManager",
+}
+
+#: Managers of the reward loop, which score one response at a time.
+_LOOP = "verl.experimental.reward_loop.reward_manager"
+LOOP: Mapping[str, str] = {
+    "naive": f"{_LOOP}.naive.NaiveRewardManager",
+    "gdpo": f"{_LOOP}.gdpo.GDPORewardManager",
+    "rate_limited": f"{_LOOP}.limited.RateLimitedRewardManager",
+    "remote": f"{_LOOP}.remote.RemoteRewardManager",
+    "dapo": f"{_LOOP}.dapo.DAPORewardManager",
+}
+
+#: No response is longer than ``limit``; of those, the last ``buffer`` tokens cost.
+OVERLONG: Settings = {"limit": 6, "buffer": 4, "factor": 1.0}
+
+_KNOB = claims(
+    "verl.readthedocs.io/en/latest/algo/dapo.html: a penalty grows with the length beyond the buffer's start",
+    knobs={"factor": (0.5, 1.0)},
+)
+
+_LANDS = claims(
+    "core_algos.py, docstrings of outcome estimators: one scalar reward for each response; every manager writes its "
+    "score at valid_response_length - 1, counted by the attention mask",
+    algorithm="outcome at the last response token",
+)
+
+_PAYS = claims(
+    "verl.readthedocs.io/en/latest/algo/dapo.html, Overlong Reward Shaping, after arXiv 2503.14476: the outcome less "
+    "a penalty that rises from 0 to penalty_factor over the last overlong_buffer.len tokens up to the maximum length",
+    algorithm="outcome less the overlong penalty at the last response token",
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One boundary per manager, and one more where a long response pays."""
+    for managers in (MANAGERS, LOOP):
+        for name, path in managers.items():
+            try:
+                target.find(path)
+            except Unbindable as why:
+                if not absent(why):
+                    yield Unbound(path, "reward", str(why))
+                continue
+            if managers is LOOP and not target.has(f"{path}.assemble_rm_scores"):
+                continue
+            here(target.module(path.rpartition(".")[0]))
+            if name != "dapo":
+                yield _boundary(path, name, "default", {})
+            elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
+                yield _boundary(path, name, "overlong", OVERLONG)
+
+
+def _boundary(path: str, name: str, family: str, knobs: Settings) -> Boundary:
+    looped = path in LOOP.values()
+    manager, scored = _one_by_one(path, knobs) if looped else _at_once(path, knobs)
+    return Boundary(
+        path=path,
+        stage="reward",
+        steps=(manager, scored),
+        outputs={"token_reward": Output("B T", "reward", "token_reward", at=Use("scores"), form=Padded())},
+        settings={family: knobs},
+        claims=_KNOB | _PAYS if knobs else _LANDS,
+        reach=f"reward_manager={name}" if not looped else f"reward.reward_manager.name={name}",
+        requires=(no_empty_response, *((_within_limit,) if knobs else ())),
+    )
+
+
+def _within_limit(inputs: Inputs) -> str:
+    limit = int(inputs.settings["limit"] or 0)
+    return f"no response is longer than {limit} tokens" if int(inputs.batch.length.max()) > limit else ""
+
+
+def _responses(inputs: Inputs) -> Tensor:
+    batch = inputs.batch
+    return torch.where(batch.valid, batch.token.abs() + 1, SPECIAL)
+
+
+def _truths(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
+    rows = zip(inputs.batch.reward.tolist(), _responses(inputs), strict=True)
+    return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
+
+
+def _tables(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
+    return np.array([*({} for _ in range(inputs.batch.rows)), None], dtype=object)[:-1]
+
+
+def _data() -> Codec:
+    """Prompts of one token, responses, and what the data set says of each: the right text and its worth."""
+    tensors = {
+        "prompts": Derived(lambda inputs: torch.full((inputs.batch.rows, 1), SPECIAL)),
+        "responses": Derived(_responses),
+        "attention_mask": ResponseMask(AfterPrompt(1)),
+    }
+    labels = {
+        "reward_model": Computed(frozenset({"reward"}), _truths),
+        "data_source": Derived(lambda inputs: np.array(["house"] * inputs.batch.rows, dtype=object)),
+        "extra_info": Derived(_tables),
+    }
+    return data_proto(tensors, labels)
+
+
+def _penalty(knobs: Settings) -> dict[str, Codec]:
+    if not knobs:
+        return {}
+    buffer = {**constants(enable=True, log=False), "len": Knob("buffer"), "penalty_factor": Knob("factor")}
+    section = Object("omegaconf.OmegaConf.create", {"0": Table(buffer)})
+    return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section}
+
+
+def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
+    """A manager that is called with the whole batch."""
+    function = score_in_order if path == MANAGERS["prime"] else score
+    made = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
+    producer = "verl/trainer/ppo/reward.py, load_reward_manager; the batch as the rollout leaves it"
+    return (
+        Step(call=path, name="manager", arguments=made),
+        Step(call=Use("manager"), name="scores", arguments={"0": _data()}, produced_by={"0": producer}),
+    )
+
+
+def _one_by_one(path: str, knobs: Settings) -> tuple[Step, Step]:
+    """A manager of the reward loop, which scores one response at a time."""
+    kwargs = Table(_penalty(knobs))
+    section: dict[str, Codec] = {"reward": Table({"reward_kwargs": kwargs, **constants(num_workers=1)})}
+    section |= {"trainer": Constant({"experiment_name": "house"})}
+    config = Object("omegaconf.OmegaConf.create", {"0": Table(section)})
+    producer = "verl/experimental/reward_loop/reward_loop.py: run_single per response, then assemble_rm_scores"
+    return (
+        Step(call=path, name="manager", arguments={"0": config, "1": Object(Tokens), "2": Constant(score)}),
+        Step(
+            call=score_each,
+            name="scores",
+            arguments={"manager": Earlier(Use("manager")), "data": _data()},
+            produced_by={"data": producer},
+        ),
+    )

@@ -1,0 +1,125 @@
+"""verl's newest trainer: advantages of trajectories with several outputs; and the resampling of PF-PPO."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Computed, Knob
+from rl_sentinel.adapters.kit.forms import As, Padded, RowSum
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, trainer_data
+from rl_sentinel.adapters.verl.dispatch import ESTIMATED, estimate, estimator_data, unused_of
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.errors import Unbindable
+
+OUTPUTS = "verl.trainer.ppo.v1.utils.compute_advantage_for_multi_trajectories"
+RESAMPLE = "verl.trainer.ppo.core_algos.compute_pf_ppo_reweight_data"
+
+#: An estimator that the step hands on to the dispatch, as it does with all but one.
+DELEGATED = "rloo"
+
+#: Ways of weighing a row, by verl's own names.
+METHODS = ("pow", "max_min", "max_random")
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The newest trainer's step, one setting per kind of estimator; then the resampling."""
+    for path, stage in ((OUTPUTS, "advantage"), (RESAMPLE, "batch")):
+        try:
+            target.find(path)
+        except Unbindable as why:
+            if not absent(why):
+                yield Unbound(path, "advantage" if stage == "advantage" else "batch", str(why))
+            continue
+        if path == RESAMPLE:
+            yield from bindable(target, _resampled(target))
+            continue
+        yield from bindable(target, _outputs(target))
+        if DELEGATED in estimators(target):
+            yield from bindable(target, _delegated(target))
+
+
+def keys(batch: Batch) -> list[str]:
+    """One key per row: prompt, trajectory, and the number of the output in it."""
+    number = torch.where(batch.last_step, batch.step.max() + 1, batch.step)
+    labels = (batch.group.tolist(), batch.trajectory.tolist(), number.tolist())
+    return [f"prompt-{g}_{t}_{s}" for g, t, s in zip(*labels, strict=True)]
+
+
+def _keys(inputs: Inputs) -> list[str]:
+    return keys(inputs.batch)
+
+
+#: One key per row; what it is made of cannot be taken apart again where labels are spelt otherwise.
+KEYS = Computed(frozenset({"group", "trajectory", "step", "last_step"}), _keys)
+
+
+def _step(target: Target, name: str) -> Step:
+    data = estimator_data(target, name, OUTPUTS)
+    step = estimate(target, OUTPUTS, name, data)
+    return replace(step, arguments={**step.arguments, "batch_keys": KEYS})
+
+
+def _outputs(target: Target) -> Boundary:
+    said = "utils.py, docstring: only the final output takes part, and the result is broadcast to the others"
+    return Boundary(
+        path=OUTPUTS,
+        stage="advantage",
+        steps=(_step(target, "grpo"),),
+        unused=unused_of("grpo"),
+        outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
+        settings={"grpo": {}},
+        claims=CLAIMS["grpo"] | claims(said, trajectories="step-wise"),
+        reach="trainer.use_v1=True algorithm.adv_estimator=grpo",
+    )
+
+
+def _delegated(target: Target) -> Boundary:
+    return Boundary(
+        path=OUTPUTS,
+        stage="advantage",
+        steps=(_step(target, DELEGATED),),
+        unused=unused_of(DELEGATED) | {"trajectory", "step", "last_step"},
+        outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
+        settings={DELEGATED: {}},
+        claims=CLAIMS[DELEGATED],
+        reach=f"trainer.use_v1=True algorithm.adv_estimator={DELEGATED}",
+    )
+
+
+def _has_response(inputs: Inputs) -> str:
+    return "" if bool(inputs.batch.valid.any()) else "a batch without a response has nothing to sample from"
+
+
+def _resampled(target: Target) -> Boundary:
+    step = Step(
+        call=RESAMPLE,
+        name="resampled",
+        arguments={
+            "data": trainer_data(target, ""),
+            "reweight_method": Knob("reweight_method"),
+            "weight_pow": Knob("weight_pow"),
+        },
+        produced_by={"data": MASK_PRODUCER},
+    )
+    batch = Use("resampled").attribute("batch")
+    return Boundary(
+        path=RESAMPLE,
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"token", "group"}),
+        outputs={
+            "reward": Output("B", "reward", "reward", at=batch["token_level_scores"], form=RowSum()),
+            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=As(Padded(), torch.float32)),
+        },
+        settings={method: {"reweight_method": method, "weight_pow": 2.0} for method in METHODS},
+        reach="algorithm.adv_estimator=gae algorithm.use_pf_ppo=True",
+        requires=(_has_response,),
+    )

@@ -1,0 +1,125 @@
+"""A call as a value: what is called, with which arguments, and where its results are read."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A value that an earlier step left behind, and the way into it.
+
+    ``name`` is a step (its return value) or a parameter of one (the argument after the call). ``way`` is a sequence of
+    attribute names (``".batch"``) and keys.
+
+    Example:
+        >>> from rl_sentinel.core.call import Use
+        >>> place = Use("data").attribute("batch")["advantages"]
+        >>> print(place)
+        data.batch['advantages']
+    """
+
+    name: str
+    way: tuple[str | int | tuple[str], ...] = ()
+
+    def __getitem__(self, key: str | int) -> "Use":
+        """The item ``key`` of the value."""
+        return Use(self.name, (*self.way, (key,) if isinstance(key, str) else key))
+
+    def attribute(self, name: str) -> "Use":
+        """The attribute ``name`` of the value."""
+        return Use(self.name, (*self.way, name))
+
+    def __str__(self) -> str:
+        """The place as a Python expression."""
+        return self.name + "".join(self._step(step) for step in self.way)
+
+    @staticmethod
+    def _step(step: str | int | tuple[str]) -> str:
+        if isinstance(step, str):
+            return f".{step}"
+        return f"[{step[0]!r}]" if isinstance(step, tuple) else f"[{step}]"
+
+    def follow(self, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the target left there
+        """The object at this place.
+
+        Raises:
+            KeyError: if no step left a value of that name, or a key is missing.
+        """
+        found = values[self.name]
+        for step in self.way:
+            if isinstance(step, str):
+                found = getattr(found, step)
+            else:
+                found = found[step[0] if isinstance(step, tuple) else step]
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One invocation: a function, class or method, with arguments that are values, calls or uses.
+
+    ``function`` is a dotted path, a method of an earlier value, or a Python function of ours (a double). A ``shared``
+    call is made once per process and setting, as a run has one configuration for all its steps.
+    """
+
+    function: str | Use | Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the target that is passed as an argument, by its dotted path."""
+
+    path: str
+
+
+def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any argument of a call; one line per kind
+    """Whether two arguments are equal: tensors and arrays by dtype, shape and numbers (NaN equals NaN).
+
+    Objects are equal when they are of one type and their attributes are.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.core.call import same_value
+        >>> same_value({"a": [torch.ones(2)]}, {"a": [torch.ones(2)]}), same_value([1], (1,))
+        (True, False)
+    """
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        both = isinstance(one, Tensor) and isinstance(other, Tensor)
+        return both and one.dtype == other.dtype and one.shape == other.shape and _same_numbers(one, other)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tolist() == other.tolist())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same_value, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
+    if isinstance(one, float):
+        return bool(one == other) or (math.isnan(one) and math.isnan(other))
+    if callable(one) or isinstance(one, bool | int | str | None):
+        return one is other or bool(one == other)
+    if callable(getattr(one, "items", None)):
+        return same_value(dict(one.items()), dict(other.items()))
+    return same_value(_attributes(one), _attributes(other))
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    names = getattr(type(value), "__slots__", ())
+    slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return slots | getattr(value, "__dict__", {})
+
+
+def _same_numbers(one: Tensor, other: Tensor) -> bool:
+    a, b = one.detach(), other.detach()
+    if not a.dtype.is_floating_point:
+        return torch.equal(a, b)
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())

@@ -1,0 +1,345 @@
+"""What a boundary states about itself, with the line of the target that says so; claims select the laws that apply."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from types import NoneType
+from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
+
+from rl_sentinel.core.case import Scalar
+
+T_co = TypeVar("T_co", covariant=True)
+
+Scope = Literal["token", "sequence", "group", "batch"]
+KlEstimator = Literal["k1", "abs", "k2", "k3"]
+Aggregation = Literal[
+    "token-mean",
+    "token-sum",
+    "sequence-mean-token-sum",
+    "sequence-mean-token-mean",
+    "sequence-mean-token-sum-by-width",
+    "prompt-mean",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Said(Generic[T_co]):
+    """A claimed value and its citation: the line of the target's code or documentation that states it."""
+
+    value: T_co
+    cite: str
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A setting that is documented to have an effect, and two values that must lead to different results."""
+
+    name: str
+    values: tuple[Scalar, Scalar]
+    cite: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingClaim:
+    """A setting that the boundary must refuse, or must accept, and why."""
+
+    name: str
+    reason: str
+    cite: str
+
+
+def value_of(said: Said[T_co] | None) -> T_co | None:
+    """The claimed value, or None where nothing is claimed.
+
+    Example:
+        >>> from rl_sentinel.core.claims import Claims, Said, value_of
+        >>> value_of(Claims(scope=Said("group", "docstring")).scope), value_of(Claims().scope)
+        ('group', None)
+    """
+    return None if said is None else said.value
+
+
+def _claim(says: str, *stages: str) -> Any:  # noqa: ANN401 - the default of a field of any claim type
+    """A claim with its meaning; ``stages`` are those at which a user may state it of a function."""
+    return field(default=None, metadata={"says": says, "stages": stages})
+
+
+def _per_name(says: str, default: type) -> Any:  # noqa: ANN401 - the default of a field of any claim type
+    return field(default_factory=default, metadata={"says": says, "stages": ()})
+
+
+_LOSSES = ("policy-loss", "value-loss", "aggregate")
+_RELATIVE = ("advantage", "normalise")
+_SIGNAL = ("reward", "normalise", "kl", "correct", "advantage", *_LOSSES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """All claims of one boundary; a claim that is None (or empty) was not made.
+
+    ``a | b`` has the claims of both; where both make a claim, ``b`` wins. The fields that map names
+    are claims per output (``output_*``) or per setting (``knobs``, ``refused``, ``accepted``).
+
+    Raises:
+        ValueError: if a value is not one that the claim can have; the nearest is named.
+    """
+
+    algorithm: Said[str] | None = _claim(
+        "implements the algorithm of this name, as its paper defines it",
+        *("advantage", "policy-loss", "value-loss", "aggregate", "kl", "reward"),
+    )
+    scope: Said[Scope] | None = _claim(
+        "which rows may influence a row's numbers: only its own token, its own row, its prompt's rows, or all rows",
+        *("advantage", "normalise", "correct", "policy-loss"),
+    )
+    baseline: Said[Literal["relative"]] | None = _claim(
+        "each outcome is compared with the outcomes of the same prompt's other rows", *_RELATIVE
+    )
+    standardised: Said[bool] | None = _claim("rewards are divided by a standard deviation, or not", *_RELATIVE)
+    deviation: Said[Literal["n - 1", "n"]] | None = _claim("the denominator of the standard deviation", "advantage")
+    credit: Said[Literal["outcome", "temporal"]] | None = _claim(
+        "the outcome credits all tokens of the response alike, or each token by what follows it", "advantage"
+    )
+    untrained: Said[Literal["skipped"]] | None = _claim(
+        "credit skips tokens that are not trained, as if they were absent", "advantage"
+    )
+    order_statistic: Said[Literal[True]] | None = _claim(
+        "only a few outcomes, such as the best ones, have an influence", "advantage"
+    )
+    grouping: Said[Literal["id"]] | None = _claim("rows of a prompt are found by id, wherever they are", *_SIGNAL)
+    ratio: Said[Literal[True]] | None = _claim("uses the ratio of the current policy to the old one", "policy-loss")
+    on_policy_gradient: Said[Literal["other"]] | None = _claim(
+        "the gradient of the first step deliberately differs from the policy gradient", "policy-loss"
+    )
+    aggregation: Said[Aggregation] | None = _claim("how the losses of tokens become one number", *_LOSSES)
+    rows: Said[Literal["live", "all"]] | None = _claim("which rows a mean over sequences counts", *_LOSSES)
+    factor: Said[Literal["half", "the square"]] | None = _claim(
+        "whether the squared error is multiplied by one half", "value-loss"
+    )
+    gradient: Said[Literal["k1", "abs", "k2", "k3", "own"]] | None = _claim(
+        "has the gradient of this KL estimator whatever its value is, or the gradient of its own value", "kl"
+    )
+    mean: Said[Literal[True]] | None = _claim("is a mean, so that repeating the batch leaves it unchanged", *_LOSSES)
+    masked: Said[Literal[True]] | None = _claim("exactly 0 where nothing is trained", "reward", "kl", "advantage")
+    masked_slots: Said[Literal["any"]] | None = _claim(
+        "masked positions may contain NaN and infinity",
+        *("kl", "correct", "advantage", *_LOSSES),
+    )
+    normaliser: Said[Literal["width"]] | None = _claim("divides by the width of the batch, padding included", *_SIGNAL)
+    row_order: Said[Literal[True]] | None = _claim(
+        "the result depends on the order of rows, since some are drawn at random", *_SIGNAL
+    )
+    state: Said[Literal[True]] | None = _claim("keeps state between calls, so two calls may differ", *_SIGNAL)
+    denominator: Said[Literal["given"]] | None = _claim(
+        "denominators are arguments, computed over the whole mini-batch"
+    )
+    weights: Said[Literal["constant"]] | None = _claim("importance weights carry no gradient")
+    suppresses: Said[Literal["unscored"]] | None = _claim("replaces the reward of a row that is not scored")
+    trajectories: Said[Literal["step-wise"]] | None = _claim("a trajectory has several rows, one for each step")
+    conserves: Said[Literal[True]] | None = _claim("keeps all rows and tokens")
+    padding: Said[Literal["zero"]] | None = _claim("0 after the end of the response")
+    kl: Said[KlEstimator] | None = _claim("the KL estimator that a reward, a loss or a metric uses")
+    measure: Said[str] | None = _claim("which mean of the KL a controller reads")
+    corrected_at_most: Said[float] | None = _claim(
+        "a loss or a baseline is weighted by the ratio to the rollout policy, clamped at this number"
+    )
+    corrected_by: Said[Literal["token", "row"]] | None = _claim(
+        "that weight is computed per token, or is the geometric mean of the row's ratios"
+    )
+    output_algorithms: Mapping[str, Said[str]] = _per_name(
+        "the algorithm of one output, where it is not the boundary's", dict
+    )
+    output_definitions: Mapping[str, Said[str]] = _per_name(
+        "name of the definition that an output follows, or words of it, separated by `; `", dict
+    )
+    output_pairs: Mapping[str, Said[str]] = _per_name("which two sets of log-probs a metric compares", dict)
+    knobs: tuple[Knob, ...] = _per_name("a setting that is documented to have an effect; two JSON values, `a|b`", tuple)
+    refused: tuple[SettingClaim, ...] = _per_name("a setting that must be refused, and why", tuple)
+    accepted: tuple[SettingClaim, ...] = _per_name(
+        "a setting just within the limits, which must be accepted, and why", tuple
+    )
+
+    def __post_init__(self) -> None:
+        """Check each value against the type of its claim."""
+        for name, kind in _KINDS.items():
+            said = getattr(self, name)
+            if said is not None and not _fits(said.value, kind):
+                raise ValueError(_wrong_value(name, said.value, kind))
+
+    def __or__(self, other: "Claims") -> "Claims":
+        """The claims of both; where both make one, that of ``other``."""
+        merged = {f.name: _merge(getattr(self, f.name), getattr(other, f.name)) for f in fields(Claims)}
+        return Claims(**merged)
+
+    def texts(self) -> dict[str, Said[str]]:
+        """All claims as text, under the keys of the command line, reports and stored evidence.
+
+        Example:
+            >>> from rl_sentinel.core.claims import claims
+            >>> claims("docstring", row_order=True, knobs={"clip": (0.1, 0.4)}).texts()
+            {'row-order': Said(value='yes', cite='docstring'), 'knob:clip': Said(value='0.1|0.4', cite='docstring')}
+        """
+        texts: dict[str, Said[str]] = {}
+        for name in _KINDS:
+            said = getattr(self, name)
+            if said is not None:
+                texts[key_of(name)] = Said(_text(said.value), said.cite)
+        for name, prefix in _PREFIXES.items():
+            made = getattr(self, name)
+            if isinstance(made, Mapping):
+                texts |= {f"{prefix}{output}": said for output, said in made.items()}
+            else:
+                texts |= {f"{prefix}{one.name}": Said(_detail(one), one.cite) for one in made}
+        return texts
+
+
+def claims(cite: str, **values: object) -> Claims:
+    """Claims that share one citation.
+
+    Args:
+        cite: the line of the target's code or documentation.
+        values: claim to value. ``output_*`` map outputs to values, ``knobs`` settings to pairs of values, ``refused``
+            and ``accepted`` settings to reasons.
+
+    Raises:
+        ValueError: if there is no such claim or value; the nearest is named.
+
+    Example:
+        >>> from rl_sentinel.core.claims import claims
+        >>> claims("grpo.py: docstring", scope="group").scope
+        Said(value='group', cite='grpo.py: docstring')
+        >>> claims("grpo.py: docstring", skope="group")
+        Traceback (most recent call last):
+        ValueError: claim 'skope' does not exist: the nearest is 'scope'
+    """
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _KINDS:
+            made[name] = Said(value, cite)
+        elif name not in _PREFIXES:
+            raise ValueError(unknown_claim(name))
+        elif not isinstance(value, Mapping):
+            message = f"claim {name} is {value!r}, expected a mapping of names"
+            raise ValueError(message)
+        elif name == "knobs":
+            made[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())
+        elif name in ("refused", "accepted"):
+            made[name] = tuple(SettingClaim(n, str(reason), cite) for n, reason in value.items())
+        else:
+            made[name] = {n: Said(x, cite) for n, x in value.items()}
+    return Claims(**made)
+
+
+def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
+    """Claims from the text form of the command line, stored evidence and the signal library.
+
+    Raises:
+        ValueError: if there is no such claim or value; the nearest is named.
+
+    Example:
+        >>> from rl_sentinel.core.claims import claims_from_text
+        >>> claims_from_text({"masked-slots": "any", "knob:clip": "0.1|0.4"}, "docstring").knobs
+        (Knob(name='clip', values=(0.1, 0.4), cite='docstring'),)
+    """
+    values: dict[str, Any] = {}
+    for key, text in texts.items():
+        prefix, colon, name = key.partition(":")
+        if colon:
+            owner = next((f for f, p in _PREFIXES.items() if p == f"{prefix}:"), "")
+            if not owner:
+                raise ValueError(unknown_claim(key))
+            value: object = tuple(json.loads(v) for v in text.split("|")) if owner == "knobs" else text
+            values.setdefault(owner, {})[name] = value
+        else:
+            claim = key.replace("-", "_")
+            values[claim] = _parsed(text, _KINDS.get(claim, (str,)))
+    return claims(cite, **values)
+
+
+def key_of(name: str) -> str:
+    """The key of a claim on the command line and in reports: ``row-order``, or ``knob:`` for claims per name."""
+    return _PREFIXES.get(name) or name.replace("_", "-")
+
+
+def unknown_claim(name: str) -> str:
+    """The error for a claim that does not exist."""
+    return f"claim {name!r} does not exist: {nearest(name, NAMES)}"
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Name the word that is nearest to a misspelt one, or list all."""
+    offered = list(words)
+    near = get_close_matches(word, offered, n=1, cutoff=0.6)
+    return f"the nearest is {near[0]!r}" if near else f"expected one of {', '.join(offered)}"
+
+
+def described() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], str]]:
+    """Each claim's key to its possible values as text, the stages where a user may state it, and its meaning."""
+    return {
+        key_of(f.name): (
+            tuple(_text(v) for v in _KINDS.get(f.name, ()) if not isinstance(v, type)),
+            f.metadata["stages"],
+            f.metadata["says"],
+        )
+        for f in fields(Claims)
+    }
+
+
+def _value_kinds(hint: object) -> tuple[object, ...]:
+    """What a claim's value may be: literal values, or types."""
+    said = next(part for part in get_args(hint) if part is not NoneType)
+    (value,) = get_args(said)
+    return (True, False) if value is bool else get_args(value) or (value,)
+
+
+def _fits(value: object, kinds: tuple[object, ...]) -> bool:
+    return any(isinstance(value, k) if isinstance(k, type) else (type(value), value) == (type(k), k) for k in kinds)
+
+
+def _wrong_value(name: str, value: object, kinds: tuple[object, ...]) -> str:
+    if isinstance(kinds[0], type):
+        return f"claim {name} is {value!r}, expected a {kinds[0].__name__}"
+    return f"claim {name} is {value!r}: {nearest(str(value), map(str, kinds))}"
+
+
+def _merge(one: Any, other: Any) -> Any:  # noqa: ANN401 - the values of a field of any claim type
+    if isinstance(one, Mapping):
+        return {**one, **other}
+    if isinstance(one, tuple):
+        replaced = {claim.name for claim in other}
+        return (*(claim for claim in one if claim.name not in replaced), *other)
+    return one if other is None else other
+
+
+def _text(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _parsed(text: str, kinds: tuple[object, ...]) -> object:
+    if any(isinstance(kind, bool) for kind in kinds):
+        return {"yes": True, "no": False}.get(text, text)
+    return float(text) if kinds == (float,) else text
+
+
+def _detail(one: Knob | SettingClaim) -> str:
+    return "|".join(json.dumps(v) for v in one.values) if isinstance(one, Knob) else one.reason
+
+
+#: Claim per name -> what its keys begin with.
+_PREFIXES: Mapping[str, str] = {
+    "output_algorithms": "algorithm:",
+    "output_definitions": "definition:",
+    "output_pairs": "pair:",
+    "knobs": "knob:",
+    "refused": "refused:",
+    "accepted": "accepted:",
+}
+
+#: Names of all claims.
+NAMES: tuple[str, ...] = tuple(f.name for f in fields(Claims))
+
+#: Claim with one value -> what that value may be.
+_KINDS: Mapping[str, tuple[object, ...]] = {
+    name: _value_kinds(hint) for name, hint in get_type_hints(Claims).items() if name not in _PREFIXES
+}

@@ -1,0 +1,22 @@
+"""Expectations: what a law says of the results of a boundary; only the runner asks whether they hold."""
+
+from rl_sentinel.core.expectations.base import Change, Expectation, Measured, Pair, changed
+from rl_sentinel.core.expectations.equal import Equal
+from rl_sentinel.core.expectations.finite import Finite
+from rl_sentinel.core.expectations.moves import Moves
+from rl_sentinel.core.expectations.refuses import Attempt, Refuses
+from rl_sentinel.core.expectations.within import Within
+
+__all__ = (
+    "Attempt",
+    "Change",
+    "Equal",
+    "Expectation",
+    "Finite",
+    "Measured",
+    "Moves",
+    "Pair",
+    "Refuses",
+    "Within",
+    "changed",
+)

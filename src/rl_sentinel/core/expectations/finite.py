@@ -1,0 +1,46 @@
+"""Numbers must be finite."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.expectations.base import Expectation, Measured, Pair
+from rl_sentinel.core.expectations.measuring import at_positions, because, first_cell
+from rl_sentinel.core.phrasing import at, number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finite(Expectation):
+    """Every number is finite where ``where`` is True."""
+
+    output: str
+    observed: Tensor
+    where: Tensor | None = None
+    reason: str = field(default="", kw_only=True)
+    key: str = field(default="", kw_only=True)
+
+    def measure(self) -> Measured | None:
+        """Infinite where a number is not finite."""
+        where = torch.ones_like(self.observed, dtype=torch.bool) if self.where is None else self.where
+        return Measured(math.inf if bool(self.broken().any()) else 0.0, 0.0) if bool(where.any()) else None
+
+    def broken(self) -> Tensor:
+        """True where a number is NaN or infinite."""
+        wrong = ~self.observed.isfinite()
+        return wrong if self.where is None else wrong & self.where
+
+    def sentence(self) -> str:
+        """The first number that is not finite."""
+        cell = first_cell(self.broken())
+        text = f"{self.output} is {number(self.observed[cell].item())}{at(cell)}"
+        return because(text, self.reason)
+
+    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
+        """Finite at every position that counts."""
+        return f"bool(({observed}).isfinite(){at_positions(self.where, self.observed)}.all())"
+
+    def pairs(self) -> tuple[Pair, ...]:
+        """The tensor alone."""
+        return (Pair(self.output, None, self.observed),)

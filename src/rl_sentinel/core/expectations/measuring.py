@@ -1,0 +1,44 @@
+"""Distances, allowances and cells, as all expectations measure and name them."""
+
+import math
+
+import torch
+from torch import Tensor
+
+#: Rounding errors allowed per unit of magnitude that enters an output.
+ROUNDINGS = 64
+
+
+def because(text: str, reason: str) -> str:
+    """A sentence with its reason after a colon."""
+    return f"{text}: {reason}" if reason else text
+
+
+def largest(gap: Tensor) -> float:
+    """The largest magnitude; infinite where a number is not finite."""
+    return math.inf if not bool(gap.isfinite().all()) else gap.abs().max().item()
+
+
+def rounding(size: float, *tensors: Tensor) -> float:
+    """What rounding explains where numbers of this size were added up in the coarsest type of these tensors."""
+    kinds = [t.dtype for t in tensors if t.dtype.is_floating_point]
+    unit = max((torch.finfo(k).eps for k in kinds if k != torch.float64), default=torch.finfo(torch.float32).eps)
+    return ROUNDINGS * unit * (size + 1e-3)
+
+
+def first_cell(broken: Tensor) -> tuple[int, ...]:
+    """The first True cell; the first cell where none is."""
+    cells = torch.nonzero(broken)
+    return tuple(int(index) for index in cells[0]) if len(cells) else (0,) * broken.dim()
+
+
+def at_positions(where: Tensor | None, like: Tensor) -> str:
+    """The index of the positions that count, as Python source; empty where all do."""
+    if where is None or bool(where.all()):
+        return ""
+    return f"[torch.tensor({literal(where.expand(like.shape))})]"
+
+
+def literal(tensor: Tensor) -> str:
+    """A tensor's numbers as Python source."""
+    return repr(tensor.tolist()).replace("inf", 'float("inf")').replace("nan", 'float("nan")')

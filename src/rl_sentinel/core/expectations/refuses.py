@@ -1,0 +1,47 @@
+"""Invalid settings must be refused, and valid ones accepted."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.expectations.base import Expectation, Measured
+
+
+class Attempt(NamedTuple):
+    """One attempt to use a setting or a batch, why it must be refused or accepted, and the refusal (None: accepted)."""
+
+    name: str
+    reason: str
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refuses(Expectation):
+    """Every attempt is refused in words; with ``accepts``, every attempt is accepted."""
+
+    output: str
+    attempts: tuple[Attempt, ...]
+    accepts: bool = False
+    where: Tensor | None = None
+    key: str = field(default="", kw_only=True)
+
+    def measure(self) -> Measured | None:
+        """1 where one attempt ends the wrong way."""
+        return Measured(float(bool(self.broken().any())), 0.0) if self.attempts else None
+
+    def broken(self) -> Tensor:
+        """True for each attempt that ends the wrong way."""
+        return torch.tensor([(attempt.refusal is not None) == self.accepts for attempt in self.attempts])
+
+    def sentence(self) -> str:
+        """The attempts that end the wrong way, each with its reason, and with the refusal where there is one."""
+        wrong = [attempt for attempt, broken in zip(self.attempts, self.broken().tolist(), strict=True) if broken]
+        told = "; ".join(f"{a.name} ({a.reason}{f': {a.refusal}' if a.refusal else ''})" for a in wrong)
+        outcome = "refused, but must be accepted" if self.accepts else "accepted, but must be refused"
+        return f"{outcome}: {told}"
+
+    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
+        """Of a message (None: accepted): there is one, or there is none."""
+        return f"({observed}) is {'None' if self.accepts else 'not None'}"

@@ -1,0 +1,89 @@
+"""Numbers must lie within bounds."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.expectations.base import Expectation, Measured, Pair
+from rl_sentinel.core.expectations.measuring import at_positions, because, first_cell, largest, literal, rounding
+from rl_sentinel.core.phrasing import at, number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Within(Expectation):
+    """Every number lies between two bounds (tensors, or None for no bound), or strictly between them."""
+
+    output: str
+    observed: Tensor
+    low: Tensor | None
+    high: Tensor | None
+    where: Tensor | None = None
+    scale: float = 0.0
+    strict: bool = field(default=False, kw_only=True)
+    reason: str = field(default="", kw_only=True)
+    key: str = field(default="", kw_only=True)
+
+    @property
+    def exact(self) -> bool:
+        """Strict bounds leave no room for rounding."""
+        return self.strict
+
+    def measure(self) -> Measured | None:
+        """The largest excess over a bound; infinite for NaN."""
+        where = torch.ones_like(self.observed, dtype=torch.bool) if self.where is None else self.where
+        if not bool(where.any()):
+            return None
+        distance = largest(self._excess()[where.expand(self.observed.shape)])
+        if not self.strict:
+            return Measured(distance, self._allowed())
+        return Measured(distance or float(bool(self.broken().any())), 0.0)
+
+    def _allowed(self) -> float:
+        return 0.0 if self.strict else rounding(self.scale, self.observed)
+
+    def _excess(self) -> Tensor:
+        value = self.observed.double()
+        low, high = self._bound(self.low, -math.inf), self._bound(self.high, math.inf)
+        above = torch.where(value <= high, 0.0, value - high)
+        return torch.where(value >= low, above, low - value)
+
+    def _bound(self, bound: Tensor | None, otherwise: float) -> Tensor:
+        return torch.full_like(self.observed, otherwise).double() if bound is None else bound.double()
+
+    def broken(self) -> Tensor:
+        """True where a number is beyond a bound (or at it, where the bounds are strict)."""
+        value = self.observed.double()
+        wrong = ~(self._excess() <= self._allowed())
+        if self.strict:
+            wrong |= (value == self._bound(self.low, -math.inf)) | (value == self._bound(self.high, math.inf))
+        return wrong if self.where is None else wrong & self.where
+
+    def sentence(self) -> str:
+        """The first number out of bounds, and the bound."""
+        cell = first_cell(self.broken())
+        text = f"{self.output} is {number(self.observed[cell].item())}{at(cell)}, expected {self._range(cell)}"
+        return because(text, self.reason)
+
+    def _range(self, cell: tuple[int, ...]) -> str:
+        low, high = (self._bound(b, x)[cell].item() for b, x in ((self.low, -math.inf), (self.high, math.inf)))
+        if math.isinf(high):
+            return f"{'above' if self.strict else 'at least'} {number(low)}"
+        if math.isinf(low):
+            return f"{'below' if self.strict else 'at most'} {number(high)}"
+        return f"between {number(low)} and {number(high)}"
+
+    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
+        """Within the bounds at every position that counts."""
+        parts = []
+        for bound, sign in ((self.low, ">"), (self.high, "<")):
+            if bound is not None:
+                way, room = (sign, "") if self.strict else (f"{sign}=", f" {'-' if sign == '>' else '+'} ")
+                room += f"{self._allowed():.3g}" if room else ""
+                parts.append(f"(({observed}) {way} torch.tensor({literal(bound)}){room})")
+        return f"bool(({' & '.join(parts)}){at_positions(self.where, self.observed)}.all())"
+
+    def pairs(self) -> tuple[Pair, ...]:
+        """The tensor alone."""
+        return (Pair(self.output, None, self.observed),)

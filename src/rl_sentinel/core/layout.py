@@ -1,0 +1,37 @@
+"""How a batch is laid out for a call: padding, packing, micro-batches, ranks, dtype and device."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+Side = Literal["right", "left"]
+
+#: The fields that a law may vary; a boundary names those that its arguments can follow.
+Axis = Literal["extra", "padding", "micro_batches", "ranks", "dtype", "device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The part of a case that says how its batch reaches the target.
+
+    ``extra`` is the number of padding columns beyond the longest response, ``padding`` the side they are on,
+    ``micro_batches`` and ``ranks`` the number of cuts of the rows, ``dtype`` the precision of what a model computes
+    (log-probs, values, logits, entropies; empty: as the batch has it), ``device`` the torch device.
+
+    Example:
+        >>> from rl_sentinel.core.layout import Layout
+        >>> Layout(extra=2).changed()
+        {'extra': 2}
+    """
+
+    extra: int = 0
+    padding: Side = "right"
+    micro_batches: int = 1
+    ranks: int = 1
+    dtype: Literal["", "float32", "float64", "bfloat16"] = ""
+    device: str = "cpu"
+
+    def changed(self) -> dict[str, Any]:
+        """The fields that differ from the default layout."""
+        plain = Layout()
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(plain, name)}

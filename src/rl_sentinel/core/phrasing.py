@@ -1,0 +1,73 @@
+"""Numbers and places of tensors in the words of a sentence."""
+
+import math
+from collections.abc import Sequence
+
+#: Significant digits tried, until two different numbers read differently.
+_DIGITS = (4, 6, 9, 17)
+
+#: Whole numbers below this one are written in full.
+_WHOLE = 1e9
+
+#: Name of each axis of a place: row, token, and word of the vocabulary.
+_AXES = ("row", "token", "word")
+
+
+def number(value: float) -> str:
+    """A number in four significant digits, or in full where it is a whole one.
+
+    Example:
+        >>> from rl_sentinel.core.phrasing import number
+        >>> number(-0.70710678), number(-10000.0), number(float("nan"))
+        ('-0.7071', '-10000', 'NaN')
+    """
+    return _written(float(value), _DIGITS[0])
+
+
+def two_numbers(one: float, other: float) -> tuple[str, str]:
+    """Two numbers, in as many digits as show that they differ.
+
+    Example:
+        >>> from rl_sentinel.core.phrasing import two_numbers
+        >>> two_numbers(1.0, 1.00001)
+        ('1', '1.00001')
+    """
+    pairs = [(_written(float(one), digits), _written(float(other), digits)) for digits in _DIGITS]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+
+
+def at(cell: Sequence[int]) -> str:
+    """A place as an adverb, with a space before it; empty for a number that has no place.
+
+    Example:
+        >>> from rl_sentinel.core.phrasing import at
+        >>> at((1, 0)), at((1,)), at(())
+        (' at row 1, token 0', ' at row 1', '')
+    """
+    return f" at {named(cell)}" if cell else ""
+
+
+def of(output: str, cell: Sequence[int]) -> str:
+    """A cell of an output as the object of a sentence.
+
+    Example:
+        >>> from rl_sentinel.core.phrasing import of
+        >>> of("advantage", (0,)), of("advantage", (0, 2)), of("loss", ())
+        ('advantage of row 0', 'advantage at row 0, token 2', 'loss')
+    """
+    return f"{output} of {named(cell)}" if len(cell) == 1 else f"{output}{at(cell)}"
+
+
+def named(cell: Sequence[int]) -> str:
+    """A place as a noun: ``row 1, token 0``."""
+    return ", ".join(f"{axis} {index}" for axis, index in zip(_AXES, cell, strict=False))
+
+
+def _written(value: float, digits: int) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "infinity" if value > 0 else "-infinity"
+    if value == int(value) and abs(value) < _WHOLE:
+        return str(int(value))
+    return f"{value:.{digits}g}"

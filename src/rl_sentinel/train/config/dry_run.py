@@ -1,0 +1,120 @@
+"""Run the path and the loss on four rows before a model is loaded: reject bad parameters, probe the loss's form."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.covariance import covariances
+from rl_sentinel.signal.minibatches import aggregation
+from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.rollout import Rollout
+from rl_sentinel.train.config.recipe import Recipe
+
+#: Log-ratios from far below to equal, in nats: a lower clip that can bind binds on some of them.
+LOW_LOG_RATIOS = torch.linspace(-60.0, 0.0, 6001, dtype=torch.float64).unsqueeze(0)
+
+
+class LossForm(NamedTuple):
+    """Two properties of a loss that let the update compute less.
+
+    ``lazy``: rows with advantage 0 have gradient 0. ``additive``: the gradients of parts of a mini-batch add up.
+    """
+
+    lazy: bool
+    additive: bool
+
+
+def dry_run(
+    recipe: Recipe,
+    choices: Choices,
+    loss: Callable[..., Tensor],
+    choose_tokens: Callable[..., Tensor] | None,
+    *,
+    parts: int,
+) -> LossForm:
+    """Run four rows through the path and the loss.
+
+    Args:
+        recipe: for the loss's aggregation.
+        choices: the stages of the path.
+        loss: with its parameters bound.
+        choose_tokens: selects the tokens that the loss treats differently; None if it treats all alike.
+        parts: the number of parts of the environment's reward.
+
+    Raises:
+        ValueError: from a function that rejects its parameters.
+        SentinelError: if the loss's gradient does not reach the log-probs, or its lower clip never binds.
+    """
+    mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])
+    shift = torch.tensor([[0.01, -0.3, 0.2], [0.1, 0.0, 0.0], [-0.02, 0.4, 0.0], [-0.2, 0.05, 0.3]])
+    old, turn = torch.full((4, 3), -1.0), torch.zeros(4, 3).long()
+    reward, group = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 0, 1, 1])
+    rollout = Rollout(
+        reward=reward,
+        group=group,
+        mask=mask,
+        old_logprob=old,
+        rollout_logprob=old.clone(),
+        ref_logprob=old + shift,
+        value=shift,
+        pi_squared=torch.full((4, 3), 0.5),
+        turn=turn,
+        reward_baseline=reward * 0.5,
+        reward_parts=reward.unsqueeze(1).repeat(1, parts) if parts else None,
+    )
+    advantage = torch.where(mask, loss_ready(rollout, by=replace(choices)).token_advantage() + 0.5, 0.0)
+    if choose_tokens is not None:
+        choose_tokens(covariances(old + shift, advantage, mask=mask), mask=mask, generator=torch.Generator())
+    columns = {"old_logprob": old, "mask": mask, "turn": turn, "chosen": shift > 0}
+    read = set(inspect.signature(loss).parameters)
+    _require_binding_clip(recipe, loss)
+
+    def gradient(advantage: Tensor, rows: Tensor) -> Tensor:
+        logprob = (old + shift).requires_grad_()
+        parts = {k: v[rows] for k, v in (columns | {"advantage": advantage}).items() if k in read}
+        by = aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=group).of_rows(rows)
+        total = loss(logprob[rows], **parts, aggregation=by)
+        if not total.requires_grad:
+            return torch.zeros_like(logprob)
+        slope = torch.autograd.grad(total, logprob, allow_unused=True)[0]
+        if slope is None:
+            raise SentinelError(
+                f"loss {recipe.loss.name!r} returned a tensor whose gradient does not reach logprob, expected one "
+                "computed from it: fix the function"
+            )
+        return slope
+
+    first, second, every_row = torch.tensor([0, 1]), torch.tensor([2, 3]), torch.arange(4)
+    half = torch.where(torch.tensor([[True], [True], [False], [False]]), advantage, 0.0)
+    return LossForm(
+        lazy=torch.allclose(gradient(half, every_row), gradient(half, first)),
+        additive=torch.allclose(
+            gradient(advantage, every_row), gradient(advantage, first) + gradient(advantage, second)
+        ),
+    )
+
+
+def _require_binding_clip(recipe: Recipe, loss: Callable[..., Tensor]) -> None:
+    """Reject a lower clip above 1 that never binds, since a ratio is never below 0; a clip in nats may be above 1."""
+    parameters = recipe.loss.parameters
+    if parameters.get("clip_low", 0.0) <= 1:
+        return
+    mask = torch.ones_like(LOW_LOG_RATIOS, dtype=torch.bool)
+    columns = {"old_logprob": torch.full_like(LOW_LOG_RATIOS, -1.0), "advantage": -torch.ones_like(LOW_LOG_RATIOS)}
+    columns |= {"mask": mask, "turn": torch.zeros_like(LOW_LOG_RATIOS).long(), "chosen": ~mask}
+    columns = {k: v for k, v in columns.items() if k in inspect.signature(loss).parameters}
+    by = aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=torch.tensor([0]))
+    clipped, unclipped = (
+        f(LOW_LOG_RATIOS - 1.0, **columns, aggregation=by) for f in (loss, partial(loss, clip_low=1.0))
+    )
+    if torch.equal(clipped, unclipped):
+        raise SentinelError(
+            f"loss.clip_low is {parameters['clip_low']}, expected at most 1 with loss {recipe.loss.name}: "
+            "a lower clip of 1 or more never binds, since neither a ratio nor a probability is below 0"
+        )

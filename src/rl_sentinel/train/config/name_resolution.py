@@ -1,0 +1,125 @@
+"""Resolve a component's name to a function, and bind the recipe's parameters to it."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.modules import defined
+from rl_sentinel.train.config.recipe import Component, suggestion
+from rl_sentinel.train.config.user_code import ResultCheck, import_object, wrap_function
+
+#: Kinds of parameters that take any further arguments; the recipe sets none of them.
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def resolve_in_package(  # noqa: PLR0913 - the name, where to look for it, and the function's contract
+    table: str,
+    component: Component,
+    package: ModuleType,
+    attribute: str,
+    columns: frozenset[str],
+    *,
+    check: ResultCheck | None = None,
+) -> Callable[..., Any]:
+    """Resolve ``name`` to ``attribute`` of the package's module of that name, or ``pkg.module:name`` to user code.
+
+    Args:
+        table: the recipe's table, for messages.
+        component: the name and its parameters.
+        package: the package of the shipped components.
+        attribute: what each of its modules defines.
+        columns: parameters that the trainer passes; the recipe sets all others.
+        check: checks the result of user code.
+
+    Raises:
+        SentinelError: one line on a name or parameter that is unknown, missing or of another type.
+    """
+    known = defined(package, attribute)
+    if ":" not in component.name and component.name not in known:
+        raise SentinelError(f"{table}.name {component.name!r} is unknown{suggestion(component.name, list(known))}")
+    function = import_object(f"{table}.name", component.name) if ":" in component.name else known[component.name]
+    function = wrap_function(table, component.name, function, component.parameters, check)
+    return bind_parameters(table, function, component.parameters, columns)
+
+
+def resolve_in_module(
+    table: str, component: Component, module: ModuleType, columns: frozenset[str], *, reads: str = ""
+) -> Callable[..., Any]:
+    """Resolve ``name`` to a public function of a module; with ``reads``, only to one with such a parameter.
+
+    Raises:
+        SentinelError: as for :func:`resolve_in_package`.
+    """
+    known = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__}
+    known = {n: f for n, f in known.items() if not n.startswith("_")}
+    known = {n: f for n, f in known.items() if not reads or reads in inspect.signature(f).parameters}
+    if component.name not in known:
+        raise SentinelError(f"{table} {component.name!r} is unknown{suggestion(component.name, list(known))}")
+    function = wrap_function(table, component.name, known[component.name], component.parameters, None)
+    return bind_parameters(table, function, component.parameters, columns)
+
+
+def required_parameters(function: Callable[..., Any]) -> frozenset[str]:
+    """The parameters without a default."""
+    parameters = inspect.signature(function).parameters.items()
+    return frozenset(n for n, p in parameters if p.default is inspect.Parameter.empty and p.kind not in _VARIADIC)
+
+
+def bind_parameters(
+    table: str, function: Callable[..., Any], values: Mapping[str, Any], columns: frozenset[str]
+) -> Callable[..., Any]:
+    """Bind a recipe's values to a function; ``columns`` are the parameters that the trainer passes.
+
+    Raises:
+        SentinelError: if a parameter is unknown, missing, or of another type than its annotation.
+    """
+    signature = inspect.signature(function).parameters.items()
+    parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}
+    for name in values:
+        if name not in parameters:
+            fix = suggestion(name, list(parameters)) if parameters else ", expected no parameters"
+            raise SentinelError(f"{table}.{name} is unknown{fix}")
+    bound = {name: _convert(f"{table}.{name}", value, parameters[name].annotation) for name, value in values.items()}
+    missing = [n for n, p in parameters.items() if n not in values and p.default is inspect.Parameter.empty]
+    if missing:
+        kind = parameters[missing[0]].annotation
+        if _is_column(kind):
+            raise SentinelError(f"{table} needs column {missing[0]}, which the trainer does not make: choose another")
+        if kind is inspect.Parameter.empty:
+            fix = "set it, or rename the parameter to a column of the trainer"
+            raise SentinelError(f"{table}.{missing[0]} is missing, expected a value, it has no default: {fix}")
+        words = "numbers, as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
+        raise SentinelError(f"{table}.{missing[0]} is missing, expected {words}: it has no default")
+    return partial(function, **bound)
+
+
+def _is_tensor(kind: object) -> bool:
+    return "Tensor" in getattr(kind, "__name__", str(kind))
+
+
+def _is_column(kind: object) -> bool:
+    """Whether an annotation is a tensor per response or token, as ``Float[Tensor, "B"]``, and not a list of numbers."""
+    axes = getattr(kind, "dim_str", "B")
+    return _is_tensor(kind) and any(axis in ("B", "*S") for axis in axes.split())
+
+
+def _convert(key: str, value: object, kind: object) -> object:
+    """Convert a list of numbers to a tensor where the annotation says so; check the type of anything else."""
+    if _is_tensor(kind):
+        if not isinstance(value, tuple) or any(not isinstance(x, (int, float)) or isinstance(x, bool) for x in value):
+            raise SentinelError(f"{key} is {value!r}, expected numbers, as [1.0, 0.5]")
+        return torch.tensor(value, dtype=torch.get_default_dtype())
+    kinds: Sequence[type] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}.get(kind, ())  # type: ignore[call-overload]
+    if kinds and (not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and kind is not bool)):
+        raise SentinelError(f"{key} is {value!r}, expected {_with_article(kind)}")
+    return value
+
+
+def _with_article(kind: object) -> str:
+    word = str(getattr(kind, "__name__", kind))
+    return f"{'an' if word[:1] in 'aeiou' else 'a'} {word}"

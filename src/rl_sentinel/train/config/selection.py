@@ -1,0 +1,220 @@
+"""Resolve the names of a recipe to an estimator, a loss, an environment and an engine, and validate them together."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+from torch import Tensor
+
+import rl_sentinel.signal.advantage
+import rl_sentinel.signal.loss
+import rl_sentinel.train.rollout.engine
+import rl_sentinel.train.rollout.environment
+from rl_sentinel.core.errors import InputError, SentinelError
+from rl_sentinel.core.modules import defined
+from rl_sentinel.signal import covariance
+from rl_sentinel.signal import kl as kl_estimators
+from rl_sentinel.signal.correction import bounds, rejection, weights
+from rl_sentinel.signal.minibatches import aggregation
+from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
+from rl_sentinel.signal.ready import Ready
+from rl_sentinel.signal.reduce import Aggregation
+from rl_sentinel.train.config.dry_run import LossForm, dry_run
+from rl_sentinel.train.config.name_resolution import (
+    bind_parameters,
+    required_parameters,
+    resolve_in_module,
+    resolve_in_package,
+)
+from rl_sentinel.train.config.recipe import Component, NormalisationSettings, Recipe, RewardSettings, suggestion
+from rl_sentinel.train.config.user_code import (
+    call_user_code,
+    check_advantages,
+    check_loss,
+    check_ready,
+    describe,
+    import_object,
+    table_in_errors,
+    wrap_function,
+)
+from rl_sentinel.train.config.validation import validate_recipe
+from rl_sentinel.train.rollout.checked_environment import try_environment, wrap_environment
+from rl_sentinel.train.rollout.interfaces import Engine, Environment
+
+#: Columns that the trainer passes to a function; the recipe sets all other parameters.
+ESTIMATOR_COLUMNS = frozenset({"reward", "group", "live", "length", "mask", "token_reward", "logprob", "value"})
+ESTIMATOR_COLUMNS |= {"old_logprob", "reward_baseline", "reward_parts", "pi_squared", "turn"}
+LOSS_COLUMNS = frozenset({"logprob", "old_logprob", "advantage", "mask", "turn", "chosen", "aggregation"})
+CORRECTION_COLUMNS = frozenset({"logprob", "rollout_logprob", "mask", "weight"})
+TOKEN_CHOICE_COLUMNS = frozenset({"covariance", "mask", "generator"})
+KL_COLUMNS = frozenset({"logprob", "ref_logprob", "rollout_logprob", "mask"})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The components of a recipe, with their parameters bound.
+
+    ``reads`` are the columns that the estimator and the loss read. ``lazy`` is True if rows with advantage 0 have
+    gradient 0, so that they can be skipped. ``needs_old_logprob`` is True if a correction compares the sampling policy
+    with the one before the update. ``choose_tokens`` selects the tokens that the loss treats differently.
+    """
+
+    choices: Choices
+    loss: Callable[..., Tensor]
+    environment: Environment
+    lazy: bool
+    needs_old_logprob: bool
+    engine: Callable[..., Engine]
+    reads: frozenset[str] = frozenset()
+    choose_tokens: Callable[..., Tensor] | None = None
+    path: Callable[..., Ready] = loss_ready
+
+    def aggregation(self, recipe: Recipe, mask: Tensor, group: Tensor) -> Aggregation:
+        """The loss's aggregation, with the denominator of a whole mini-batch."""
+        return aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=group)
+
+
+def select_components(recipe: Recipe) -> Selection:
+    """Resolve and validate everything that a recipe names; no model is loaded.
+
+    Raises:
+        SentinelError: one line on a name or parameter that is unknown, missing or impossible, or on two settings that
+            contradict each other.
+    """
+    estimator = resolve_in_package(
+        "estimator",
+        recipe.estimator,
+        rl_sentinel.signal.advantage,
+        "advantages",
+        ESTIMATOR_COLUMNS,
+        check=check_advantages,
+    )
+    loss = resolve_in_package("loss", recipe.loss, rl_sentinel.signal.loss, "loss", LOSS_COLUMNS, check=check_loss)
+    environment = _environment(recipe.environment)
+    if recipe.rollout.engine not in (engines := defined(rl_sentinel.train.rollout.engine, "build_engine")):
+        raise SentinelError(
+            f"rollout.engine {recipe.rollout.engine!r} is unknown{suggestion(recipe.rollout.engine, list(engines))}"
+        )
+    with table_in_errors("reward", set(RewardSettings.model_fields)):
+        choices = _path_choices(recipe, estimator)
+    choose_tokens = None if recipe.loss.chosen is None else _token_choice(recipe.loss.chosen)
+    reads = required_parameters(estimator) | required_parameters(loss)
+    parts = getattr(environment, "parts", ())
+    path = _path(recipe.path) if recipe.path else loss_ready
+    validate_recipe(recipe, claims=_claims(estimator), outcome=is_outcome(estimator), reads=reads, parts=parts)
+    try_environment(environment, recipe)
+    form = _loss_form(recipe, choices, loss, choose_tokens, parts=len(parts))
+    largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
+    if not form.additive and recipe.update.rows < largest:
+        raise SentinelError(
+            f"update.rows is {recipe.update.rows}, expected at least {largest} with loss {recipe.loss.name}: "
+            "this loss cannot be computed in parts of a mini-batch"
+        )
+    return Selection(
+        choices=choices,
+        loss=loss,
+        environment=environment,
+        lazy=form.lazy and not (recipe.kl is not None and recipe.kl.loss > 0),
+        needs_old_logprob=choices.weight is not None or bool(choices.rejections),
+        engine=engines[recipe.rollout.engine],
+        reads=reads,
+        choose_tokens=choose_tokens,
+        path=path,
+    )
+
+
+def _loss_form(
+    recipe: Recipe,
+    choices: Choices,
+    loss: Callable[..., Tensor],
+    choose_tokens: Callable[..., Tensor] | None,
+    *,
+    parts: int,
+) -> LossForm:
+    """Do the dry run; its rewards are 0 and 1, so a reward that is not finite comes from the recipe."""
+    try:
+        with table_in_errors("loss", {"length"}):
+            return dry_run(recipe, choices, loss, choose_tokens, parts=parts)
+    except InputError as error:
+        if not str(error).startswith("reward["):
+            raise
+        fix = "lower reward.scale, reward.bias or kl.reward"
+        raise SentinelError(f"reward shaping turns rewards 0 and 1 into invalid numbers ({error}): {fix}") from error
+
+
+def _path_choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
+    """The stages of the path."""
+    correction, kl = recipe.correction, recipe.kl
+    normalisation = recipe.reward.normalisation
+
+    def resolve(table: str, name: str, module: ModuleType, columns: frozenset[str]) -> Callable[..., Tensor]:
+        return resolve_in_module(table, Component(name=name), module, columns)
+
+    return Choices(
+        estimator=estimator,
+        rejections=tuple(
+            resolve_in_module("correction.reject", c, rejection, CORRECTION_COLUMNS) for c in correction.reject
+        ),
+        weight=resolve("correction.weight", correction.weight, weights, CORRECTION_COLUMNS)
+        if correction.weight
+        else None,
+        bounds=tuple(resolve_in_module("correction.bounds", c, bounds, CORRECTION_COLUMNS) for c in correction.bounds),
+        kl=None if kl is None else resolve("kl.estimator", kl.estimator, kl_estimators, KL_COLUMNS),
+        kl_coefficient=0.0 if kl is None else kl.reward,
+        normalisation=None if normalisation is None else _normalisation(normalisation),
+        **recipe.reward.model_dump(exclude={"normalisation"}),
+    )
+
+
+def _token_choice(component: Component) -> Callable[..., Tensor]:
+    """A function of ``signal.covariance`` that accepts a generator, whether it draws or not."""
+    function = resolve_in_module("loss.chosen", component, covariance, TOKEN_CHOICE_COLUMNS, reads="covariance")
+    if "generator" in required_parameters(function):
+        return function
+
+    def without_generator(values: Tensor, *, mask: Tensor, generator: object) -> Tensor:  # noqa: ARG001 - one signature for all
+        return function(values, mask=mask)  # type: ignore[no-any-return]  # resolved by name
+
+    return without_generator
+
+
+def _normalisation(settings: NormalisationSettings) -> Normalisation:
+    with table_in_errors("reward.normalisation", set(NormalisationSettings.model_fields)):
+        return Normalisation(**settings.model_dump())
+
+
+def _path(place: str) -> Callable[..., Ready]:
+    """A user's path in place of ``signal.path.loss_ready``."""
+    path = wrap_function("path", place, import_object("path", place), (), check_ready)
+    try:
+        inspect.signature(path).bind(None, by=None)
+    except TypeError as error:
+        raise SentinelError(
+            f"path {place!r} cannot be called as path(rollout, by=choices) ({error}): "
+            "give it the signature of signal.path.loss_ready"
+        ) from error
+    return path
+
+
+def _claims(function: Callable[..., Tensor]) -> dict[str, str]:
+    """The ``CLAIMS`` of a function's module; empty for user code without them."""
+    inner = inspect.unwrap(getattr(function, "func", function))
+    claims: dict[str, str] = getattr(inner, "__globals__", {}).get("CLAIMS", {})
+    return claims
+
+
+def _environment(component: Component) -> Environment:
+    """A shipped environment, by its module's name, or a user's class."""
+    known, name = defined(rl_sentinel.train.rollout.environment, "Environment"), component.name
+    if ":" not in name and name not in known:
+        raise SentinelError(f"environment.name {name!r} is unknown{suggestion(name, list(known))}")
+    if ":" not in name:
+        build = bind_parameters("environment", known[name], component.parameters, frozenset())
+        return wrap_environment(build(), name)
+    kind = import_object("environment.name", name)
+    if not callable(kind):
+        raise SentinelError(f"environment.name {name!r} is {describe(kind)}, expected a class: name one")
+    build = bind_parameters("environment", kind, component.parameters, frozenset())
+    return wrap_environment(call_user_code(f"environment.name {name!r}", build), name)

@@ -1,0 +1,168 @@
+"""User code that a recipe names: import it, call it, and report whatever goes wrong in one line."""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError, SentinelError
+from rl_sentinel.signal.ready import Ready
+
+#: Checks a function's result, given its positional arguments: what was expected instead, or "" if it is valid.
+ResultCheck = Callable[[Any, tuple[Any, ...]], str]
+
+
+def import_object(key: str, place: str) -> Any:  # noqa: ANN401 - whatever the recipe names
+    """Import ``pkg.module:name`` or ``file.py:name``; a file is imported once, even through a symlink.
+
+    Raises:
+        SentinelError: if the import fails, with the original error.
+    """
+    module, _, name = place.rpartition(":")
+    try:
+        imported = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        return getattr(imported, name)
+    except (Exception, SystemExit) as error:
+        fix = "name pkg.module:name or file.py:name"
+        raise SentinelError(f"{key} {place!r} cannot be imported ({_summary(error)}): {fix}") from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import a file under a name made of its whole path, so that it never shadows another module."""
+    place = path.expanduser().resolve()
+    name = f"own_{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module at {path}")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def call_user_code(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - user code
+    """Call a user's function.
+
+    Args:
+        what: the recipe's key and its value, for messages.
+        function: the user's function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+
+    Raises:
+        SentinelError: if the function raises, with the original error and its line. A ``SentinelError`` passes.
+    """
+    try:
+        return function(*args, **kwargs)
+    except SentinelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise SentinelError(f"{what} raised {_summary(error, function)}: fix it there") from error
+
+
+def wrap_function(
+    table: str, name: str, function: Callable[..., Any], parameters: Collection[str], check: ResultCheck | None
+) -> Callable[..., Any]:
+    """Wrap a function so that its errors name the recipe's table; the signature stays.
+
+    Args:
+        table: the recipe's table that names the function.
+        name: its name there; with a colon it is user code, whose errors and results are checked too.
+        function: the function.
+        parameters: those of its parameters that the recipe sets.
+        check: checks the result of user code; None to accept any result.
+
+    Raises:
+        SentinelError: if it is not callable, or has no signature.
+    """
+    what = f"{table} {name!r}"
+    if not callable(function):
+        raise SentinelError(f"{what} is {describe(function)}, expected a function: name one, as file.py:function")
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise SentinelError(f"{what} has no signature, expected a Python function: wrap it in one") from error
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
+        with table_in_errors(table, parameters):
+            if ":" not in name:
+                return function(*args, **kwargs)
+            result = call_user_code(what, function, *args, **kwargs)
+        expected = "" if check is None else check(result, args)
+        if expected:
+            raise SentinelError(f"{what} returned {describe(result)}, expected {expected}: fix the function")
+        return result
+
+    return call
+
+
+@contextmanager
+def table_in_errors(table: str, parameters: Collection[str]) -> Iterator[None]:
+    """Put the recipe's table in front of a parameter that an error message starts with.
+
+    Raises:
+        InputError: the error raised inside.
+    """
+    try:
+        yield
+    except InputError as error:
+        if str(error).partition(" ")[0] in parameters:
+            raise InputError(f"{table}.{error}") from error
+        raise
+
+
+def check_advantages(result: object, _args: tuple[Any, ...]) -> str:
+    """Check an estimator's result."""
+    return "" if isinstance(result, Tensor) else "a tensor of advantages"
+
+
+def check_loss(result: object, args: tuple[Any, ...]) -> str:
+    """Check a loss: a scalar, with a gradient if any of its columns has one."""
+    if not isinstance(result, Tensor) or result.dim() > 0 or not result.is_floating_point():
+        return "a float tensor without dimensions"
+    differentiable = any(isinstance(x, Tensor) and x.requires_grad for x in args)
+    return "a loss with a gradient to logprob" if differentiable and not result.requires_grad else ""
+
+
+def check_ready(result: object, _args: tuple[Any, ...]) -> str:
+    """Check a path's result."""
+    return "" if isinstance(result, Ready) else "a Ready, as signal.path.loss_ready returns"
+
+
+def describe(value: object) -> str:
+    """A value in a few words, for a message."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}" + (" with a gradient" if value.requires_grad else "")
+    words = " ".join(repr(value).split())
+    return words if len(words) <= 60 else f"{words[:60]}..."
+
+
+def _summary(error: BaseException, function: object = None) -> str:
+    """An error in one line, with the deepest line of the user's own file in its traceback."""
+    words = " ".join(str(error).split())
+    kind = type(error).__name__
+    if not isinstance(error, (ImportError, AttributeError, SyntaxError, OSError)) or not words:
+        words = f"{kind}: {words}" if words else kind
+    if isinstance(error, SyntaxError):
+        return words
+    own = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "") if function else ""  # type: ignore[arg-type]  # was called
+    frames = [f for f in traceback.extract_tb(error.__traceback__)[1:] if not f.filename.startswith("<frozen")]
+    frames = [f for f in frames if f.filename != __file__]
+    last = next((f for f in reversed(frames) if f.filename == own), frames[-1] if frames else None)
+    return f"{words}, at {last.filename}:{last.lineno}" if last else words

@@ -1,0 +1,166 @@
+"""Validate a recipe as a whole: settings that contradict each other, groups of one response, oversized batches."""
+
+import os
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.controller import BOUND
+from rl_sentinel.train.config.recipe import Recipe, RewardSettings
+from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
+from rl_sentinel.train.rollout.engine.http import parse_url
+
+#: The most tokens of a step, a count: 1 GiB per float32 column, of which there are about twelve.
+MAX_TOKENS = 2**28
+
+#: The most weights of a model from scratch, a count: 8 GiB; AdamW keeps two more numbers per weight.
+MAX_WEIGHTS = 2**31
+
+#: A number of threads that any machine can start, a count; above 16 cores the bound is four per core.
+MAX_THREADS = 64
+
+
+def validate_recipe(
+    recipe: Recipe, *, claims: dict[str, str], outcome: bool, reads: frozenset[str], parts: tuple[str, ...]
+) -> None:
+    """Reject settings that do not fit together.
+
+    Args:
+        recipe: the recipe.
+        claims: the estimator's ``CLAIMS``; empty for user code without them.
+        outcome: whether the estimator gives one advantage per response.
+        reads: the columns that the estimator and the loss read.
+        parts: the names of the parts of the environment's reward.
+
+    Raises:
+        SentinelError: one line on the first conflict.
+    """
+    _validate_pairs(recipe, outcome=outcome)
+    _validate_populations(recipe, claims)
+    _validate_kl_control(recipe)
+    _validate_sizes(recipe)
+    _validate_columns(recipe, reads, parts)
+
+
+def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
+    """Reject pairs of settings that contradict each other."""
+    kl, rollout, update = recipe.kl, recipe.rollout, recipe.update
+    if kl is not None and kl.reward and kl.loss:
+        raise SentinelError(
+            f"kl.reward is {kl.reward} and kl.loss is {kl.loss}, expected one of them to be 0: "
+            "the KL is penalised once, in the reward or in the loss"
+        )
+    if kl is not None and (kl.target is None) != (kl.horizon is None):
+        raise SentinelError("kl.target and kl.horizon are one without the other, expected both or neither")
+    if not outcome and rollout.turns > 1 and not rollout.merged:
+        raise SentinelError(
+            f"rollout.merged is false with {rollout.turns} turns, expected true: estimator {recipe.estimator.name} "
+            "assigns credit along one row"
+        )
+    if rollout.staleness and not recipe.correction.weight and not recipe.correction.reject:
+        raise SentinelError(
+            f"rollout.staleness is {rollout.staleness}, expected a correction with it: set correction.weight or reject"
+        )
+    if bool(rollout.url) != (rollout.engine != "process"):
+        raise SentinelError(
+            f"rollout.url is {rollout.url!r} with engine {rollout.engine}, expected an address with engine http or "
+            "vllm, and none with engine process"
+        )
+    if rollout.url:
+        parse_url(rollout.url)
+    if update.prompts > rollout.prompts:
+        raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")
+    if recipe.policy.hidden % (2 * recipe.policy.heads):
+        raise SentinelError(f"policy.hidden is {recipe.policy.hidden}, expected a multiple of 2 x policy.heads")
+
+
+def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:
+    """Reject a mean or deviation over one response: the centred reward is 0, and nothing is learned from it."""
+    rollout, normalisation = recipe.rollout, recipe.reward.normalisation
+    whole, reason = rollout.prompts * rollout.responses, "a single response has no other to be compared with"
+    small_group = f"rollout.responses is {rollout.responses}, expected 2 or more with"
+    small_batch = "rollout.prompts x rollout.responses is 1, expected 2 or more with"
+    if rollout.responses == 1 and (claims.get("baseline") == "relative" or claims.get("lone") == "zero"):
+        raise SentinelError(f"{small_group} estimator {recipe.estimator.name}: {reason}")
+    if whole == 1 and claims.get("scope") == "batch":
+        raise SentinelError(f"{small_batch} estimator {recipe.estimator.name}: {reason}")
+    for key in () if normalisation is None else ("mean", "deviation"):
+        over = getattr(normalisation, key)
+        if over == "group" and rollout.responses == 1:
+            raise SentinelError(f"{small_group} reward.normalisation.{key} group: {reason}")
+        if over == "batch" and whole == 1:
+            raise SentinelError(f"{small_batch} reward.normalisation.{key} batch: {reason}")
+
+
+def _validate_kl_control(recipe: Recipe) -> None:
+    """Reject a KL target without a coefficient, and a horizon so short that one step sets the coefficient to 0."""
+    kl, samples = recipe.kl, recipe.rollout.prompts * recipe.rollout.responses
+    if kl is None or kl.target is None or kl.horizon is None:
+        return
+    if not kl.reward and not kl.loss:
+        raise SentinelError(
+            f"kl.target is {kl.target} with kl.reward and kl.loss 0, expected one of them above 0: "
+            "the target adapts this coefficient"
+        )
+    if samples >= kl.horizon / BOUND:
+        raise SentinelError(
+            f"kl.horizon is {kl.horizon}, expected above {samples * BOUND:g}: with {samples} samples per step "
+            "(rollout.prompts x rollout.responses) one step would set the coefficient to 0"
+        )
+
+
+def _validate_sizes(recipe: Recipe) -> None:
+    """Reject sizes that no machine holds."""
+    rollout, shape = recipe.rollout, recipe.policy
+    max_threads = max(MAX_THREADS, 4 * (os.cpu_count() or 1))
+    if recipe.threads > max_threads:
+        raise SentinelError(
+            f"threads is {recipe.threads}, expected at most {max_threads} on this machine: 0 uses torch's default"
+        )
+    tokens = rollout.prompts * rollout.responses * rollout.tokens
+    if tokens > MAX_TOKENS:
+        raise SentinelError(
+            f"rollout.prompts x rollout.responses x rollout.tokens is {tokens}, expected at most {MAX_TOKENS}: "
+            "all tokens of a step are in memory at once"
+        )
+    if recipe.warm is not None and recipe.warm.rows * shape.positions > MAX_TOKENS:
+        raise SentinelError(
+            f"warm.rows x policy.positions is {recipe.warm.rows * shape.positions}, expected at most {MAX_TOKENS}: "
+            "all tokens of a step are in memory at once"
+        )
+    layer = 4 * shape.hidden**2 + 3 * shape.hidden * shape.inner
+    weights = shape.layers * layer + (2 * VOCABULARY_SIZE + shape.positions) * shape.hidden
+    if not shape.load and weights > MAX_WEIGHTS:
+        raise SentinelError(
+            f"policy has {weights} weights, expected at most {MAX_WEIGHTS}: lower policy.hidden, layers or inner"
+        )
+
+
+def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
+    """Reject a column that is read but not made, or made but not read."""
+    estimator, rollout = recipe.estimator.name, recipe.rollout
+    if "value" in reads and recipe.critic is None:
+        raise SentinelError(f"critic is missing, expected one with estimator {estimator}: add [critic] with its rate")
+    if "value" not in reads and recipe.critic is not None:
+        raise SentinelError(f"critic is set, expected none with estimator {estimator}, which reads no values")
+    if recipe.policy.load and recipe.critic is not None:
+        raise SentinelError("critic is set with policy.load, expected none: it copies a model from scratch")
+    if "chosen" in reads and recipe.loss.chosen is None:
+        raise SentinelError(
+            f"loss.chosen is missing, expected one with loss {recipe.loss.name}: set it, as loss.chosen = "
+            '{ name = "largest", share = 2e-4 }'
+        )
+    if "chosen" not in reads and recipe.loss.chosen is not None:
+        raise SentinelError(f"loss.chosen is set, expected none with loss {recipe.loss.name}, which does not read it")
+    if "reward_parts" in reads and not parts:
+        raise SentinelError(
+            f"environment {recipe.environment.name} has no reward parts, expected some with estimator {estimator}: "
+            "choose an environment with Environment.parts, or another estimator"
+        )
+    if "reward_baseline" in reads and recipe.reward != RewardSettings():
+        raise SentinelError(
+            f"reward is set with estimator {estimator}, expected no [reward]: the greedy response's reward, which is "
+            "the baseline, is not shaped"
+        )
+    if "turn" in reads and rollout.turns > 1 and not rollout.merged:
+        raise SentinelError(
+            f"rollout.merged is false with {rollout.turns} turns, expected true: the turn column counts along one row"
+        )

@@ -1,1 +1,0 @@
-"""Rollout engines, one module each, which defines ``engine(sampling, policy, shared=...)``: who samples."""

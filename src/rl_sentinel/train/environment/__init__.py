@@ -1,1 +1,0 @@
-"""Environments, one module each: a module that defines ``Environment`` is one, as ``task`` describes it."""

@@ -1,0 +1,1 @@
+"""Models and text: the policy, its tokenizer, and the prefill of prompts."""

@@ -1,0 +1,43 @@
+"""The tokenizer of the tiny model: thirty characters, the end token and padding."""
+
+from collections.abc import Sequence
+
+from rl_sentinel.core.errors import SentinelError
+
+#: Token ids of padding, and of the end of a response.
+PADDING, END = 0, 1
+
+#: The character for the end token, in texts that show a conversation.
+END_CHARACTER = "$"
+
+#: The characters, in the order of their ids, from 2 on.
+CHARACTERS = "0123456789+-*/=><?:;.,| abcdef"
+
+#: Size of the vocabulary, a count.
+VOCABULARY_SIZE = len(CHARACTERS) + 2
+
+
+class CharacterTokenizer:
+    """Encodes one token per character; the end of a response is a token of its own."""
+
+    padding = PADDING
+    end = END
+
+    def __init__(self, positions: int | None = None) -> None:
+        """``positions`` is the longest sequence of the model, in tokens; None if it is unlimited."""
+        self.positions = positions
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The token ids of a text; ``$`` is the end token.
+
+        Raises:
+            SentinelError: if a character is not in the vocabulary.
+        """
+        unknown = [c for c in text if c not in CHARACTERS and c != END_CHARACTER]
+        if unknown:
+            raise SentinelError(f"text {text!r} has {unknown[0]!r}, expected characters of {CHARACTERS!r}")
+        return tuple(END if c == END_CHARACTER else CHARACTERS.index(c) + 2 for c in text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without end tokens; padding, which a policy should not sample, is ``_``."""
+        return "".join("_" if i == PADDING else CHARACTERS[i - 2] for i in ids if i != END)

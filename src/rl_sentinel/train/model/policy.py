@@ -1,0 +1,101 @@
+"""The policy: a model with its tokenizer; and the copies of it that a run samples from and compares with."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE, CharacterTokenizer
+from rl_sentinel.train.model.llama import Llama, Shape
+from rl_sentinel.train.run.distributed import Ranks
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    @property
+    def padding(self) -> int:
+        """The id of padding."""
+
+    @property
+    def end(self) -> int:
+        """The id that ends a response."""
+
+    @property
+    def positions(self) -> int | None:
+        """The longest sequence of the model, in tokens; None if it is unlimited."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The token ids of a text."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids."""
+
+
+class Policy:
+    """A model of logits and its tokenizer; called as ``Llama.forward``.
+
+    With ``single_pass``, whole sequences go through the model at once, as FSDP requires; otherwise equal prompts are
+    prefilled once.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
+        """``precision`` is the recipe's."""
+        self.model, self.tokenizer = model, tokenizer
+        self.padding, self.end = tokenizer.padding, tokenizer.end
+        self.precision, self.single_pass = precision, False
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.model.parameters()).device
+
+    def __call__(self, token: Tensor, **kwargs: Any) -> Tensor:  # noqa: ANN401 - the model's own keywords
+        """Logits of the next token at each position, ``[B, S, V]``."""
+        with torch.autocast(token.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            return self.model(token, **kwargs)  # type: ignore[no-any-return]  # modules are untyped
+
+    def new_cache(self, width: int) -> Any:  # noqa: ANN401 - the model's own kind of cache
+        """An empty KV cache for ``width`` tokens."""
+        return self.model.new_cache(width)  # type: ignore[operator]  # as above
+
+    def frozen_copy(self) -> "Policy":
+        """A copy without gradients, such as a reference policy."""
+        return Policy(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer, precision=self.precision)  # noqa: FBT003 - torch's own
+
+
+class Models(NamedTuple):
+    """The policy that is trained, the unsharded policy that samples, and the reference.
+
+    The first two are the same object if one process trains and samples in turn.
+    """
+
+    policy: Policy
+    sampler: Policy
+    reference: Policy | None
+
+
+def init_policy(recipe: Recipe) -> Policy:
+    """A tiny Llama from scratch, initialised with the seed of the warm start, or of the recipe if there is none."""
+    shape = recipe.policy
+    torch.default_generator.manual_seed(recipe.seed if recipe.warm is None else recipe.warm.seed)
+    sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "inner", "positions")}
+    model = Llama(Shape(vocabulary=VOCABULARY_SIZE, **sizes))
+    return Policy(model, CharacterTokenizer(shape.positions), precision=shape.precision)
+
+
+def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
+    """The models of a run: shards the policy over all ranks, and copies it as the reference if there is a KL."""
+    reference = None if recipe.kl is None else policy.frozen_copy()
+    if ranks.size == 1 and not recipe.rollout.staleness:
+        return Models(policy, policy, reference)
+    sampler = policy.frozen_copy()
+    if ranks.size > 1:
+        ranks.shard_model(policy.model, policy.model.layers)  # type: ignore[arg-type]  # modules are untyped
+        policy.single_pass = True
+        if reference is not None:
+            reference.single_pass = True  # the same rounding as the policy's, so that the KL starts at exactly 0
+    return Models(policy, sampler, reference)

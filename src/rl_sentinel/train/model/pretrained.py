@@ -1,0 +1,120 @@
+"""Policies loaded by transformers, from a folder or by name, with the interface of ``llama.Llama``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.policy import Policy
+
+
+@dataclass(slots=True)
+class TransformersCache:
+    """The KV cache of transformers, with the interface of ``llama.Cache``."""
+
+    inner: Any
+
+    def select(self, rows: Int[Tensor, " n"]) -> None:
+        """Keep only these rows."""
+        self.inner.batch_select_indices(rows)
+
+
+class PretrainedModel(nn.Module):
+    """A causal language model of transformers, called with the trainer's keywords."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        """Wrap a model."""
+        super().__init__()
+        self.inner = inner
+
+    def forward(
+        self,
+        token: Int[Tensor, "B S"],
+        *,
+        key_mask: Bool[Tensor, "B K"] | None = None,
+        cache: TransformersCache | None = None,
+        last: bool = False,
+    ) -> Float[Tensor, "B S V"]:
+        """Logits of the next token at each position; the arguments are those of ``llama.Llama.forward``."""
+        kwargs: dict[str, Any] = {"use_cache": cache is not None}
+        if key_mask is not None:
+            position = (key_mask.cumsum(1) - 1).clamp(min=0)[:, -token.shape[1] :]
+            kwargs |= {"attention_mask": key_mask.long(), "position_ids": position}
+        if cache is not None:
+            kwargs["past_key_values"] = cache.inner
+        logits: Tensor = self.inner(input_ids=token, **kwargs).logits
+        return logits[:, -1:] if last else logits
+
+    def new_cache(self, width: int) -> TransformersCache:  # noqa: ARG002 - this cache grows by itself
+        """An empty KV cache."""
+        from transformers import DynamicCache  # noqa: PLC0415 - an extra
+
+        return TransformersCache(DynamicCache())
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The layers, which FSDP shards one by one."""
+        return list(self.inner.get_decoder().layers)  # type: ignore[operator]  # a model of transformers
+
+
+class PretrainedTokenizer:
+    """A tokenizer of transformers; its EOS token ends a response."""
+
+    def __init__(self, tokenizer: Any, name: str, positions: int | None = None) -> None:  # noqa: ANN401 - transformers is an extra
+        """``positions`` is the longest sequence of the model, in tokens.
+
+        Raises:
+            SentinelError: if it has no EOS token.
+        """
+        if tokenizer.eos_token_id is None:
+            raise SentinelError(
+                f"eos_token of the tokenizer of policy.load {name} is missing, expected one: it ends a response"
+            )
+        self._tokenizer, self.end, self.positions = tokenizer, int(tokenizer.eos_token_id), positions
+        self.padding = self.end if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The token ids of a text, without added special tokens."""
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without end tokens."""
+        return str(self._tokenizer.decode([i for i in ids if i != self.end], skip_special_tokens=False))
+
+
+def require_transformers() -> None:
+    """Check that transformers imports.
+
+    Raises:
+        SentinelError: if it does not.
+    """
+    try:
+        import transformers  # noqa: F401, PLC0415 - an extra, which may be there and not import
+    except ImportError as error:
+        fix = "pip install 'rl-sentinel[train]'"
+        raise SentinelError(f"policy.load needs transformers, which is not installed: {fix}") from error
+
+
+def load_policy(name: str, *, precision: str = "fp32") -> Policy:
+    """Load a policy with transformers, with weights in float32.
+
+    Raises:
+        SentinelError: if transformers is not installed, or cannot load the model.
+    """
+    require_transformers()
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except Exception as error:  # for bad files transformers and safetensors raise errors of many types
+        words = str(error).partition("\n")[0] or type(error).__name__
+        raise SentinelError(f"policy.load {name!r} cannot be loaded ({words}): name a folder or a model") from error
+    positions = getattr(model.config, "max_position_embeddings", None)
+    return Policy(
+        PretrainedModel(model.train(mode=False)), PretrainedTokenizer(tokenizer, name, positions), precision=precision
+    )

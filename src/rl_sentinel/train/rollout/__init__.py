@@ -1,0 +1,1 @@
+"""Sampling: environments, rollout engines, and the trajectories that come from both."""

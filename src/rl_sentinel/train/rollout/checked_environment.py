@@ -1,0 +1,123 @@
+"""Wrap the environment of a recipe, so that its tasks and outcomes are validated before they are used."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.user_code import call_user_code, describe
+from rl_sentinel.train.model.character_tokenizer import CharacterTokenizer
+from rl_sentinel.train.rollout.episodes import UniformDraws, require_length, start_episodes
+from rl_sentinel.train.rollout.interfaces import Environment, Outcome, Task
+from rl_sentinel.train.run import rng
+
+
+class CheckedEnvironment:
+    """An environment whose ``task`` and ``reply`` are validated; other attributes are the inner environment's."""
+
+    def __init__(self, inner: Any, name: str) -> None:  # noqa: ANN401 - what a recipe named
+        """``name`` is the recipe's, for messages.
+
+        Raises:
+            SentinelError: if a method is missing.
+        """
+        self._inner, self._name = inner, name
+        if not all(callable(getattr(inner, n, None)) for n in ("task", "reply")):
+            fix = "name a class with the methods of train/rollout/interfaces.py"
+            raise SentinelError(
+                f"environment.name {name!r} is {describe(inner)}, expected methods task() and reply(): {fix}"
+            )
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the inner environment's own
+        """An attribute of the inner environment."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def task(self, rng: random.Random) -> Task:
+        """Draw a task.
+
+        Raises:
+            SentinelError: if the inner environment raises, or returns anything else.
+        """
+        task = call_user_code(self._key("task"), self._inner.task, rng)
+        if not isinstance(task, Task) or not isinstance(task.prompt, str):
+            raise self._wrong("task", describe(task), "a Task with a prompt")
+        return task
+
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
+        """The next text, or an outcome with its numbers converted to floats.
+
+        Raises:
+            SentinelError: if the inner environment raises, or returns neither.
+        """
+        reply = call_user_code(self._key("reply"), self._inner.reply, task, responses, ended=ended)
+        if isinstance(reply, str):
+            return reply
+        if not isinstance(reply, Outcome):
+            raise self._wrong("reply", describe(reply), "a text or an Outcome")
+        if not isinstance(reply.parts, (tuple, list)):
+            raise self._wrong("reply", f"parts {describe(reply.parts)}", "numbers")
+        for what, number in (("reward", reply.reward), *(("parts", part) for part in reply.parts)):
+            if not isinstance(number, Real):
+                raise self._wrong("reply", f"an Outcome whose {what} is {describe(number)}", "a number")
+        parts = tuple(float(part) for part in reply.parts)
+        return replace(reply, reward=float(reply.reward), correct=bool(reply.correct), parts=parts)
+
+    def _key(self, function: str) -> str:
+        return f"environment.name {self._name!r}: {function}()"
+
+    def _wrong(self, function: str, got: str, expected: str) -> SentinelError:
+        return SentinelError(f"{self._key(function)} returned {got}, expected {expected}: fix the method")
+
+
+class CheckedWarmStartEnvironment(CheckedEnvironment):
+    """An environment that also has demonstrations."""
+
+    def warm(self, rng: random.Random) -> tuple[str, str, bool]:
+        """Draw a prompt, a response, and whether the response ends.
+
+        Raises:
+            SentinelError: if the inner environment raises, or returns anything else.
+        """
+        shown = call_user_code(self._key("warm"), self._inner.warm, rng)
+        three = isinstance(shown, (tuple, list)) and len(shown) == 3
+        if not three or not isinstance(shown[0], str) or not shown[0] or not isinstance(shown[1], str):
+            raise self._wrong("warm", describe(shown), "a prompt, a response, and whether it ends")
+        return shown[0], shown[1], bool(shown[2])
+
+
+def wrap_environment(inner: Any, name: str) -> Environment:  # noqa: ANN401 - what a recipe named
+    """Wrap an environment in a class of the same module, since the warm start's cache key has that module's source.
+
+    Raises:
+        SentinelError: if a method is missing.
+    """
+    kind = CheckedWarmStartEnvironment if callable(getattr(inner, "warm", None)) else CheckedEnvironment
+    return type(kind.__name__, (kind,), {"__module__": type(inner).__module__})(inner, name)  # type: ignore[no-any-return]  # built here
+
+
+def try_environment(environment: Environment, recipe: Recipe) -> None:
+    """Draw the first task and the first demonstration before a model is loaded; check that they fit the policy.
+
+    Raises:
+        SentinelError: if they are invalid or too long.
+    """
+    rollout, warm = recipe.rollout, recipe.warm
+    if warm is not None and not hasattr(environment, "warm"):
+        raise SentinelError(
+            f"environment {recipe.environment.name} has no warm(), expected one with [warm]: remove [warm]"
+        )
+    if recipe.policy.load:
+        environment.task(rng.python_rng(recipe.seed, "task", 0, 0))
+        return
+    tokenizer = CharacterTokenizer(recipe.policy.positions)
+    draws = UniformDraws(recipe.seed, 0, rollout.responses, rollout.tokens)
+    start_episodes(environment, tokenizer, draws, prompts=1, responses=1)
+    if warm is not None:
+        prompt, response, ends = environment.warm(rng.python_rng(warm.seed, "warm", 0))  # type: ignore[attr-defined]  # checked above
+        size = len(tokenizer.encode(response)) + ends
+        require_length(tokenizer, len(tokenizer.encode(prompt)), size, what="a response of warm()")

@@ -1,0 +1,1 @@
+"""Rollout engines, one module each; each defines ``build_engine(settings, policy, shared=...)``."""

@@ -1,0 +1,160 @@
+"""Sample on an HTTP server: token ids in; token ids, log-probs, finish reason and weight version out."""
+
+import http.client
+import json
+import operator
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import RolloutSettings
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.rollout.interfaces import Sampled
+
+#: What to do when a server does not answer.
+RESTART = "start the server, and run the same command to resume from the newest checkpoint"
+
+#: Errors from reading JSON of another structure than expected.
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server's address.
+
+    A failed request is tried ``tries`` times, with pauses that double from ``pause`` seconds. A request that gets no
+    answer within ``timeout`` seconds is not repeated, since the server hangs.
+    """
+
+    url: str
+    tries: int = 5
+    pause: float = 0.5
+    timeout: float = 600.0
+
+    def post(self, path: str, content: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a value of JSON
+        """Post JSON and return the JSON answer; None if the answer is empty.
+
+        Raises:
+            SentinelError: if the server does not answer, with its last error.
+        """
+        body, words = json.dumps(content).encode(), ""
+        for attempt in range(self.tries):
+            if attempt:
+                time.sleep(self.pause * 2 ** (attempt - 1))
+            request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"})  # noqa: S310 - parse_url allows http only
+            try:
+                with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310 - as above
+                    text = answer.read()
+                    return json.loads(text) if text else None
+            except urllib.error.HTTPError as error:
+                words = f"status {error.code}: {_first_line(error)}"
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                reason = getattr(error, "reason", error)
+                if isinstance(reason, TimeoutError):
+                    raise SentinelError(
+                        f"rollout.url {self.url} timed out after {self.timeout:g} s at {path}: {RESTART}"
+                    ) from error
+                words = " ".join(str(reason).split()) or type(reason).__name__
+        raise SentinelError(f"rollout.url {self.url} failed {self.tries} times at {path} ({words}): {RESTART}")
+
+
+def parse_url(url: str) -> Address:
+    """The server at a URL.
+
+    Raises:
+        SentinelError: if the URL is not valid.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        valid = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port > 0)
+        valid = valid and url.isprintable() and " " not in url
+    except ValueError:
+        valid = False
+    if not valid:
+        raise SentinelError(f"rollout.url is {url!r}, expected an address, as http://127.0.0.1:8000")
+    return Address(url.rstrip("/"))
+
+
+@dataclass(slots=True)
+class Engine:
+    """Samples by ``/v1/completions``; sends weights through a file, by ``/v1/weights``."""
+
+    address: Address
+    temperature: float
+    tokens: int
+    end: int
+    version: int = 0
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Send new weights through a file that the server can read."""
+        with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
+            place = Path(folder) / "weights.pt"
+            torch.save(dict(weights), place)
+            self.address.post("/v1/weights", {"path": str(place), "version": version})
+        self.version = version
+
+    def sample(
+        self, prompts: Sequence[tuple[int, ...]], uniform: Float[Tensor, "B T"], *, greedy: bool = False
+    ) -> list[Sampled]:
+        """One response per prompt, as in ``interfaces.Engine``.
+
+        Raises:
+            SentinelError: if the server does not answer, or not in this protocol, or with another weight version.
+        """
+        content = {
+            "prompt": [list(p) for p in prompts],
+            "max_tokens": min(self.tokens, uniform.shape[1]),
+            "temperature": 0.0 if greedy else self.temperature,
+            "logprobs": 0,
+            "return_token_ids": True,
+            "chance": uniform.tolist(),
+        }
+        answer, url = self.address.post("/v1/completions", content), self.address.url
+        try:
+            choices = sorted(answer["choices"], key=lambda c: int(c["index"]))
+            sampled = [_sampled(c, int(answer["weight_version"])) for c in choices]
+        except MALFORMED as error:
+            raise SentinelError(
+                f"answer of rollout.url {url} is malformed ({error}), expected token ids and log-probs"
+            ) from error
+        if len(sampled) != len(prompts):
+            raise SentinelError(f"answer of rollout.url {url} has {len(sampled)} responses, expected {len(prompts)}")
+        if sampled and sampled[0].version != self.version:
+            raise SentinelError(f"weight version of rollout.url {url} is {sampled[0].version}, expected {self.version}")
+        return sampled
+
+
+def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:  # noqa: ARG001 - a server shares no weights
+    """Build the engine of a recipe.
+
+    Raises:
+        SentinelError: if ``rollout.url`` is not valid.
+    """
+    return Engine(parse_url(settings.url), settings.temperature, settings.tokens, policy.end)
+
+
+def _sampled(choice: Mapping[str, Any], version: int) -> Sampled:
+    token = tuple(operator.index(t) for t in choice["token_ids"])
+    logprob = tuple(float(x) for x in choice["logprobs"]["token_logprobs"])
+    if len(token) != len(logprob):
+        raise ValueError(f"{len(token)} tokens, {len(logprob)} log-probs")
+    return Sampled(token, logprob, choice["finish_reason"] == "stop", version)
+
+
+def _first_line(error: urllib.error.HTTPError) -> str:
+    """The first line of an error's body, if it can be read."""
+    try:
+        return error.read().decode(errors="replace").partition("\n")[0]
+    except (OSError, http.client.HTTPException) as cut:
+        return str(cut)

@@ -1,0 +1,91 @@
+"""Sample in this process: batched decoding with a KV cache, which drops rows that have ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rl_sentinel.train.config.recipe import RolloutSettings
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.model.prefill import prefill
+from rl_sentinel.train.rollout.interfaces import Sampled
+
+
+@dataclass(slots=True)
+class Engine:
+    """Samples ``rows`` rows at a time; a ``shared`` policy is the one that is trained, so its weights are current."""
+
+    policy: Policy
+    temperature: float
+    tokens: int
+    rows: int = 256
+    version: int = 0
+    shared: bool = False
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Load new weights, unless they are shared."""
+        if not self.shared:
+            self.policy.model.load_state_dict(weights)
+        self.version = version
+
+    def sample(
+        self, prompts: Sequence[tuple[int, ...]], uniform: Float[Tensor, "B T"], *, greedy: bool = False
+    ) -> list[Sampled]:
+        """One response per prompt, as in ``interfaces.Engine``; prompts of similar length share a batch."""
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        sampled: dict[int, Sampled] = {}
+        for start in range(0, len(order), self.rows):
+            rows = order[start : start + self.rows]
+            responses = self._decode([prompts[i] for i in rows], uniform[torch.tensor(rows)], greedy=greedy)
+            sampled |= dict(zip(rows, responses, strict=True))
+        return [sampled[i] for i in range(len(prompts))]
+
+    @torch.inference_mode()
+    def _decode(self, prompts: Sequence[tuple[int, ...]], uniform: Tensor, *, greedy: bool) -> list[Sampled]:
+        policy, device, rows = self.policy, self.policy.device, len(prompts)
+        uniform, tokens = uniform.to(device), min(self.tokens, uniform.shape[1])
+        prefilled = prefill(policy, prompts, width=tokens)
+        logits = prefilled.logits
+        token = torch.full((rows, tokens), policy.padding, device=device)
+        logprob = torch.zeros(rows, tokens, device=device)
+        alive, active = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
+        for place in range(tokens):
+            distribution = torch.log_softmax(logits[:, -1].float() / self.temperature, dim=1)
+            new = distribution.argmax(dim=1) if greedy else _inverse_cdf(distribution, uniform[alive, place])
+            token[alive, place] = torch.where(active, new, policy.padding)
+            logprob[alive, place] = torch.where(active, distribution.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
+            active = active & (new != policy.end)
+            left = int(active.sum())
+            if left == 0 or place == tokens - 1:
+                break
+            if left <= len(active) // 2:  # copying the cache pays only if it shrinks a lot
+                rest = torch.nonzero(active).squeeze(1)
+                prefilled = prefilled.select(rest)
+                alive, active, new = alive[rest], active[rest], new[rest]
+            mask = prefilled.extended_mask(place + 1)
+            logits = policy(new.unsqueeze(1), key_mask=mask, cache=prefilled.cache, last=True)
+        return _split_rows(token.tolist(), logprob.tolist(), policy.end, self.version)
+
+
+def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:
+    """Build the engine of a recipe."""
+    return Engine(policy, settings.temperature, settings.tokens, shared=shared)
+
+
+def _inverse_cdf(distribution: Tensor, uniform: Tensor) -> Tensor:
+    """The first token whose cumulative probability exceeds the uniform number; never a token of probability 0."""
+    total = distribution.exp().double().cumsum(dim=1)
+    aim = uniform.double().unsqueeze(1) * total[:, -1:]
+    return torch.searchsorted(total, aim, right=True).squeeze(1).clamp(max=distribution.shape[1] - 1)
+
+
+def _split_rows(token: list[list[int]], logprob: list[list[float]], end: int, version: int) -> list[Sampled]:
+    """Cut each row after its end token."""
+    sampled = []
+    for ids, values in zip(token, logprob, strict=True):
+        ended = end in ids
+        size = ids.index(end) + 1 if ended else len(ids)
+        sampled.append(Sampled(tuple(ids[:size]), tuple(values[:size]), ended, version))
+    return sampled

@@ -1,0 +1,163 @@
+"""Sample on a vLLM server: token ids in; token ids, log-probs, finish reason and weight version out.
+
+The server needs vLLM's endpoints for token ids and weights; ``docs/train.md`` has the command.
+"""
+
+import json
+import operator
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import RolloutSettings
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.rollout.engine.http import MALFORMED, Address, parse_url
+from rl_sentinel.train.rollout.interfaces import Sampled
+
+#: Concurrent requests, a count.
+CONCURRENCY = 64
+
+#: Two log-probs closer than this are equal, in nats; a token whose log-prob is nearer to 0 than this is certain.
+_EQUAL, _CERTAIN = 1e-6, 1e-2
+
+#: How many seeds are tried to find a token that shows the effect of the temperature.
+_SEEDS = 32
+
+#: The prefix of parameter names in ``PretrainedModel``, which the server's names lack.
+_WRAPPER = "inner."
+
+_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+
+
+@dataclass(slots=True)
+class Engine:
+    """Sends one request per response, each with its own seed; sends weights through a file."""
+
+    address: Address
+    temperature: float
+    tokens: int
+    end: int
+    version: int = 0
+    logprobs_checked: bool = False
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Send new weights through a file that the server can read, and reset its prefix cache."""
+        with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
+            write_safetensors(weights, Path(folder) / "model.safetensors")
+            content = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+            self.address.post("/collective_rpc", content)
+        self.address.post("/reset_prefix_cache", {})
+        self.address.post("/update_weight_version", {"new_version": str(version)})
+        self.version = version
+        if self.temperature != 1 and not self.logprobs_checked:
+            self._require_processed_logprobs()
+
+    def sample(
+        self, prompts: Sequence[tuple[int, ...]], uniform: Float[Tensor, "B T"], *, greedy: bool = False
+    ) -> list[Sampled]:
+        """One response per prompt, as in ``interfaces.Engine``; the first uniform number of a row is its seed.
+
+        Raises:
+            SentinelError: if the server does not answer, or not in this protocol, or with another weight version.
+        """
+        parameters: dict[str, Any] = {
+            "temperature": 0.0 if greedy else self.temperature,
+            "max_tokens": min(self.tokens, uniform.shape[1]),
+            "stop_token_ids": [self.end],
+            "logprobs": 0,
+            "detokenize": False,
+        }
+        seeds = (uniform[:, 0].double() * 2**31).long().tolist()
+        requests = [
+            {"token_ids": list(p), "sampling_params": parameters | {"seed": s}}
+            for p, s in zip(prompts, seeds, strict=True)
+        ]
+        with ThreadPoolExecutor(CONCURRENCY) as threads:
+            answers = list(threads.map(lambda r: self.address.post("/inference/v1/generate", r), requests))
+        return [self._sampled(answer) for answer in answers]
+
+    def _require_processed_logprobs(self) -> None:
+        """Reject a server whose log-probs are those before the temperature, which are another policy's.
+
+        Compares the log-prob of one token at two temperatures. A seed whose token is certain, or differs between the
+        temperatures, shows nothing, so the next one is tried.
+        """
+        for seed in range(_SEEDS):
+            (one, cool), (other, warm) = (self._first_token(temperature, seed) for temperature in (0.8, 1.25))
+            if one == other and cool < -_CERTAIN:
+                self.logprobs_checked = True
+                if abs(cool - warm) < _EQUAL:
+                    raise SentinelError(
+                        f"log-probs of rollout.url {self.address.url} ignore the temperature, {self.temperature}, "
+                        "expected those after it: start the server with --logprobs-mode processed_logprobs"
+                    )
+                return
+
+    def _first_token(self, temperature: float, seed: int) -> tuple[int, float]:
+        """A token sampled after the end token, and its log-prob."""
+        parameters = {"temperature": temperature, "max_tokens": 1, "logprobs": 0, "detokenize": False, "seed": seed}
+        content = {"token_ids": [self.end], "sampling_params": parameters}
+        answer = self.address.post("/inference/v1/generate", content)
+        with self._malformed_in_one_line():
+            (token,) = answer["choices"][0]["logprobs"]["content"]
+            return int(token["token_id"]), float(token["logprob"])
+
+    @contextmanager
+    def _malformed_in_one_line(self) -> Iterator[None]:
+        try:
+            yield
+        except MALFORMED as error:
+            raise SentinelError(
+                f"answer of rollout.url {self.address.url} is malformed ({error}), expected token ids and log-probs: "
+                "use a vLLM release that answers as 0.32 does"
+            ) from error
+
+    def _sampled(self, answer: Any) -> Sampled:  # noqa: ANN401 - a value of JSON
+        url = self.address.url
+        with self._malformed_in_one_line():
+            (choice,) = answer["choices"]
+            token = tuple(operator.index(t) for t in choice["token_ids"])
+            content = [(int(x["token_id"]), float(x["logprob"])) for x in choice["logprobs"]["content"]]
+            versions = {str(span["version"]) for span in choice["weight_versions"]}
+            ended = choice["finish_reason"] == "stop"
+        if tuple(t for t, _ in content) != token:
+            raise SentinelError(f"log-probs of rollout.url {url} are of other tokens, expected one per sampled token")
+        if versions != {str(self.version)}:
+            got = ", ".join(sorted(versions))
+            raise SentinelError(f"weight version of rollout.url {url} is {got}, expected {self.version}")
+        return Sampled(token, tuple(x for _, x in content), ended, self.version)
+
+
+def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:  # noqa: ARG001 - a server shares no weights
+    """Build the engine of a recipe.
+
+    Raises:
+        SentinelError: if ``rollout.url`` is not valid.
+    """
+    return Engine(parse_url(settings.url), settings.temperature, settings.tokens, policy.end)
+
+
+def write_safetensors(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write weights as safetensors: the header's length, the header in JSON, and the tensors' bytes."""
+    header, parts, end = {}, [], 0
+    for name, weight in weights.items():
+        flat = weight.detach().cpu().contiguous()
+        part = flat.view(-1).view(torch.uint8).numpy().tobytes()
+        entry = {"dtype": _DTYPES[flat.dtype], "shape": list(flat.shape), "data_offsets": [end, end + len(part)]}
+        header[name.removeprefix(_WRAPPER)] = entry
+        parts.append(part)
+        end += len(part)
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.writelines(parts)

@@ -1,0 +1,1 @@
+"""Environments, one module each; each defines a dataclass ``Environment``, as in ``rollout.interfaces``."""

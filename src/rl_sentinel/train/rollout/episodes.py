@@ -1,0 +1,229 @@
+"""Episodes: draw tasks, sample the policy turn by turn, and lay the trajectories out as tensors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.merging import Step
+from rl_sentinel.signal.rollout import Laid, laid_out
+from rl_sentinel.train.model.policy import Tokenizer
+from rl_sentinel.train.rollout.interfaces import Engine, Environment, Outcome, Sampled, Task
+from rl_sentinel.train.run import rng
+
+
+@dataclass(slots=True)
+class Episode:
+    """One trajectory while it is sampled.
+
+    ``row`` selects its uniform numbers; ``context`` is the prompt of its next turn. A ``greedy`` episode never trains:
+    its reward is the ``baseline`` of the other episodes of its prompt.
+    """
+
+    row: int
+    group: int
+    task: Task
+    context: tuple[int, ...]
+    responses: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    ended: bool = True
+    outcome: Outcome | None = None
+    greedy: bool = False
+    baseline: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The trajectory id of its steps."""
+        return f"{self.group}.{self.row}"
+
+
+@dataclass(frozen=True, slots=True)
+class UniformDraws:
+    """The random numbers of a training step: for ``rows`` trajectories of at most ``tokens`` tokens per turn."""
+
+    seed: int
+    step: int
+    rows: int
+    tokens: int
+
+    def for_turn(self, turn: int) -> Float[Tensor, "B T"]:
+        """A number in [0, 1) per token and trajectory; the same on every rank."""
+        return torch.rand(self.rows, self.tokens, generator=rng.torch_generator(self.seed, "rollout", self.step, turn))
+
+
+def start_episodes(  # noqa: PLR0913 - where tasks come from, the random numbers, and how many of which kind
+    environment: Environment,
+    tokenizer: Tokenizer,
+    draws: UniformDraws,
+    *,
+    prompts: int,
+    responses: int,
+    greedy: bool = False,
+) -> list[Episode]:
+    """Draw the tasks of a training step; the episodes of one prompt are adjacent.
+
+    Raises:
+        SentinelError: if a prompt is empty, cannot be encoded, or leaves no room for a response.
+    """
+    tasks = [environment.task(rng.python_rng(draws.seed, "task", draws.step, n)) for n in range(prompts)]
+    encoded = [_encode(tokenizer, task.prompt) for task in tasks]
+    for task, ids in zip(tasks, encoded, strict=True):
+        if not ids:
+            raise SentinelError(f"prompt of the environment is {task.prompt!r}, expected one or more tokens")
+        require_length(tokenizer, len(ids), draws.tokens, what="rollout.tokens")
+    return [
+        Episode(group * responses + copy, group, task, ids, greedy=greedy)
+        for group, (task, ids) in enumerate(zip(tasks, encoded, strict=True))
+        for copy in range(responses)
+    ]
+
+
+def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str) -> None:
+    """Reject a sequence longer than the model's positions.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        prompt: tokens of the prompt.
+        tokens: tokens that may follow.
+        what: the name of ``tokens`` in the message.
+
+    Raises:
+        SentinelError: if it is too long.
+    """
+    if tokenizer.positions is not None and prompt + tokens > tokenizer.positions:
+        raise SentinelError(
+            f"{what} is {tokens} after a prompt of {prompt} tokens, expected at most {tokenizer.positions} in total: "
+            "lower it, or raise policy.positions (with policy.load the model's own limit applies)"
+        )
+
+
+def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random numbers
+    episodes: Sequence[Episode],
+    engine: Engine,
+    environment: Environment,
+    tokenizer: Tokenizer,
+    *,
+    turns: int,
+    draws: UniformDraws,
+) -> None:
+    """Play turns until every episode has its outcome.
+
+    Raises:
+        SentinelError: if an episode has no outcome after the last turn, or one with the wrong number of parts.
+    """
+    for turn in range(turns):
+        if all(e.outcome is not None for e in episodes):
+            break
+        for greedy in (False, True):
+            active = [e for e in episodes if e.outcome is None and e.greedy == greedy]
+            if not active:
+                continue
+            uniform = draws.for_turn(turn)[torch.tensor([e.row for e in active])]
+            sampled = engine.sample([e.context for e in active], uniform, greedy=greedy)
+            for episode, response in zip(active, sampled, strict=True):
+                _play_turn(episode, response, environment, tokenizer, tokens=draws.tokens)
+    if any(e.outcome is None for e in episodes):
+        raise SentinelError(f"outcome of the environment is missing after turn {turns}: raise rollout.turns")
+
+
+def attach_baselines(episodes: Sequence[Episode], *, unended: Literal["train", "reject", "suppress"]) -> list[Episode]:
+    """The episodes that train, each with the reward of its prompt's greedy episode; a suppressed reward counts as 0."""
+    greedy = {e.group: e for e in episodes if e.greedy}
+    suppressed = {group for group, e in greedy.items() if unended == "suppress" and not e.ended}
+    baseline = {
+        group: 0.0 if group in suppressed else e.outcome.reward for group, e in greedy.items() if e.outcome is not None
+    }
+    for episode in episodes:
+        episode.baseline = baseline.get(episode.group)
+    return [e for e in episodes if not e.greedy]
+
+
+def lay_out_episodes(
+    episodes: Sequence[Episode],
+    *,
+    merged: bool,
+    padding: int,
+    unended: Literal["train", "reject", "suppress"] = "train",
+) -> Laid:
+    """Lay trajectories out as tensors, with each trajectory's outcome on all its rows.
+
+    ``unended`` is the recipe's: train on a trajectory without an end, mask all its tokens, or suppress its reward.
+    """
+    outcome = {e.name: e.outcome for e in episodes if e.outcome is not None}
+    laid = laid_out(
+        [step for e in episodes for step in e.steps],
+        reward={name: o.reward for name, o in outcome.items()},
+        group={e.name: e.group for e in episodes},
+        scored={e.name: e.ended or unended != "suppress" for e in episodes},
+        merged=merged,
+        padding=padding,
+    )
+    rollout, trajectory = laid.rollout, laid.rollout.trajectory
+    more: dict[str, Any] = {"token_reward": None, "turn": _turn_of_token(episodes, laid) if merged else None}
+    if all(e.baseline is not None for e in episodes):
+        more["reward_baseline"] = torch.tensor([e.baseline for e in episodes])[trajectory]
+    if all(o.parts for o in outcome.values()):
+        parts = [[float(x) for x in outcome[e.name].parts] for e in episodes]
+        more["reward_parts"] = torch.tensor(parts)[trajectory]
+    if unended == "reject":
+        ended = torch.tensor([e.ended for e in episodes])[trajectory]
+        more["mask"] = rollout.mask & ended.unsqueeze(1)  # type: ignore[operator]  # laid out padded
+    return replace(laid, rollout=replace(rollout, **more))
+
+
+def _encode(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+    """Encode a text of the environment."""
+    try:
+        return tokenizer.encode(text)
+    except SentinelError as error:
+        raise SentinelError(f"{error}: change the text of the environment, or use policy.load") from error
+
+
+def _turn_of_token(episodes: Sequence[Episode], laid: Laid) -> Int[Tensor, "B T"]:
+    """The turn, from 0, in which each token of merged rows was sampled; 0 for other tokens."""
+    turn = torch.zeros(laid.rollout.mask.shape, dtype=torch.long)  # type: ignore[union-attr]  # laid out padded
+    steps = iter([(number, step) for e in episodes for number, step in enumerate(e.steps)])
+    for row, (start, size) in enumerate(zip(laid.prompt_length.tolist(), laid.length.tolist(), strict=True)):
+        end = 0
+        while end < start + size:  # a row ends with its last step
+            number, step = next(steps)
+            end = len(step.prompt) + len(step.response)
+            turn[row, len(step.prompt) - start : end - start] = number
+    return turn
+
+
+def _play_turn(
+    episode: Episode, sampled: Sampled, environment: Environment, tokenizer: Tokenizer, *, tokens: int
+) -> None:
+    """Record one response, and the environment's reply to it."""
+    episode.responses.append(tokenizer.decode(sampled.token))
+    episode.ended = episode.ended and sampled.ended
+    episode.versions.append(sampled.version)
+    reply = environment.reply(episode.task, tuple(episode.responses), ended=sampled.ended)
+    size = len(sampled.token)
+    step = Step(
+        trajectory=episode.name,
+        prompt=episode.context,
+        response=sampled.token,
+        trained=(True,) * size,
+        token_reward=(0.0,) * size,
+        logprob=sampled.logprob,
+        last=isinstance(reply, Outcome),
+    )
+    episode.steps.append(step)
+    if isinstance(reply, Outcome):
+        parts = getattr(environment, "parts", ())
+        if len(reply.parts) != len(parts):
+            raise SentinelError(
+                f"Outcome.parts of the environment has {len(reply.parts)} numbers, expected {len(parts)}, one per name "
+                "in Environment.parts"
+            )
+        episode.outcome = reply
+    else:
+        episode.context = episode.context + sampled.token + _encode(tokenizer, reply)
+        require_length(tokenizer, len(episode.context), tokens, what="rollout.tokens")

@@ -1,0 +1,92 @@
+"""Interfaces of the rollout: what an environment and an engine implement, and the records that they exchange."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task: the prompt, and what the environment needs to score a response."""
+
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a trajectory: its reward, in reward units, and whether the response was correct.
+
+    ``parts`` holds one number per name in ``Environment.parts``, each in its own reward unit, for estimators that
+    weight the parts themselves and do not read ``reward``.
+    """
+
+    reward: float
+    correct: bool
+    parts: tuple[float, ...] = ()
+
+
+class Environment(Protocol):
+    """An environment: two stateless functions, so that a killed run can repeat any call after a resume.
+
+    Two members are optional: ``warm`` (see :class:`WarmStartEnvironment`) and ``parts``, the names of the parts of its
+    reward. With ``parts``, each ``Outcome`` has one number per name.
+    """
+
+    def task(self, rng: random.Random) -> Task:
+        """Draw a task."""
+
+    def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
+        """Answer the policy: the text for its next turn, or the outcome.
+
+        Args:
+            task: the task.
+            responses: the policy's responses so far, one text per turn.
+            ended: False if the last response was cut at the token limit.
+        """
+
+
+class WarmStartEnvironment(Environment, Protocol):
+    """An environment with demonstrations, for supervised learning before RL."""
+
+    def warm(self, rng: random.Random) -> tuple[str, str, bool]:
+        """Draw a prompt, a response to learn, and whether the response ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One response: its tokens (the end token included), their log-probs in nats, and whether it ended.
+
+    ``version`` is the number of updates that the sampling weights had seen.
+    """
+
+    token: tuple[int, ...]
+    logprob: tuple[float, ...]
+    ended: bool
+    version: int
+
+
+class Engine(Protocol):
+    """A rollout engine: a sampler in this process, or a server."""
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Sample with these weights from now on; ``version`` is the number of updates that they have seen."""
+
+    def sample(
+        self, prompts: Sequence[tuple[int, ...]], uniform: Float[Tensor, "B T"], *, greedy: bool = False
+    ) -> list[Sampled]:
+        """Sample one response per prompt.
+
+        Args:
+            prompts: token ids, of any lengths.
+            uniform: one number in [0, 1) per token to sample. With it, samples do not depend on how rows are
+                batched, except for rounding.
+            greedy: take the most likely token each time and ignore ``uniform``.
+
+        Returns:
+            One response per prompt, in order.
+        """

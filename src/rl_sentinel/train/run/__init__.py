@@ -1,0 +1,1 @@
+"""A run: the training loop, its directory and checkpoints, processes, random numbers, twin runs."""

@@ -1,0 +1,133 @@
+"""Training with several processes: divide episodes and rows over ranks, and combine their results."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor, distributed, nn
+
+from rl_sentinel.core.errors import SentinelError
+
+#: How to start processes that find each other.
+_START = "start them with torchrun, or unset WORLD_SIZE and RANK for a single process"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among all; a single process is rank 0 of 1, and communicates with nobody.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.train.run.distributed import Ranks
+        >>> ranks = Ranks(rank=0, size=1)
+        >>> ranks.gather([1, 2]), ranks.own_parts(torch.tensor([5, 6]), size=1)
+        ([1, 2], [tensor([5]), tensor([6])])
+    """
+
+    rank: int
+    size: int
+
+    @classmethod
+    def join(cls) -> Self:
+        """Join the processes that torchrun started, or run alone.
+
+        Raises:
+            SentinelError: if the environment has several processes that cannot connect.
+        """
+        world = os.environ.get("WORLD_SIZE", "1")
+        if not world.isdecimal() or int(world) < 1:
+            raise SentinelError(f"WORLD_SIZE is {world!r}, expected the number of processes: {_START}")
+        if int(world) == 1 or "RANK" not in os.environ:
+            return cls(0, 1)
+        try:
+            if not distributed.is_initialized():
+                distributed.init_process_group("gloo")
+        except (ValueError, RuntimeError) as error:
+            words = str(error).partition("\n")[0]
+            raise SentinelError(
+                f"WORLD_SIZE is {world}, but the processes cannot connect ({words}): {_START}"
+            ) from error
+        return cls(distributed.get_rank(), distributed.get_world_size())
+
+    def close(self) -> None:
+        """Leave the process group."""
+        if self.size > 1 and distributed.is_initialized():
+            distributed.destroy_process_group()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and output."""
+        return self.rank == 0
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.size > 1:
+            with _peer_failure_in_one_line():
+                distributed.barrier()
+
+    def own_slice(self, whole: Sequence[Any]) -> list[Any]:
+        """This rank's slice of a sequence; the slices of all ranks, in order, are the sequence."""
+        bounds = [len(whole) * n // self.size for n in range(self.size + 1)]
+        return list(whole[bounds[self.rank] : bounds[self.rank + 1]])
+
+    def gather(self, own: Sequence[Any]) -> list[Any]:
+        """The concatenated sequences of all ranks, in order."""
+        if self.size == 1:
+            return list(own)
+        parts: list[Any] = [None] * self.size
+        with _peer_failure_in_one_line():
+            distributed.all_gather_object(parts, list(own))
+        return [x for part in parts for x in part]
+
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """The sum over ranks of tensors of one shape."""
+        if self.size > 1:
+            values = values.clone()
+            with _peer_failure_in_one_line():
+                distributed.all_reduce(values)
+        return values
+
+    def own_parts(self, rows: Tensor, *, size: int) -> list[Tensor]:
+        """This rank's rows in parts of ``size``; all ranks have equally many parts, some of which may be empty.
+
+        All ranks must run a sharded model equally often, since each run gathers its weights.
+        """
+        own = rows[self.rank :: self.size]
+        parts = -(-len(rows[:: self.size]) // size)
+        return [own[n * size : (n + 1) * size] for n in range(parts)]
+
+    def shard_model(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
+        """Shard a model over all ranks with FSDP2; unchanged on a single rank."""
+        if self.size > 1:
+            from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - slow, and rarely needed
+            from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - as above; older releases of torch lack it
+
+            mesh = init_device_mesh("cpu", (self.size,))
+            for layer in layers:
+                fully_shard(layer, mesh=mesh)
+            # A forward pass without a gradient would otherwise leave the root module unsharded.
+            fully_shard(model, mesh=mesh, reshard_after_forward=True)
+        return model
+
+    def full_weights(self, model: nn.Module) -> dict[str, Any]:
+        """The unsharded weights of a model, on every rank; call it on all ranks."""
+        if self.size == 1:
+            return model.state_dict()
+        from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow, and rarely needed
+
+        return dcp.get_model_state_dict(model, options=dcp.StateDictOptions(full_state_dict=True))
+
+
+@contextmanager
+def _peer_failure_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        words = str(error).partition("\n")[0][:120]
+        raise SentinelError(f"another process has failed ({words}): see its own message for the cause") from error
+
+
+#: A single process.
+ALONE = Ranks(0, 1)

@@ -1,0 +1,124 @@
+"""Dump a failed step, its batch and weights, to a file; and repeat the step from such a file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.rollout import Laid, Rollout
+from rl_sentinel.train.config.recipe import Recipe, parse_recipe
+from rl_sentinel.train.config.selection import Selection, select_components
+from rl_sentinel.train.model.policy import Policy, init_policy
+from rl_sentinel.train.model.pretrained import load_policy
+from rl_sentinel.train.run.checkpoint import save_tensors
+from rl_sentinel.train.update.critic import CriticStepError, build_critic
+from rl_sentinel.train.update.minibatch_gradient import NotFiniteError, compute_gradient
+from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, build_optimizer, take_optimizer_step
+from rl_sentinel.train.update.policy_update import require_finite_logprobs
+from rl_sentinel.train.update.training_batch import PathError, TrainingBatch
+
+#: The version of the format; increased when the contents of a dump change.
+EDITION = 2
+
+
+def dump_failed_step(
+    place: Path, error: PathError | NotFiniteError, *, recipe: Recipe, weights: Mapping[str, Tensor], step: int
+) -> None:
+    """Write the dump of a step that stopped a run, atomically."""
+    dump: dict[str, Any] = {
+        "edition": EDITION,
+        "recipe": json.dumps(recipe.model_dump(mode="json")),  # pydantic's own JSON turns infinity into null
+        "step": step,
+        "words": str(error),
+        "weights": dict(weights),
+    }
+    if isinstance(error, PathError):
+        dump |= {"laid": _to_columns(error.laid)}
+    else:
+        batch = error.batch
+        dump |= {"laid": _to_columns(batch.laid), "rows": error.rows, "coefficient": error.coefficient}
+        dump |= error.state
+        dump["batch"] = {f.name: getattr(batch, f.name) for f in fields(TrainingBatch) if f.name != "laid"}
+    aside = place.with_suffix(".aside")
+    try:
+        save_tensors(dump, aside)
+        aside.replace(place)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def replay_failed_step(place: Path) -> tuple[str, str]:
+    """Repeat the step of a dump.
+
+    Returns:
+        The message of the failed step, and the message now: the same if it still fails, "" if it does not.
+
+    Raises:
+        SentinelError: if the file is not a dump.
+    """
+    try:
+        dump = torch.load(place, weights_only=True)
+        recipe = parse_recipe(json.loads(dump["recipe"]), where=f"dump {place}")
+        laid, edition = _from_columns(dump["laid"]), dump["edition"]
+    except SentinelError:
+        raise
+    except Exception as error:  # torch raises errors of many types for other files
+        words = str(error).partition("\n")[0]
+        raise SentinelError(f"dump {place} cannot be read ({words}), expected the file of a stopped run") from error
+    if edition != EDITION:
+        raise SentinelError(
+            f"edition of dump {place} is {edition}, expected {EDITION}: replay it with the release that wrote it"
+        )
+    selection, shape = select_components(recipe), recipe.policy
+    policy = load_policy(shape.load, precision=shape.precision) if shape.load else init_policy(recipe)
+    policy.model.load_state_dict(dump["weights"])
+    try:
+        if "batch" in dump:
+            batch = TrainingBatch(laid=laid, **dump["batch"])
+            _repeat_minibatch(policy, batch, dump, selection=selection, recipe=recipe)
+        else:
+            selection.path(laid.rollout, by=selection.choices)
+    except (NotFiniteError, CriticStepError, NonFiniteStepError, ValueError) as error:
+        return dump["words"], str(error)
+    return dump["words"], ""
+
+
+def _repeat_minibatch(
+    policy: Policy, batch: TrainingBatch, dump: Mapping[str, Any], *, selection: Selection, recipe: Recipe
+) -> None:
+    """Repeat what failed: the critic's mini-batch, the check after the update, or the policy's mini-batch."""
+    if "critic" in dump:
+        critic, saved = build_critic(policy, recipe.critic), dump["critic"]
+        assert critic is not None  # noqa: S101 - it was fitted
+        critic.model.load_state_dict(saved["model"])
+        critic.optimizer.load_state_dict(saved["optimizer"])
+        critic.fit_minibatch(batch.laid, saved["returns"], saved["mask"], dump["rows"], update=recipe.update)
+        return
+    if "after" in dump:
+        require_finite_logprobs(policy, batch, recipe=recipe)
+        return
+    rows, coefficient = dump["rows"], dump["coefficient"]
+    compute_gradient(policy, batch, rows, selection=selection, recipe=recipe, coefficient=coefficient)
+    if "rate" in dump:
+        optimizer = build_optimizer(policy, recipe.update)
+        if dump["moments"] is not None:
+            optimizer.load_state_dict(dump["moments"])
+        for group in optimizer.param_groups:
+            group["lr"] = dump["rate"]
+        take_optimizer_step(optimizer, key="update.rate")
+
+
+def _to_columns(laid: Laid) -> dict[str, Any]:
+    rollout = {f.name: getattr(laid.rollout, f.name) for f in fields(Rollout)}
+    return {"token": laid.token, "prompt_length": laid.prompt_length, "length": laid.length, "rollout": rollout}
+
+
+def _from_columns(columns: Mapping[str, Any]) -> Laid:
+    rows: dict[str, Tensor] = {name: columns[name] for name in ("token", "prompt_length", "length")}
+    return Laid(**rows, rollout=Rollout(**columns["rollout"]))

@@ -1,0 +1,40 @@
+"""The fingerprint of a recipe: the keys that change a run's numbers, so that a run is resumed by the same recipe."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rl_sentinel.train.config.recipe import Recipe
+
+#: Keys and tables that may change on resume: where a run is computed and for how long.
+FREE = frozenset({"out", "rollout.url", "checkpoint", "steps"})
+
+
+def fingerprint_keys(recipe: Recipe) -> dict[str, Any]:
+    """The dotted keys that change a run's numbers and are not at their defaults.
+
+    ``steps`` is included if the learning rate decays towards the last step. ``threads`` is included, since sums over
+    several threads round differently.
+    """
+    free = FREE if recipe.update.schedule == "constant" else FREE - {"steps"}
+    keys = _flatten(recipe.model_dump(mode="json", exclude_defaults=True))
+    return {key: value for key, value in keys.items() if key not in free and key.partition(".")[0] not in free}
+
+
+def differing_keys(one: Recipe, two: Recipe) -> list[str]:
+    """The keys in which the fingerprints of two recipes differ, sorted."""
+    first, second = fingerprint_keys(one), fingerprint_keys(two)
+    return sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
+
+
+def fingerprint(recipe: Recipe) -> str:
+    """The digest of the keys."""
+    return hashlib.sha256(json.dumps(fingerprint_keys(recipe), sort_keys=True).encode()).hexdigest()
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    keys: dict[str, Any] = {}
+    for key, value in table.items():
+        keys |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return keys

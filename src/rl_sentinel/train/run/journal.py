@@ -1,0 +1,181 @@
+"""A run's log files: the recipe, one line of metrics per step, and times in another file, since they vary."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.paths import expanded
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.run.distributed import ALONE, Ranks
+from rl_sentinel.train.run.fingerprint import differing_keys
+from rl_sentinel.train.run.run_directory import RunDirectory
+
+
+class Journal:
+    """``metrics.jsonl`` and ``timing.jsonl`` of a run, and the lock of its directory."""
+
+    def __init__(self, folder: Path, *, writes: bool) -> None:
+        """Only the first rank ``writes``."""
+        self.writes = writes
+        self.folder = folder
+        self.metrics, self.timing = folder / "metrics.jsonl", folder / "timing.jsonl"
+        self.checkpoints = folder / "checkpoints"
+        self._lock = FileLock(folder / ".lock")
+
+    @classmethod
+    def open(cls, recipe: Recipe, ranks: Ranks = ALONE) -> Self:
+        """Create the directory if needed, lock it, and write ``recipe.json``.
+
+        Raises:
+            SentinelError: if it cannot be created, is in use, or has a run of another recipe.
+        """
+        folder = expanded(recipe.out, "out")
+        if not ranks.is_first:
+            return cls(folder, writes=False)
+        _require_resumable(RunDirectory.inspect(folder), recipe, folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            journal = cls(folder, writes=True)
+            journal._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise SentinelError(
+                f"out[{folder}] is in use by another run: wait for it, or name another with out=DIR"
+            ) from error
+        except OSError as error:
+            raise SentinelError(
+                f"out[{folder}] cannot be used ({error.strerror}): name another with out=DIR"
+            ) from error
+        try:
+            # Again under the lock: another run may have started in between.
+            _require_resumable(RunDirectory.inspect(folder), recipe, folder)
+            text = json.dumps(recipe.model_dump(mode="json", exclude={"out"}), indent=1)
+            _replace(folder / "recipe.json", text.encode())
+        except SentinelError:
+            journal.close()
+            raise
+        return journal
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+    def append(self, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """Append a line to each file.
+
+        Raises:
+            SentinelError: if they cannot be written, as on a full disk; ``truncate`` removes a partial line.
+        """
+        for path, line in ((self.metrics, metrics), (self.timing, timing)) if self.writes else ():
+            with _write_errors_in_one_line(path), path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def count_steps(self) -> int:
+        """The number of logged steps."""
+        return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
+
+    def position(self) -> dict[str, Any]:
+        """The position of the metrics for a checkpoint: the number of lines and their digest."""
+        if not self.writes:
+            return {}
+        text = self.metrics.read_bytes() if self.metrics.exists() else b""
+        with _write_errors_in_one_line(self.metrics), self.metrics.open("ab") as file:
+            os.fsync(file.fileno())
+        return {"lines": text.count(b"\n"), "sha256": hashlib.sha256(text).hexdigest()}
+
+    def truncate(self, position: Mapping[str, Any] | None) -> None:
+        """Truncate both files to a checkpoint's position; to nothing if there is no checkpoint.
+
+        Raises:
+            SentinelError: if the metrics differ from those at the checkpoint.
+        """
+        if not self.writes:
+            return
+        lines = 0 if position is None else int(position["lines"])
+        text = _truncate(self.metrics, lines)
+        if position is not None and hashlib.sha256(text).hexdigest() != position["sha256"]:
+            raise SentinelError(
+                f"{self.metrics} differs from the checkpoint, expected the {lines} lines that the run wrote: "
+                "name another folder with out=DIR"
+            )
+        _truncate(self.timing, lines)
+
+
+def _require_resumable(directory: RunDirectory, recipe: Recipe, folder: Path) -> None:
+    """Accept a directory without a step, or one of the same recipe with at most as many steps as the recipe has."""
+    if not directory.started or directory.recipe is None:
+        return
+    keys = differing_keys(recipe, directory.recipe)
+    if keys:
+        words = f"{', '.join(keys)} differ{'s' if len(keys) == 1 else ''}"
+        raise SentinelError(f"out[{folder}] has a run of another recipe ({words}): name another with out=DIR")
+    if recipe.steps < directory.steps:
+        raise SentinelError(
+            f"steps is {recipe.steps}, expected at least the {directory.steps} that are done in {folder}: "
+            "name another folder with out=DIR"
+        )
+
+
+def _truncate(path: Path, lines: int) -> bytes:
+    text = path.read_bytes() if path.exists() else b""
+    rest = b"".join(text.splitlines(keepends=True)[:lines])
+    if rest != text:
+        _replace(path, rest)
+    return rest
+
+
+def _replace(path: Path, text: bytes) -> None:
+    """Write a file atomically."""
+    aside = path.with_suffix(".aside")
+    with _write_errors_in_one_line(path):
+        try:
+            aside.write_bytes(text)
+            aside.replace(path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _write_errors_in_one_line(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fix = "make room, and run the same command to resume from the newest checkpoint"
+        raise SentinelError(f"{path} cannot be written ({error.strerror}): {fix}") from error
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read the steps of a JSON lines file: objects with a step, whose values are numbers.
+
+    Raises:
+        SentinelError: if it cannot be read or a line is invalid; with the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise SentinelError(f"{path} cannot be read ({error}), expected a JSON object per line") from error
+    if not text:
+        raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
+    return [_parse_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
+
+
+def _parse_step(line: str, where: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SentinelError(f"{where} cannot be read ({error}), expected a JSON object per line") from error
+    if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+        raise SentinelError(f"{where} is {line[:40]!r}, expected an object with its step: name the folder of a run")
+    for key, value in entry.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise SentinelError(f"{where}[{key}] is {value!r}, expected a number: name the folder of a run")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise SentinelError(f"{where}[{key}] has {len(str(abs(value)))} digits, expected a 64-bit number")
+    return entry

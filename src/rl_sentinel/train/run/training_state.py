@@ -1,0 +1,87 @@
+"""The state of a run that a checkpoint saves and restores."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.controller import Adaptive, Fixed
+from rl_sentinel.train.config.recipe import KLSettings, Recipe
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.update.critic import Critic
+from rl_sentinel.train.update.optimizer_step import build_optimizer
+
+
+@dataclass(slots=True)
+class TrainingState:
+    """The policy, its optimizer, the number of steps done, the KL controller, and the critic, if any.
+
+    Random numbers and tasks depend on the step only (``rng``), so they are no state.
+    """
+
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    step: int
+    controller: Adaptive | Fixed
+    critic: Critic | None = None
+
+    @classmethod
+    def initial(cls, recipe: Recipe, policy: Policy, critic: Critic | None = None) -> Self:
+        """The state before the first step."""
+        return cls(policy, build_optimizer(policy, recipe.update), 0, build_kl_controller(recipe.kl), critic)
+
+    def for_checkpoint(self, position: Mapping[str, Any]) -> dict[str, Any]:
+        """The unsharded state, on the first rank, for any number of ranks; call it on all ranks.
+
+        ``position`` is the journal's.
+        """
+        from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
+
+        full = dcp.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        weights, moments = dcp.get_state_dict(self.policy.model, self.optimizer, options=full)
+        critic = None
+        if self.critic is not None:
+            critic = [self.critic.model.state_dict(), self.critic.optimizer.state_dict()]
+        return {
+            "step": self.step,
+            "critic": critic,
+            "coefficient": self.controller.coefficient,
+            "weights": weights,
+            "optimizer": moments,
+            "mark": dict(position),
+        }
+
+    def restore(self, recipe: Recipe, saved: Mapping[str, Any]) -> None:
+        """Restore a checkpoint.
+
+        Raises:
+            SentinelError: if it is of another model.
+        """
+        from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
+
+        try:
+            parts = {"model_state_dict": saved["weights"], "optim_state_dict": saved["optimizer"]}
+            full = dcp.StateDictOptions(full_state_dict=True)
+            dcp.set_state_dict(self.policy.model, self.optimizer, options=full, **parts)
+            if self.critic is not None:
+                self.critic.model.load_state_dict(saved["critic"][0])
+                self.critic.optimizer.load_state_dict(saved["critic"][1])
+            self.step = int(saved["step"])
+            self.controller = build_kl_controller(recipe.kl, coefficient=float(saved["coefficient"]))
+        except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            words = str(error).partition("\n")[0]
+            raise SentinelError(
+                f"checkpoint does not fit the recipe ({words}): name another folder with out=DIR"
+            ) from error
+
+
+def build_kl_controller(kl: KLSettings | None, *, coefficient: float | None = None) -> Adaptive | Fixed:
+    """The controller of the KL coefficient: fixed, or adaptive if the recipe has a target."""
+    if kl is None:
+        return Fixed(0.0)
+    start = (kl.reward or kl.loss) if coefficient is None else coefficient
+    if kl.target is None or kl.horizon is None:
+        return Fixed(start)
+    return Adaptive(start, target=kl.target, horizon=kl.horizon)

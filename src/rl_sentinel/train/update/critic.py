@@ -1,0 +1,130 @@
+"""The critic of temporal estimators: a copy of the policy with a value head, fitted to returns."""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from rl_sentinel.core.errors import InputError, SentinelError
+from rl_sentinel.signal import metrics
+from rl_sentinel.signal.align import response_aligned
+from rl_sentinel.signal.minibatches import aggregation, prompt_minibatches
+from rl_sentinel.signal.ready import Ready
+from rl_sentinel.signal.rollout import Laid
+from rl_sentinel.signal.value import value_loss
+from rl_sentinel.train.config.recipe import CriticSettings, UpdateSettings
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, take_optimizer_step
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """The mean loss over mini-batches, and the explained variance of the returns before the fit."""
+
+    loss: float
+    explained_variance: float
+
+
+class CriticStepError(SentinelError):
+    """A step of the critic is not finite; has its rows, and the state that repeats it."""
+
+    def __init__(self, message: str, rows: Int[Tensor, " n"], state: Mapping[str, Any]) -> None:
+        """The critic is as before that step."""
+        super().__init__(message)
+        self.rows, self.state = rows, dict(state)
+
+
+@dataclass(slots=True)
+class Critic:
+    """A value model with its optimizer and settings; every rank has all of it and computes all rows."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    settings: CriticSettings
+
+    def values(self, laid: Laid, rows: Int[Tensor, " n"]) -> Float[Tensor, "n T"]:
+        """The value before each response token, in reward units; 0 after a response."""
+        values = self.model(laid.token[rows])[..., 0]
+        lengths = {"prompt_length": laid.prompt_length[rows], "length": laid.length[rows]}
+        width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
+        return response_aligned(values, **lengths, width=width, predicts_next=True)
+
+    @torch.no_grad()
+    def predict(self, laid: Laid, *, size: int) -> Float[Tensor, "B T"]:
+        """Values of all rows without a gradient, ``size`` rows at a time."""
+        return torch.cat([self.values(laid, part) for part in torch.split(torch.arange(len(laid.length)), size)])
+
+    def fit(self, laid: Laid, ready: Ready, *, update: UpdateSettings, order: torch.Generator) -> FitResult:
+        """Fit the values to the returns, with mini-batches of prompts as in the policy update.
+
+        Raises:
+            CriticStepError: if a loss or a weight is not finite.
+        """
+        old, returns, mask = laid.rollout.value, ready.returns, ready.mask
+        assert old is not None  # noqa: S101 - predicted before
+        assert returns is not None  # noqa: S101 - every temporal estimator has returns
+        assert isinstance(mask, Tensor)  # noqa: S101 - laid out padded
+        losses = []
+        for _ in range(update.epochs):
+            parts = prompt_minibatches(ready.group, prompts=update.prompts, generator=order)
+            losses += [self.fit_minibatch(laid, returns, mask, rows, update=update) for rows in parts]
+        explained = metrics.explained_variance(old, returns, mask=mask)
+        return FitResult(sum(losses) / len(losses), float(explained))
+
+    def fit_minibatch(
+        self,
+        laid: Laid,
+        returns: Float[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"],
+        rows: Int[Tensor, " n"],
+        *,
+        update: UpdateSettings,
+    ) -> float:
+        """Take the optimizer step of one mini-batch, and return its loss.
+
+        Raises:
+            CriticStepError: if the loss, or a weight after the step, is not finite; the weights stay as before.
+        """
+        old = laid.rollout.value
+        assert old is not None  # noqa: S101 - predicted before
+        self.model.zero_grad()
+        whole, total = aggregation("token-mean", mask=mask[rows]), 0.0
+        try:
+            for part in torch.split(rows, update.rows):
+                loss = value_loss(
+                    self.values(laid, part),
+                    old[part],
+                    returns[part],
+                    mask=mask[part],
+                    value_clip=self.settings.clip,
+                    aggregation=whole,
+                )
+                loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+                total += float(loss.detach())
+            norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), update.clip))
+            if not math.isfinite(total + norm):
+                message = f"loss is {total}, gradient norm {norm}, expected finite numbers: lower critic.rate"
+                raise NonFiniteStepError(message)  # noqa: TRY301 - handled like the others
+            take_optimizer_step(self.optimizer, key="critic.rate")
+        except (InputError, NonFiniteStepError) as error:
+            state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            columns = {"returns": returns, "mask": mask}
+            raise CriticStepError(f"critic: {error}", rows, state | columns) from error
+        return total
+
+
+def build_critic(policy: Policy, settings: CriticSettings | None) -> Critic | None:
+    """Copy the policy with a value head of zeros; None if the recipe has no critic."""
+    if settings is None:
+        return None
+    model = copy.deepcopy(policy.model)
+    head = nn.Linear(model.lm_head.in_features, 1, bias=False)  # type: ignore[union-attr,arg-type]  # a Llama's
+    nn.init.zeros_(head.weight)
+    model.lm_head = head
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, betas=settings.betas, weight_decay=0.0)
+    return Critic(model, optimizer, settings)

@@ -1,0 +1,158 @@
+"""The gradient of one mini-batch, computed in parts and over ranks. The loss is called here and nowhere else."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError, SentinelError
+from rl_sentinel.signal import penalty
+from rl_sentinel.signal.covariance import covariances
+from rl_sentinel.signal.reduce import Aggregation, live_rows
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.selection import Selection
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.run.distributed import ALONE, Ranks
+from rl_sentinel.train.update.response_logprobs import compute_for_rows, response_logprobs, sort_by_length
+from rl_sentinel.train.update.training_batch import TrainingBatch
+
+
+class NotFiniteError(SentinelError):
+    """A loss, a gradient, or a weight after an optimizer step is not finite; the run stops."""
+
+    def __init__(
+        self,
+        message: str,
+        batch: TrainingBatch,
+        rows: Tensor,
+        coefficient: float,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Has what repeats the step: the batch, the mini-batch's rows, the KL coefficient, and further state."""
+        super().__init__(message)
+        self.batch, self.rows, self.coefficient, self.state = batch, rows, coefficient, dict(state or {})
+
+
+class GradientResult(NamedTuple):
+    """The rows that this rank computed with their log-probs; the loss and the gradient norm over all ranks."""
+
+    rows: Int[Tensor, " n"]
+    logprob: Float[Tensor, "n T"]
+    loss: float
+    norm: float
+
+
+def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the components, and how it is divided
+    policy: Policy,
+    batch: TrainingBatch,
+    rows: Int[Tensor, " n"],
+    *,
+    selection: Selection,
+    recipe: Recipe,
+    coefficient: float,
+    ranks: Ranks = ALONE,
+    generator: torch.Generator | None = None,
+) -> GradientResult:
+    """Put the clipped gradient of a mini-batch on the policy's weights; 0 if no row has a gradient.
+
+    Raises:
+        NotFiniteError: if the loss or the gradient is not finite on any rank.
+    """
+    policy.model.zero_grad()
+    try:
+        batch = choose_tokens(policy, batch, rows, selection=selection, recipe=recipe, ranks=ranks, generator=generator)
+    except InputError as error:
+        raise NotFiniteError(str(error), batch, rows, coefficient) from error
+    group = batch.laid.rollout.group
+    whole = selection.aggregation(recipe, batch.mask[rows], group[rows])
+    place = torch.zeros_like(group).scatter(0, rows, torch.arange(len(rows), device=rows.device))
+    total, computed_rows, logprobs = torch.zeros(()), [rows[:0]], [batch.advantage[:0]]
+    for part in ranks.own_parts(rows_with_gradient(batch, rows, lazy=selection.lazy), size=recipe.update.rows):
+        try:
+            computed = part if len(part) else rows[:1]  # a rank without rows still runs the sharded model
+            logprob = response_logprobs(policy, batch.laid, computed, temperature=recipe.rollout.temperature)
+            by = whole.of_rows(place[computed])
+            loss = compute_loss(logprob, batch, computed, selection=selection, aggregation=by, coefficient=coefficient)
+        except InputError as error:
+            raise NotFiniteError(str(error), batch, rows, coefficient) from error
+        loss = loss if len(part) else loss * 0
+        (loss * ranks.size).backward()  # type: ignore[no-untyped-call]  # FSDP takes the mean over ranks
+        total += loss.detach()
+        computed_rows.append(part)
+        logprobs.append(logprob.detach()[: len(part)])
+    for weight in policy.model.parameters():
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+    norm = _full_norm(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.update.clip))
+    loss_of_all = float(ranks.all_reduce(total))
+    if not torch.tensor([loss_of_all, norm]).isfinite().all():
+        message = f"loss is {loss_of_all}, gradient norm {norm}, expected finite numbers"
+        raise NotFiniteError(message, batch, rows, coefficient)
+    return GradientResult(torch.cat(computed_rows), torch.cat(logprobs), loss_of_all, norm)
+
+
+def choose_tokens(  # noqa: PLR0913 - as above
+    policy: Policy,
+    batch: TrainingBatch,
+    rows: Int[Tensor, " n"],
+    *,
+    selection: Selection,
+    recipe: Recipe,
+    ranks: Ranks = ALONE,
+    generator: torch.Generator | None = None,
+) -> TrainingBatch:
+    """Set ``chosen`` for a mini-batch, if the loss reads it: tokens selected by their covariance under the policy."""
+    if selection.choose_tokens is None or batch.chosen is not None:
+        return batch
+    temperature, size, mask = recipe.rollout.temperature, recipe.update.rows, batch.mask[rows]
+    logprob = compute_for_rows(policy, batch.laid, temperature=temperature, size=size, ranks=ranks, rows=rows)
+    covariance = covariances(logprob[rows], batch.advantage[rows], mask=mask)
+    chosen = torch.zeros_like(batch.mask)
+    chosen[rows] = selection.choose_tokens(covariance, mask=mask, generator=generator)
+    return replace(batch, chosen=chosen)
+
+
+def rows_with_gradient(batch: TrainingBatch, rows: Int[Tensor, " n"], *, lazy: bool) -> Int[Tensor, " m"]:
+    """The rows of a mini-batch that have a gradient, sorted by length.
+
+    Rows without a trained token are left out; with ``lazy``, rows with advantage 0 too. The denominator of the loss
+    counts them nevertheless.
+    """
+    live = live_rows(batch.mask[rows])
+    if lazy:
+        live &= (batch.advantage[rows] != 0).any(dim=1)
+    return sort_by_length(batch.laid, rows[live])
+
+
+def compute_loss(  # noqa: PLR0913 - the columns, the rows, and the components
+    logprob: Float[Tensor, "n T"],
+    batch: TrainingBatch,
+    rows: Int[Tensor, " n"],
+    *,
+    selection: Selection,
+    aggregation: Aggregation,
+    coefficient: float,
+) -> Float[Tensor, ""]:
+    """The loss of some rows of a mini-batch, plus the KL times its coefficient."""
+    mask = batch.mask[rows]
+    old = logprob.detach() if batch.old_logprob is None else batch.old_logprob[rows]
+    columns = {"old_logprob": old, "advantage": batch.advantage[rows], "mask": mask}
+    columns |= {} if batch.chosen is None else {"chosen": batch.chosen[rows]}
+    read = inspect.signature(selection.loss).parameters
+    if "turn" in read and batch.laid.rollout.turn is not None:
+        columns["turn"] = batch.laid.rollout.turn[rows]
+    loss = selection.loss(logprob, **{k: v for k, v in columns.items() if k in read}, aggregation=aggregation)
+    if coefficient and selection.choices.kl is not None and batch.ref_logprob is not None:
+        kl = selection.choices.kl(logprob, batch.ref_logprob[rows], mask=mask)
+        loss = loss + penalty.as_loss(kl, mask=mask, coefficient=coefficient, aggregation=aggregation)
+    return loss
+
+
+def _full_norm(norm: Tensor) -> float:
+    """A gradient norm, whose tensor may be sharded."""
+    full = getattr(norm, "full_tensor", None)
+    return float(norm if full is None else full())

@@ -1,0 +1,78 @@
+"""The optimizer, and optimizer steps that are rolled back if they leave weights or moments that are not finite."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import UpdateSettings
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.run.distributed import ALONE, Ranks
+
+#: Weights and moments of at most this many bytes are copied before a step, so that it can be rolled back.
+MAX_BACKUP_BYTES = 2**30
+
+
+class NonFiniteStepError(SentinelError):
+    """An optimizer step gave weights or moments that are not finite; it was rolled back."""
+
+
+def build_optimizer(policy: Policy, settings: UpdateSettings) -> torch.optim.Optimizer:
+    """Build the optimizer of a policy."""
+    weights = policy.model.parameters()
+    return torch.optim.AdamW(weights, lr=settings.rate, betas=settings.betas, weight_decay=settings.decay)
+
+
+@torch.no_grad()
+def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ranks = ALONE) -> None:
+    """Take an optimizer step, and roll it back if a weight or moment is not finite on any rank.
+
+    A norm that overflows float32 counts as not finite, since no model computes with such weights. Above
+    ``MAX_BACKUP_BYTES`` no copy is made, since it would double the memory of training; such a step is not rolled back.
+
+    Args:
+        optimizer: the optimizer, with gradients in place.
+        key: the recipe's key of its learning rate, for messages.
+        ranks: the ranks that hold parts of the weights.
+
+    Raises:
+        NonFiniteStepError: if a norm is not finite.
+        SentinelError: if a norm is not finite and the step cannot be rolled back.
+    """
+    weights = [w for group in optimizer.param_groups for w in group["params"]]
+    initialised = set(optimizer.state)
+    tensors = _local([*weights, *_moments(optimizer)])
+    backed_up = sum(x.numel() * x.element_size() for x in tensors) <= MAX_BACKUP_BYTES
+    backup = torch.cat([x.reshape(-1) for x in tensors]) if backed_up else None  # faster than a clone of each
+    optimizer.step()
+    moments = [x for x in _moments(optimizer) if x.dim()]  # without the step counts
+    norms = ranks.all_reduce(torch.stack((_norm(_local(weights)), _norm(_local(moments)))))
+    if norms.isfinite().all():
+        return
+    what = "weights" if not norms[0].isfinite() else "optimizer's moments"
+    norm, rate = float(norms[~norms.isfinite()][0]), optimizer.param_groups[0]["lr"]
+    message = (
+        f"norm of the {what} after the optimizer step is {norm}, expected a finite number: lower {key}, it was {rate:g}"
+    )
+    if backup is None:
+        raise SentinelError(f"{message}, and resume from the last checkpoint (the weights are too large to roll back)")
+    for tensor, part in zip(tensors, torch.split(backup, [x.numel() for x in tensors]), strict=True):
+        tensor.copy_(part.reshape(tensor.shape))
+    for weight in set(optimizer.state) - initialised:
+        del optimizer.state[weight]
+    raise NonFiniteStepError(message)
+
+
+def _moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """All tensors of the optimizer's state."""
+    return [x for state in optimizer.state.values() for x in state.values() if isinstance(x, Tensor)]
+
+
+def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """This rank's shards; they share memory with the tensors."""
+    return [x.to_local() if hasattr(x, "to_local") else x for x in tensors]
+
+
+def _norm(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(torch._foreach_norm(tensors)).norm() if tensors else torch.zeros(())  # noqa: SLF001 - fused

@@ -1,0 +1,94 @@
+"""What AReaL's rejection is given and how its answer is read, on a double of it."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.areal_specimen import CONFIG
+from rl_sentinel.adapters.areal import FRAMEWORK
+from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries, rejection
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, batch_of
+from rl_sentinel.core.boundary import Boundary, Unbound
+
+Loads = Callable[..., Target]
+
+#: It keeps ratios up to the bound, and writes into the mask that it is given, as the real one does.
+FUNCTIONAL = """
+    from dataclasses import dataclass
+    import torch
+
+    @dataclass
+    class Kept:
+        loss_mask: torch.Tensor
+        behave_imp_weight: torch.Tensor
+
+    def apply_rejection_sampling(proximal_logprobs, old_logprobs, loss_mask, cu_seqlens, config):
+        weight = (proximal_logprobs - old_logprobs).exp()
+        loss_mask &= weight <= config.upper
+        return Kept(loss_mask, weight)
+"""
+
+
+def _files(config: str = CONFIG, functional: str = FUNCTIONAL) -> dict[str, str]:
+    return {
+        "areal/__init__.py": "",
+        "areal/api/cli_args.py": config,
+        "areal/utils/functional.py": functional,
+    }
+
+
+def _batch() -> Batch:
+    """Ratios of old policy to sampler 1, 4 and 4, of which the last does not train."""
+    mask = torch.tensor([[True, True, False]])
+    ratio = torch.tensor([[1.0, 4.0, 4.0]])
+    return batch_of(mask, old_logprob=ratio.log() - 2, rollout_logprob=torch.full((1, 3), -2.0))
+
+
+def _bound(target: Target) -> dict[str, Boundary]:
+    found = list(boundaries(target))
+    assert not [b for b in found if isinstance(b, Unbound)]
+    return {setting: b for b in found if isinstance(b, Boundary) for setting in b.settings}
+
+
+def test_what_is_dropped_is_what_trained(loads: Loads) -> None:
+    """Weights by old policy and sampler; a place that never trained is not told as rejected; the batch stays."""
+    boundary, batch = _bound(loads(FRAMEWORK, _files()))["token ratio"], _batch()
+    found = boundary.call(batch, boundary.settings["token ratio"])
+    assert found["keep"].tolist() == [[1.0, 0.0, 1.0]]
+    torch.testing.assert_close(found["weight"], torch.tensor([[1.0, 4.0, 4.0]]))
+    assert batch.mask.tolist() == [[True, True, False]]
+    assert boundary.reads == {"old_logprob", "rollout_logprob", "mask"}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_scopes_are_those_of_the_setting(loads: Loads, name: str) -> None:
+    """A decision at the level that is configured; weights of rows only where rows are weighed; a clamp keeps all."""
+    found, settings = _bound(loads(FRAMEWORK, _files()))[name], FAMILIES[name]
+    assert ("keep" in found.outputs) == ("clamp" not in name)
+    if "keep" in found.outputs:
+        assert found.outputs["keep"].scope == settings["level"]
+    weighs_rows = settings["level"] == "sequence" and settings["metric"] == "ratio"
+    assert found.outputs["weight"].scope == ("sequence" if weighs_rows else "token")
+    assert f"actor.rejection_sampling.upper={settings['upper']}" in found.reach
+
+
+def test_the_configuration_is_the_targets_own(loads: Loads) -> None:
+    """With what the setting says, and the target's defaults for the rest."""
+    config = rejection(loads(FRAMEWORK, _files()), {"level": "sequence", "upper": 2.0})
+    assert type(config).__module__ == "areal.api.cli_args"
+    assert (config.level, config.upper, config.agg, config.lower) == ("sequence", 2.0, "mean", None)
+
+
+def test_releases_before_it_have_none(loads: Loads) -> None:
+    """Nothing is missed where nothing is configured; a configuration without its function is."""
+    assert list(boundaries(loads(FRAMEWORK, _files(config="", functional="")))) == []
+
+
+def test_a_configuration_without_its_function_is_missed(loads: Loads) -> None:
+    """By the path that was expected."""
+    (found,) = boundaries(loads(FRAMEWORK, _files(functional="")))
+    assert isinstance(found, Unbound)
+    assert (found.path, found.stage) == (PATH, "correct")
+    assert "apply_rejection_sampling" in found.reason

@@ -1,0 +1,39 @@
+"""What the tests of every adapter ask: all boundaries bound, all answer, a law's verdict at one."""
+
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.judging import Judgement, canary, search
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.core.law import Law
+
+
+def bound(framework: Framework, target: Target) -> dict[tuple[str, str], Boundary]:
+    """(last word of the path, setting) to boundary; none may be unbound, no pair twice."""
+    found = list(framework.boundaries(target))
+    assert [b.reason for b in found if isinstance(b, Unbound)] == []
+    pairs = [((b.path.rpartition(".")[2], s), b) for b in found if isinstance(b, Boundary) for s in b.settings]
+    paths = [(b.path, s) for (_, s), b in pairs]
+    assert len(set(paths)) == len(paths)
+    return dict(pairs)
+
+
+def answering(boundaries: dict[tuple[str, str], Boundary], target: Target | None = None) -> list[tuple[str, str]]:
+    """The pairs that do not answer on any small case, or whose outputs never move."""
+    silent = []
+    for (name, setting), boundary in boundaries.items():
+        ask = Asker(boundary, {}, gate=target)
+        try:
+            reason = canary(ask, setting)
+        except NotApplicable as words:
+            reason = str(words)
+        if reason:
+            silent.append((name, reason))
+    return silent
+
+
+def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None = None) -> Judgement:
+    """The law searched at one boundary under one of its settings."""
+    assert law.applies(boundary) == ""
+    return search(law, Asker(boundary, {}, gate=target), setting, seed=0, budget=16)

@@ -1,0 +1,48 @@
+"""AReaL's adapter, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.areal_specimen import files
+from adapters.checks import answering, bound, judged_at
+from rl_sentinel.adapters.areal import FRAMEWORK
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Unbound
+from rl_sentinel.laws.suppressed_reward_shifts_signal import LAW as MSK003
+
+Loads = Callable[..., Target]
+
+
+def test_all_boundaries_answer(loads: Loads) -> None:
+    """Each family binds and its outputs move."""
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(early=True)))
+    assert len(boundaries) == 38
+    assert answering(boundaries) == []
+
+
+@pytest.mark.parametrize(("early", "found"), [(True, False), (False, True)])
+def test_suppressed_reward(loads: Loads, early: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Void before the mean, the reward moves nothing; after it, it moves the rows that ended."""
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(early=early)))
+    setting = "no EOS masked, batch mean"
+    judgement = judged_at(MSK003, boundaries["_compute_advantages", setting], setting)
+    assert (judgement.found is not None) is found
+    assert judgement.tried > 0
+
+
+def test_missing_functions_are_unbound(loads: Loads) -> None:
+    """A tree without the actor fails with the name of what is missing."""
+    tree = files(early=True)
+    del tree["areal/trainer/ppo/actor.py"]
+    unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, tree)) if isinstance(b, Unbound)]
+    assert [(b.path, b.stage) for b in unbound] == [
+        ("areal.trainer.ppo.actor.PPOActor._compute_advantages", "advantage")
+    ]
+
+
+def test_a_script_names_what_its_imports_need() -> None:
+    """The framework last and without its own requirements, which name another torch."""
+    needs = FRAMEWORK.installation("1.0.4")
+    assert needs.packages.startswith("numpy aiofiles aiohttp ")
+    assert needs.alone == "areal==1.0.4"

@@ -1,0 +1,116 @@
+"""The library as a target: new modules are bound, every function runs; the self-audit judges the verdicts."""
+
+import ast
+import shutil
+from collections.abc import Iterator
+from itertools import combinations, product
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import rl_sentinel
+import rl_sentinel.signal.advantage.grpo
+import rl_sentinel.signal.loss
+from rl_sentinel.adapters.library import FRAMEWORK
+from rl_sentinel.adapters.library.rewards import WAYS
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.worker.judging import canary
+from rl_sentinel.audit.worker.tracing import entered
+from rl_sentinel.cli.main import app
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.modules import defined
+from rl_sentinel.signal.kernels import blocks
+
+TARGET = Target(root=Path(rl_sentinel.__file__).parents[1])
+FOUND = list(FRAMEWORK.boundaries(TARGET))
+
+
+def test_everything_is_bound() -> None:
+    """Every estimator and loss of the library has a boundary."""
+    assert [b.path for b in FOUND if isinstance(b, Unbound)] == []
+    paths = {b.path for b in FOUND}
+    for package, name in ((rl_sentinel.signal.advantage, "advantages"), (rl_sentinel.signal.loss, "loss")):
+        assert {f"{package.__name__}.{m}.{name}" for m in defined(package, name)} <= paths
+
+
+def test_unknown_parameter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimator that wants what the adapter does not know fails loudly, and alone."""
+    monkeypatch.setattr(rl_sentinel.signal.advantage.grpo, "advantages", lambda horizon: horizon)
+    found = list(FRAMEWORK.boundaries(TARGET))
+    unbound = [b for b in found if isinstance(b, Unbound)]
+    assert [b.path for b in unbound] == ["rl_sentinel.signal.advantage.grpo.advantages"]
+    assert "'horizon'" in unbound[0].reason
+
+
+@pytest.mark.parametrize("boundary", FOUND, ids=lambda b: b.path)
+def test_canary(boundary: Boundary) -> None:
+    """Each boundary answers with tensors that move."""
+    for setting in boundary.settings:
+        assert canary(Asker(boundary, {}), setting) == ""
+
+
+def test_blocks_are_put_back() -> None:
+    """Sizes of blocks that are made small for a call are the library's own again, whoever else runs in this process."""
+    before = blocks.BLOCK
+    assert before > 6
+    asked = [b for b in FOUND if isinstance(b, Boundary) and "blocks.summed" in b.path]
+    sizes = [blocks.BLOCK for b in asked for setting in b.settings if not canary(Asker(b, {}), setting)]
+    assert set(sizes) == {before}
+
+
+def _public(tree: ast.Module) -> Iterator[str]:
+    """Qualified names of the public functions of a module, and of the public methods of its classes."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield node.name
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from (
+                f"{node.name}.{m.name}" for m in node.body if isinstance(m, ast.FunctionDef) and m.name[0] != "_"
+            )
+
+
+def test_every_function_runs() -> None:
+    """Each public function and method of the library is entered by some boundary, a new one too."""
+    inside: set[str] = set()
+    for boundary in FOUND:
+        assert isinstance(boundary, Boundary)
+        for setting in boundary.settings:
+            with entered(TARGET.root) as names:
+                canary(Asker(boundary, {}), setting)
+            inside |= {f"{n.split(':')[0]}:{n.split(':')[-1]}" for n in names}
+    wanted = {
+        f"{path.relative_to(TARGET.root)}:{name}"
+        for path in (TARGET.root / "rl_sentinel" / "signal").rglob("*.py")
+        if path.stem not in {"requirements", "validation"} and path.parent.name != "kernels"
+        for name in _public(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert wanted - inside == {"rl_sentinel/signal/controller.py:Fixed.after"}  # it returns itself
+
+
+def test_edges_are_settings_of_their_own() -> None:
+    """A number that may be 0 is audited at 0 too, where it counts."""
+    families = {s for b in FOUND if isinstance(b, Boundary) and b.stage == "advantage" for s in b.settings}
+    assert {"standardise=True, epsilon=0", "epsilon=0"} <= families
+    assert "standardise=False, epsilon=0" not in families
+
+
+def test_two_choices_of_a_normalisation_meet() -> None:
+    """Each pair of values of two choices stands in some audited normalisation; no other tells more of them."""
+    values = (("batch", "group", "none"), ("batch", "group", "none"), (False, True), (False, True))
+    for one, other in combinations(range(4), 2):
+        met = {(way[one], way[other]) for way in WAYS}
+        lacks = set(product(values[one], values[other])) - met
+        assert lacks == {(0, 2): {("none", True)}, (1, 3): {("none", True)}}.get((one, other), set())
+
+
+def test_another_copy_is_audited(tmp_path: Path) -> None:
+    """A copy of the library with a fault is judged by what stands in the copy."""
+    copy = tmp_path / "rl_sentinel"
+    shutil.copytree(TARGET.root / "rl_sentinel", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (copy / "signal" / "kl.py").read_text(encoding="utf-8")
+    (copy / "signal" / "kl.py").write_text(text.replace("logprob - ref_logprob", "logprob + ref_logprob"), "utf-8")
+    ran = CliRunner().invoke(app, ["audit", f"rl_sentinel@{tmp_path}", "--boundary", "kl.k1"])
+    assert ran.exit_code == 1, ran.output
+    assert "fault MET001 metric-fits-no-definition at rl_sentinel.signal.kl.k1" in ran.output

@@ -1,0 +1,277 @@
+"""SkyRL's adapter, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.checks import answering, bound, judged_at
+from adapters.kit.round_trip import check_round_trip
+from rl_sentinel.adapters.kit.codecs import ResponseMask
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import RightAligned, ZeroPadded
+from rl_sentinel.adapters.loading import used
+from rl_sentinel.adapters.skyrl import FRAMEWORK
+from rl_sentinel.adapters.skyrl.arguments import arguments, steps_in_order
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.codec import Inputs
+from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
+from rl_sentinel.laws.trained_token_without_signal import LAW as PLC001
+
+Loads = Callable[..., Target]
+
+CONFIG = """
+    from dataclasses import dataclass, field
+    from skyrl_gym.envs.sql.env import Text2SQLEnvConfig
+
+    @dataclass
+    class Correction:
+        tis_ratio_type: str | None = None
+        sequence_mask_metric: str | None = None
+        outlier_token_is_threshold_low: float | None = None
+        outlier_token_is_threshold_high: float | None = None
+        token_mask_is_threshold_low: float | None = None
+        token_mask_is_threshold_high: float | None = None
+
+    @dataclass
+    class Algorithm:
+        advantage_estimator: str = "grpo"
+        kl_estimator_type: str = "k3"
+        policy_loss_type: str = "regular"
+        loss_reduction: str = "token_mean"
+        max_seq_len: int | None = None
+        value_clip: float = 0.2
+        advantage_batch_normalize: bool = False
+        off_policy_correction: Correction = field(default_factory=Correction)
+
+    @dataclass
+    class Model:
+        path: str | None = None
+
+    @dataclass
+    class Critic:
+        model: Model = field(default_factory=Model)
+
+    @dataclass
+    class Trainer:
+        logger: str = "wandb"
+        critic: Critic = field(default_factory=Critic)
+        algorithm: Algorithm = field(default_factory=Algorithm)
+
+    @dataclass
+    class Generator:
+        step_wise_trajectories: bool = False
+
+    @dataclass
+    class SkyRLTrainConfig:
+        trainer: Trainer = field(default_factory=Trainer)
+        generator: Generator = field(default_factory=Generator)
+        environment: Text2SQLEnvConfig = field(default_factory=Text2SQLEnvConfig)
+"""
+
+PPO_UTILS = """
+    import ray
+    import torch
+    from ray.util.scheduling import Strategy
+
+    class Registry:
+        def __init__(self): self.known = {}
+        def list_available(self):
+            return [] if ray.is_initialized() else list(self.known)
+        def get(self, name): return self.known[name]
+
+    AdvantageEstimatorRegistry, PolicyLossRegistry = Registry(), Registry()
+
+    @ray.remote
+    class Holder: pass
+
+    @ray.remote(num_cpus=1)
+    class Other: pass
+
+    def compute_grpo_outcome_advantage(token_level_rewards, response_mask, index, grpo_norm_by_std=True, **more):
+        score = token_level_rewards.sum(1)
+        same = torch.tensor([[a == b for a in index] for b in index]).float()
+        score = score - same @ score / same.sum(1)
+        return score[:, None] * response_mask, score[:, None] * response_mask
+
+    def compute_gae_advantage_return(token_level_rewards, values, response_mask, gamma, lambd, **more):
+        later = token_level_rewards.flip(1).cumsum(1).flip(1)
+        return (later - values) * response_mask, later
+
+    AdvantageEstimatorRegistry.known = {
+        "grpo": compute_grpo_outcome_advantage, "gae": compute_gae_advantage_return
+    }
+
+    def ppo_policy_loss(log_probs, old_log_probs, advantages, config, loss_mask=None, rollout_logprobs=None):
+        return (-(log_probs - old_log_probs).exp() * advantages * loss_mask).sum(), {}
+
+    PolicyLossRegistry.known = {"regular": ppo_policy_loss, "cross_entropy": ppo_policy_loss}
+
+    def apply_loss_reduction_to_advantages_minibatch(
+        advantages, loss_mask, loss_reduction, micro_batch_size, max_seq_len
+    ):
+        return advantages / loss_mask.sum().clamp(min=1)
+
+    def normalize_advantages_dict(data):
+        data["advantages"] = data["advantages"] - data["advantages"].mean()
+        return data
+
+    def ppo_critic_loss(values, old_values, returns, config, loss_mask=None):
+        return ((values - returns) ** 2 * loss_mask).sum(), None
+
+    def compute_approx_kl(log_probs, log_probs_base, loss_mask=None, kl_estimator_type="k3"):
+        d = log_probs - log_probs_base
+        return {"k1": d, "abs": d.abs(), "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[kl_estimator_type] * loss_mask
+
+    class FixedKLController:
+        def __init__(self, kl_coef): self.value = kl_coef
+"""
+
+CORRECTION = """
+    def compute_off_policy_correction(old_log_probs, rollout_logprobs, loss_mask, off_policy_correction):
+        config = off_policy_correction
+        ratio = (old_log_probs - rollout_logprobs).exp()
+        low = config.token_mask_is_threshold_low or config.outlier_token_is_threshold_low or 0.9
+        kept = loss_mask * (ratio > low)
+        return (ratio if config.tis_ratio_type else None), {}, kept
+"""
+
+PREPROCESS = """
+    import torch
+
+    def convert_prompts_responses_to_batch_tensors(tokenizer, prompts, responses, rewards, loss_masks):
+        width = max(map(len, responses))
+        masks, paid = torch.zeros(len(responses), width), torch.zeros(len(responses), width)
+        for row, (mask, reward) in enumerate(zip(loss_masks, rewards)):
+            at = slice(width - len(mask), width) if RIGHT else slice(0, len(mask))
+            masks[row, at], paid[row, at] = torch.tensor(mask).float(), torch.tensor(reward)
+        return None, None, masks.long(), paid, masks
+"""
+
+TRAINER = """
+    import numpy as np
+    import torch
+    from pydantic import BaseModel
+    from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry, compute_approx_kl
+
+    class Request(BaseModel):
+        size: int = 1
+
+    class RayPPOTrainer:
+        def compute_advantages_and_returns(self, data):
+            algorithm = self.cfg.trainer.algorithm
+            estimate = AdvantageEstimatorRegistry.get(algorithm.advantage_estimator)
+            mask, rewards, index = data["response_mask"], data["rewards"], data.metadata["uids"]
+            given = {"gamma": 1.0, "lambd": 1.0}
+            given |= {"values": data["values"]} if data["values"] is not None else {}
+            if not self.cfg.generator.step_wise_trajectories:
+                data["advantages"], data["returns"] = estimate(rewards, response_mask=mask, index=index, **given)
+                return data
+            last = torch.tensor(data.metadata["is_last_step"])
+            shown = torch.ones_like(mask[last]) if FIXED else mask[last]
+            advantages, _ = estimate(rewards[last], response_mask=shown, index=np.array(index)[last.numpy()], **given)
+            owner = torch.cat([torch.tensor([0]), last[:-1].long()]).cumsum(0)
+            data["advantages"] = advantages[owner] * (mask if FIXED else 1)
+            data["returns"] = data["advantages"]
+            return data
+
+        def apply_reward_kl_penalty(self, data):
+            kind = self.cfg.trainer.algorithm.kl_estimator_type
+            kl = compute_approx_kl(
+                data["action_log_probs"], data["base_action_log_probs"], data["loss_mask"], kind
+            )
+            data["rewards"] = data["rewards"] - self.reward_kl_controller.value * kl
+            mean = (kl.sum(1) / data["loss_mask"].sum(1).clamp(min=1)).mean().item()
+            data.metadata["metrics"] = {"avg_kl": mean}
+            return data
+"""
+
+CHECK = """
+    def validate_cfg(cfg):
+        assert cfg.trainer.logger != "wandb", "an account is needed"
+        if FIXED and cfg.generator.step_wise_trajectories:
+            if cfg.trainer.algorithm.advantage_estimator in ("gae", "reinforce++"):
+                raise ValueError("temporal estimators do not work with steps")
+"""
+
+
+def _files(*, fixed: bool, right: bool = True) -> dict[str, str]:
+    base = "skyrl/backends/skyrl_train"
+    return {
+        "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
+        f"{base}/training_batch.py": "class TrainingInputBatch(dict):\n    metadata = None\n",
+        f"{base}/utils/ppo_utils.py": PPO_UTILS,
+        f"{base}/utils/off_policy_correction_utils.py": CORRECTION,
+        "skyrl/train/config.py": CONFIG,
+        "skyrl/train/dataset/preprocess.py": PREPROCESS.replace("RIGHT", str(right)),
+        "skyrl/train/trainer.py": TRAINER.replace("FIXED", str(fixed)),
+        "skyrl/train/utils/utils.py": CHECK.replace("FIXED", str(fixed)),
+    }
+
+
+def test_all_boundaries_answer(loads: Loads) -> None:
+    """Each family binds and its outputs move; what the check refuses does not answer."""
+    target = loads(FRAMEWORK, _files(fixed=True))
+    boundaries = bound(FRAMEWORK, target)
+    assert len(boundaries) == 28
+    refused = [("validate_cfg", "ValueError: temporal estimators do not work with steps")] * 2
+    assert answering(boundaries, target) == refused
+    assert used["ray"] == "double"
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
+def test_steps_without_signal(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The last step's mask on all steps leaves longer ones at zero."""
+    target = loads(FRAMEWORK, _files(fixed=fixed))
+    boundaries = bound(FRAMEWORK, target)
+    pair = ("compute_advantages_and_returns", "step-wise grpo")
+    judgement = judged_at(PLC001, boundaries[pair], pair[1], target)
+    assert (judgement.found is not None) is found
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
+def test_nonsense(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Temporal estimators with steps are refused, or found."""
+    target = loads(FRAMEWORK, _files(fixed=fixed))
+    boundaries = bound(FRAMEWORK, target)
+    judgement = judged_at(CFG003, boundaries["validate_cfg", "default"], "default", target)
+    assert (judgement.found is not None) is found
+    if judgement.found is not None:
+        assert "stepwise_gae" in judgement.found.expectation.sentence()
+
+
+def test_missing_pieces_are_unbound(loads: Loads) -> None:
+    """A configuration without a setting fails the boundaries that need it, with its name."""
+    files = _files(fixed=True)
+    files["skyrl/train/config.py"] = CONFIG.replace("step_wise_trajectories", "by_step")
+    unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, files)) if isinstance(b, Unbound)]
+    assert {b.path.rpartition(".")[2] for b in unbound} == {"compute_advantages_and_returns", "validate_cfg"}
+    assert all("has no generator.step_wise_trajectories" in b.reason for b in unbound)
+
+
+def test_steps_in_order() -> None:
+    """Steps of a trajectory stand together, the last one last."""
+    mask = torch.ones(3, 1, dtype=torch.bool)
+    together = batch_of(mask, trajectory=torch.tensor([4, 4, 1]), last_step=torch.tensor([False, True, True]))
+    assert steps_in_order(Inputs(together)) == ""
+    for trajectory, last in (([0, 1, 0], [False, True, True]), ([0, 0, 1], [True, False, True])):
+        batch = batch_of(mask, trajectory=torch.tensor(trajectory), last_step=torch.tensor(last))
+        assert "do not stand together" in steps_in_order(Inputs(batch))
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_alignment(loads: Loads, right: bool) -> None:  # noqa: FBT001 - parametrised
+    """Responses are aligned as this release's own producer aligns them, and every call is read back."""
+    target = loads(FRAMEWORK, _files(fixed=True, right=right))
+    assert type(arguments(target).form) is (RightAligned if right else ZeroPadded)
+    for boundary in bound(FRAMEWORK, target).values():
+        if boundary.stage != "config":  # a check of a configuration carries no batch
+            checked = check_round_trip(target, boundary)
+            assert min(checked.columns, checked.arguments) > 0 or not _tells_lengths(boundary), boundary.path
+
+
+def _tells_lengths(boundary: Boundary) -> bool:
+    return any(isinstance(codec, ResponseMask | Object) for codec in boundary.codecs())

@@ -1,0 +1,52 @@
+"""The gate to a target: what is there, what is absent, what fails."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.errors import Absent, Unbindable
+
+NAME = "gate_specimen"
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    """A package with a sound module, one that fails, and a name from elsewhere."""
+    home = tmp_path / NAME
+    home.mkdir()
+    (home / "__init__.py").write_text("", encoding="utf-8")
+    (home / "sound.py").write_text("from json import dumps\n\n\ndef f():\n    return 1\n", encoding="utf-8")
+    (home / "broken.py").write_text("raise RuntimeError('no')", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Target(root=tmp_path)
+    for name in [n for n in sys.modules if n.partition(".")[0] == NAME]:
+        del sys.modules[name]
+
+
+def test_what_is_there_is_found(target: Target) -> None:
+    """With its place in the tree."""
+    assert target.call(f"{NAME}.sound.f") == 1
+    assert target.source(target.find(f"{NAME}.sound.f")) == (f"{NAME}/sound.py", 4)
+    assert target.has(f"{NAME}.sound.f")
+    assert target.fails(f"{NAME}.sound.f") == ""
+
+
+@pytest.mark.parametrize("path", [f"{NAME}.sound.g", f"{NAME}.nowhere.f", "elsewhere.f"])
+def test_what_is_absent_does_not_fail(target: Target, path: str) -> None:
+    """A release may never have had it."""
+    assert not target.has(path)
+    assert target.fails(path) == ""
+    with pytest.raises(Absent):
+        target.find(path)
+
+
+def test_what_fails_is_told(target: Target) -> None:
+    """A module that cannot be imported, and code that is not the target's."""
+    path = f"{NAME}.broken.f"
+    assert target.has(path)  # there, if of no use
+    assert target.fails(path) == f"{NAME}.broken cannot be imported (RuntimeError: no)"
+    with pytest.raises(Unbindable, match=r"lies in .*json.*, expected the target"):
+        target.find(f"{NAME}.sound.dumps")

@@ -1,0 +1,332 @@
+"""A function of one's own, bound by its parameters' names and judged by every law that applies."""
+
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import torch
+
+from adapters.checks import answering, bound, judged_at
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.user_function import FRAMEWORK, CallFailed
+from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.errors import NotApplicable, SentinelError
+
+Own = Callable[..., Target]
+
+BATCH = batch_of(torch.tensor([[True, True, True], [True, False, False]]), reward=torch.tensor([1.0, 0.0]))
+
+#: A leave-one-out baseline over the rows of a group that are trained.
+RLOO = """
+    import torch
+
+    def one(rewards, mask, group):
+        rows = mask.any(dim=-1)
+        same = ((group[:, None] == group[None, :]) & rows).to(rewards.dtype)
+        others = same.sum(1) - 1
+        mean = (same @ rewards - rewards) / others.clamp(min=1)
+        return torch.where(rows & (others > 0), rewards - mean, 0.0)
+"""
+
+#: The shape that frameworks give it: uids in a numpy array, which key a dict; returns beside.
+KEYED = """
+    from collections import defaultdict
+    import numpy as np
+    import torch
+
+    def one(token_level_rewards, response_mask, index: np.ndarray, epsilon=1e-6, norm_adv_by_std_in_grpo=True):
+        of_prompt = defaultdict(list)
+        total = token_level_rewards.sum(-1)
+        out = torch.zeros_like(total)
+        for row, uid in enumerate(index):
+            if response_mask[row].any():
+                of_prompt[uid].append(row)
+        for rows in of_prompt.values():
+            if len(rows) > 1:
+                part = total[rows]
+                std = part.std() if norm_adv_by_std_in_grpo else 1
+                out[rows] = (part - part.mean()) / (std + epsilon)
+        wide = out.unsqueeze(-1) * response_mask
+        return wide, wide
+"""
+
+#: The reward spread over the batch's width, padding and all.
+WIDTH = """
+    def one(token_level_rewards, response_mask):
+        return token_level_rewards.mean(-1, keepdim=True) * response_mask
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    """Write a module whose function is ``one``, and point the adapter at it and a stage."""
+    written = count()
+
+    def write(source: str, stage: str, *claims: str) -> Target:
+        name = f"of_{tmp_path.name}_{next(written)}"
+        (tmp_path / f"{name}.py").write_text(dedent(source), encoding="utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.setenv("RL_SENTINEL_FUNCTION", f"{name}:one")
+        monkeypatch.setenv("RL_SENTINEL_STAGE", stage)
+        monkeypatch.setenv("RL_SENTINEL_CLAIMS", "\n".join(claims))
+        return Target(root=tmp_path)
+
+    return write
+
+
+def _boundary(target: Target) -> Boundary:
+    return bound(FRAMEWORK, target)["one", "default"]
+
+
+def _broken(boundary: Boundary) -> set[str]:
+    wanted = [law for law in laws().values() if law.applies(boundary) == ""]
+    assert len(wanted) > 5
+    return {law.code for law in wanted if judged_at(law, boundary, "default").found is not None}
+
+
+@pytest.mark.parametrize("source", [RLOO, KEYED])
+def test_right_ones_answer_and_break_nothing(own: Own, source: str) -> None:
+    """A reward per row, and one per token with uids, are both passed in the form asked for."""
+    target = own(source, "advantage")
+    assert answering(bound(FRAMEWORK, target)) == []
+    assert _broken(_boundary(target)) == set()
+
+
+def test_wrong_one_is_found(own: Own) -> None:
+    """A mean over the width falls when padding is added."""
+    assert "PAD001" in _broken(_boundary(own(WIDTH, "advantage")))
+
+
+def test_wrong_one_with_a_reward_per_row_is_found(own: Own) -> None:
+    """A mean over the batch where dead rows stand in it."""
+    source = "def one(rewards, mask): return (rewards - rewards.mean())[:, None] * mask"
+    assert "MSK001" in _broken(_boundary(own(source, "advantage")))
+
+
+@pytest.mark.parametrize(
+    ("stage", "entries", "key", "expected"),
+    [
+        ("advantage", "'returns': 2 * x, 'advantages': x", "advantage", 1.0),
+        ("advantage", "'my_advantage': x, 'returns': 2 * x", "advantage", 1.0),
+        ("policy-loss", "'loss': x.sum(), 'loss_scale': 2 * x", "loss", 1.0),
+        ("policy-loss", "'entropy': 2 * x.sum(), 'pg_loss': x.sum()", "loss", 1.0),
+        ("kl", "'kl': x, 'total': 2 * x", "kl", 1.0),
+    ],
+)
+def test_entry_of_a_dict(own: Own, stage: str, entries: str, key: str, expected: float) -> None:
+    """The entry that is named for the stage's output is taken, a plain name before a longer one."""
+    boundary = _boundary(own(f"def one(rewards, x=None):\n    x = rewards\n    return {{{entries}}}", stage))
+    assert boundary.call(BATCH, {})[key].flatten()[0].item() == expected
+
+
+def test_dict_that_names_no_output(own: Own) -> None:
+    """Its entries and the wanted name are told in one line."""
+    boundary = _boundary(own("def one(rewards): return {'a': rewards, 'b': rewards}", "advantage"))
+    with pytest.raises(CallFailed, match=r"^the answer is a dict of a, b; expected one entry named advantage$"):
+        boundary.call(BATCH, {})
+
+
+def test_failure_names_what_was_passed(own: Own) -> None:
+    """Parameter, column and shape."""
+    boundary = _boundary(own("def one(rewards, mask, uid): return rewards * mask", "advantage"))
+    passed = r"passed rewards=reward\[2\], mask=mask\[2, 3\], uid=group as numpy\[2\]$"
+    with pytest.raises(CallFailed, match=rf"^RuntimeError: .*; {passed}"):
+        boundary.call(BATCH, {})
+
+
+def test_refusal_names_what_was_passed_and_stays_a_refusal(own: Own) -> None:
+    """A ValueError in words is judged by the laws as one."""
+    boundary = _boundary(own("def one(rewards): rows, width = rewards.shape", "kl"))
+    with pytest.raises(ValueError, match=r"not enough values .*; passed rewards=reward\[2\]$"):
+        boundary.call(BATCH, {})
+
+
+def test_unknown_name_and_unknown_stage(own: Own) -> None:
+    """A parameter that nobody knows is named; so is a stage."""
+    (missing,) = FRAMEWORK.boundaries(own("def one(rewards, colour): return rewards", "advantage"))
+    assert isinstance(missing, Unbound)
+    assert "'colour'" in missing.reason
+    stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalise, weight, keep"
+    with pytest.raises(SentinelError, match=f"^--stage is 'x', expected one of {stages}: what your function computes$"):
+        list(FRAMEWORK.boundaries(own("def one(rewards): return rewards", "x")))
+
+
+GRPO = ("algorithm=grpo", "scope=group", "baseline=relative", "credit=outcome", "grouping=id")
+
+PPO = """
+    import torch
+
+    def one(log_prob, old_log_prob, advantages, response_mask, cliprange=0.2, cliprange_high=0.3):
+        ratio = torch.where(response_mask > 0, log_prob - old_log_prob, 0.0).exp()
+        held = ratio.clamp(1 - cliprange, 1 + cliprange_high)
+        worse = torch.maximum(-advantages * ratio, -advantages * held)
+        return torch.where(response_mask > 0, worse, 0.0).sum() / response_mask.sum().clamp(min=1)
+"""
+
+
+def _judged(target: Target) -> tuple[set[str], set[str]]:
+    """Codes of the laws that were tried and hold, and that are broken."""
+    boundary = _boundary(target)
+    found = {c: judged_at(law, boundary, "default") for c, law in laws().items() if law.applies(boundary) == ""}
+    staged = {c: j for c, j in found.items() if boundary.stage in laws()[c].stages}
+    broken = {c for c, j in staged.items() if j.found is not None}
+    return {c for c, j in staged.items() if j.tried} - broken, broken
+
+
+def test_stated_claims_bring_their_laws(own: Own) -> None:
+    """A sound GRPO holds; one over the batch is found by its scope and by its formula."""
+    exact = KEYED.replace("part = total[rows]", "part = total[rows] - total[rows][0]")  # equal rewards give 0
+    holds, broken = _judged(own(exact, "advantage", *GRPO))
+    assert (holds >= {"GRP001", "REF001", "SHF001", "PLC003", "PLC005"}, broken) == (True, set())
+    whole = KEYED.replace("of_prompt[uid]", "of_prompt[0]")
+    assert _judged(own(whole, "advantage", *GRPO))[1] >= {"GRP001", "REF001"}
+    assert "REF001" not in _judged(own(whole, "advantage"))[1]
+
+
+def test_clipped_loss_takes_its_range_from_its_parameters(own: Own) -> None:
+    """Both bounds; a loss whose sign is wrong, and one with the bounds swapped, are found."""
+    said = ("algorithm=ppo", "aggregation=token-mean", "ratio=yes", "mean=yes")
+    target = own(PPO, "policy-loss", *said)
+    assert _boundary(target).settings["default"] == {"clip_low": 0.2, "clip_high": 0.3}
+    holds, broken = _judged(target)
+    assert (holds >= {"REF001", "ONP001", "GRD002"}, broken) == (True, set())
+    assert _judged(own(PPO.replace("maximum", "minimum"), "policy-loss", *said))[1] >= {"REF001"}
+
+
+def test_loss_without_its_numbers_is_told(own: Own) -> None:
+    """A range that is written into the body is known to nobody."""
+    body = "def one(log_prob, old_log_prob, advantages, mask): return (log_prob * advantages * mask).sum()"
+    target = own(body, "policy-loss", "algorithm=ppo", "aggregation=token-mean")
+    with pytest.raises(SentinelError, match=r"^--claim algorithm=ppo needs the number 'clip_low', of which one has no"):
+        list(FRAMEWORK.boundaries(target))
+
+
+VALUES = """
+    def one(vpreds, values, returns, mask):
+        return ((vpreds - returns) ** 2 * mask).sum() / mask.sum().clamp(min=1)
+"""
+
+WEIGHTS = """
+    import torch
+
+    def one(old_log_prob, rollout_log_prob, mask):
+        return torch.where(mask, (old_log_prob - rollout_log_prob).clamp(-5, 1).exp(), 0.0)
+"""
+
+KEPT = """
+    def one(old_log_prob, rollout_log_prob, mask):
+        gap = ((old_log_prob - rollout_log_prob) * mask).sum(1, keepdim=True)
+        return mask & (gap.abs() < 1).expand(mask.shape)
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "source", "claims", "faulty", "law"),
+    [
+        (
+            "aggregate",
+            "def one(loss_mat, loss_mask): return (loss_mat * loss_mask).sum() / loss_mask.sum().clamp(min=1)",
+            ("aggregation=token-mean", "mean=yes"),
+            ("loss_mask.sum().clamp(min=1)", "loss_mask.numel()"),
+            "REF001",
+        ),
+        ("value-loss", VALUES, ("mean=yes",), (" * mask).sum()", ").sum()"), "MSK002"),
+        (
+            "reward",
+            "def one(rewards, mask): return rewards[:, None] * (mask.flip(1).cumsum(1).flip(1) == 1) * mask",
+            ("algorithm=outcome at the last trained token", "masked=yes"),
+            ("(mask.flip(1).cumsum(1).flip(1) == 1) * mask", "(mask.cumsum(1) == 1) * mask"),
+            "REF001",
+        ),
+        (
+            "normalise",
+            "def one(rewards, mask): return rewards - rewards[mask.any(1)].mean() if mask.any() else rewards * 0",
+            (),
+            ("rewards[mask.any(1)].mean()", "rewards.mean()"),
+            "MSK001",
+        ),
+        ("weight", WEIGHTS, ("scope=token",), ("return ", "return 0.1 * old_log_prob.sum() + "), "MSK002"),
+        ("keep", KEPT, ("scope=sequence",), ("gap.abs() < 1", "gap.abs() * (old_log_prob < -1) < 1"), "SCP001"),
+    ],
+    ids=["aggregate", "value-loss", "reward", "normalise", "weight", "keep"],
+)
+def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it becomes a faulty one
+    own: Own, stage: str, source: str, claims: tuple[str, ...], faulty: tuple[str, str], law: str
+) -> None:
+    """The sound function breaks nothing, the faulty one breaks the law that says so."""
+    holds, broken = _judged(own(source, stage, *claims))
+    assert (len(holds) > 3, broken) == (True, set())
+    assert source.replace(*faulty) != source
+    assert law in _judged(own(source.replace(*faulty), stage, *claims))[1]
+
+
+def test_answer_that_is_no_tensor(own: Own) -> None:
+    """What it is, what is expected, and how to make one of it."""
+    boundary = _boundary(own("def one(rewards, mask): return (rewards[:, None] * mask).numpy()", "advantage"))
+    with pytest.raises(CallFailed, match=r"its advantage is of type ndarray, expected a tensor: .*torch.as_tensor"):
+        boundary.call(batch_of(torch.ones(1, 2, dtype=torch.bool)), {})
+
+
+def test_number_type_that_a_function_refuses_is_its_own_affair(own: Own) -> None:
+    """An error that another floating type brings is a refusal of it; one at the usual type stays an error."""
+    source = """
+    def one(rewards, mask):
+        if str(rewards.dtype) != "torch.float32" or len(rewards) == 2:
+            raise TypeError("no such numbers")
+        return rewards[:, None] * mask
+    """
+    boundary, mask = _boundary(own(source, "advantage")), torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(NotApplicable, match="it refuses bfloat16: TypeError: no such numbers"):
+        boundary.call(batch_of(mask, reward=torch.ones(1, dtype=torch.bfloat16)), {})
+    with pytest.raises(CallFailed, match="TypeError: no such numbers"):
+        boundary.call(batch_of(mask.expand(2, 2)), {})
+
+
+def test_what_is_no_function(own: Own) -> None:
+    """A number of the module is told by its type; a stage of adapters by who has it."""
+    (missing,) = FRAMEWORK.boundaries(own("one = 3", "advantage"))
+    assert isinstance(missing, Unbound)
+    assert missing.reason.endswith(".one is of type int, expected a function")
+    with pytest.raises(SentinelError, match=r"--stage is 'metric', expected one of .*audited by an adapter"):
+        list(FRAMEWORK.boundaries(own("def one(rewards): return rewards", "metric")))
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "words"),
+    [
+        (
+            "class K:\n    def m(self, rewards): return rewards",
+            "K.m",
+            "K.m is a method, which wants an object: name a f",
+        ),
+        (
+            "def one(rewards, /): return rewards",
+            "one",
+            "one takes rewards by position only, expected parameters passed",
+        ),
+        ("def one(*args): return args[0]", "one", "one takes *args, expected parameters by name: name them, or keep"),
+        ("def one(*a, **k): return a[0]", "one", "one takes *a, **k, expected parameters by name: name them, or keep"),
+    ],
+)
+def test_what_cannot_be_called_by_names_is_told_at_once(
+    own: Own, monkeypatch: pytest.MonkeyPatch, source: str, name: str, words: str
+) -> None:
+    """A method, and parameters that have a place and no name."""
+    target = own(source, "advantage")
+    module = os.environ["RL_SENTINEL_FUNCTION"].partition(":")[0]
+    monkeypatch.setenv("RL_SENTINEL_FUNCTION", f"{module}:{name}")
+    (missing,) = FRAMEWORK.boundaries(target)
+    assert isinstance(missing, Unbound)
+    assert missing.reason.startswith(words)
+
+
+def test_error_of_several_lines_is_one(own: Own) -> None:
+    """With what was passed behind it."""
+    boundary = _boundary(own("def one(rewards, mask): raise TypeError('a\\n  b\\nc')", "advantage"))
+    with pytest.raises(CallFailed, match=r"^TypeError: a b c; passed rewards="):
+        boundary.call(batch_of(torch.ones(1, 2, dtype=torch.bool)), {})

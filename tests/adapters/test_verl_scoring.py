@@ -1,0 +1,95 @@
+"""verl's reward managers, on specimens in words of our own, and what stands for the processes that they start."""
+
+import asyncio
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from adapters.checks import answering, bound, judged_at
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK
+from rl_sentinel.adapters.verl.scoring import SPECIAL, Tokens, ground_truth, here, score, score_in_order
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+
+Loads = Callable[..., Target]
+
+NAIVE = "verl/workers/reward_manager/naive.py"
+
+PRIME = """
+    import torch
+    from concurrent.futures import ProcessPoolExecutor
+
+    class PrimeRewardManager:
+        def __init__(self, tokenizer, num_examine, compute_score=None):
+            self.compute_score, self.tokenizer = compute_score, tokenizer
+
+        def __call__(self, data):
+            rows, about = data.batch["responses"], data.non_tensor_batch["reward_model"]
+            texts, right = self.tokenizer.batch_decode(rows), [x["ground_truth"] for x in about]
+            with ProcessPoolExecutor(max_workers=64) as pool:
+                found = list(pool.map(self.compute_score, ["any"] * len(texts), texts, right, [None] * len(texts)))
+            out = torch.zeros_like(rows, dtype=torch.float32)
+            for row, mask in enumerate(data.batch["attention_mask"][:, data.batch["prompts"].shape[1]:]):
+                out[row, mask.sum() - 1] = found[row]
+            return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("length[row] - 1]", "length[row] - 1]"),
+        ("length[row] - 1]", "-1]"),
+        ("length[row] - 1]", "length[row] - 2]"),
+        ('["responses"][row, : length[row]]', '["responses"][row, : length[row] - 1]'),
+    ],
+)
+def test_a_score_that_lands_elsewhere(loads: Loads, old: str, new: str) -> None:
+    """At the end of the row, a token too early, or of a text without its last token: each is found."""
+    tree = files()
+    assert old in tree[NAIVE]
+    boundary = bound(FRAMEWORK, loads(FRAMEWORK, tree | {NAIVE: tree[NAIVE].replace(old, new)}))
+    judgement = judged_at(REF001, boundary["NaiveRewardManager", "default"], "default")
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is (old != new)
+
+
+def test_a_manager_with_processes(loads: Loads) -> None:
+    """It scores in this process, and what it scores is compared."""
+    tree = files() | {"verl/workers/reward_manager/prime.py": PRIME}
+    boundaries = {
+        pair: b for pair, b in bound(FRAMEWORK, loads(FRAMEWORK, tree)).items() if pair[0].startswith("Prime")
+    }
+    assert answering(boundaries) == []
+    judgement = judged_at(REF001, boundaries["PrimeRewardManager", "default"], "default")
+    assert judgement.tried > 0
+    assert judgement.found is None
+
+
+def test_a_worker_of_a_cluster() -> None:
+    """A module that would place workers on a cluster gets ones that answer here."""
+    module: Any = ModuleType("remote")
+    module.RewardComputeWorker = module.ray = None
+    here(module)
+    placed = module.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        node_id=module.ray.get_runtime_context().get_node_id(), soft=True
+    )
+    worker = module.RewardComputeWorker.options(scheduling_strategy=placed).remote(lambda **given: given["x"] + 1)
+
+    async def answer() -> object:
+        return await worker.compute_score.remote(x=2)
+
+    assert asyncio.run(answer()) == 3
+
+
+def test_what_a_text_is_worth() -> None:
+    """The reward of the row, where all of its response and nothing else is scored."""
+    right = ground_truth(0.5, torch.tensor([4, 7, SPECIAL]))
+    assert Tokens().batch_decode(torch.tensor([[4, 7], [4, SPECIAL]])) == ["4 7", "4"]
+    assert score(ground_truth=right, solution_str="4 7") == 0.5
+    assert score(solution_strs=["4 7", "4"], ground_truths=[right, right]) == [0.5, 1.5]
+    assert score_in_order("any", "4", right) == 1.5

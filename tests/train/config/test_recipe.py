@@ -1,0 +1,116 @@
+"""Every error in a recipe is one line."""
+
+from pathlib import Path
+
+import pytest
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import load_recipe
+from training import TOML, recipe
+
+SHIPPED = Path(__file__).parents[3] / "recipes"
+
+
+def _write(folder: Path, text: str = TOML) -> Path:
+    place = folder / "r.toml"
+    place.write_text(text.format(out=folder / "run"), encoding="utf-8")
+    return place
+
+
+def test_overrides_reach_every_table(tmp_path: Path) -> None:
+    """Values are TOML; anything else is text."""
+    loaded = load_recipe(
+        _write(tmp_path), ["seed=7", "out=elsewhere", "update.rate=1e-3", "environment.letters=abc", "kl.loss=1"]
+    )
+    assert (loaded.seed, loaded.out, loaded.update.rate, loaded.kl and loaded.kl.loss) == (7, "elsewhere", 1e-3, 1)
+    assert loaded.environment.parameters == {"letters": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("sede=1", "[sede] is unknown, did you mean seed"),
+        ("update.ratte=1", "[update.ratte] is unknown, did you mean rate"),
+        ("warm.stepz=1", "[warm.stepz] is unknown, did you mean steps"),
+        ("update.zzzz=1", "[update.zzzz] is unknown, expected one of prompts, epochs, rows, rate, betas"),
+        ("steps=0", "[steps] is 0: input should be greater than or equal to 1"),
+        ("steps=true", "[steps] is True: input should be a valid integer"),
+        ("update.rate=fast", "[update.rate] is 'fast': input should be a valid number"),
+        ("loss.aggregation=mean", "[loss.aggregation] is 'mean': input should be 'token-mean', "),
+        ("warm={}", "[warm.steps] is missing: field required"),
+        ("warm=3", "[warm] is 3, expected a table, as warm = { steps = ..., rows = ... }"),
+        ("estimator=grpo", "[estimator] is 'grpo', expected a table, as estimator = { name = ... }"),
+        ("correction.reject=1", "[correction.reject] is 1, expected a list, as reject = [...]"),
+        ("update.rate=inf", "[update.rate] is inf: input should be a finite number"),
+        ("update.clip=inf", "[update.clip] is inf: input should be a finite number"),
+        ("critic={rate=inf}", "[critic.rate] is inf: input should be a finite number"),
+        ("warm={steps=1, rate=inf}", "[warm.rate] is inf: input should be a finite number"),
+        ("kl.target=inf", "[kl.target] is inf: input should be a finite number"),
+        ("reward.bias=nan", "[reward.bias] is nan: input should be a finite number"),
+        ("update.betas=[nan, 0.9]", "[update.betas.0] is nan: input should be"),
+        ("seed=100000000000000000000", "[seed] is 100000000000000000000: input should be less than 92233720368547"),
+        ("update.rate=1e300", "[update.rate] is 1e+300: input should be less than or equal to 10000"),
+        ("update.decay=1e300", "[update.decay] is 1e+300: input should be less than or equal to 1000"),
+        ("rollout.temperature=inf", "[rollout.temperature] is inf: input should be"),
+        ("rollout.temperature=1e300", "[rollout.temperature] is 1e+300: input should be less than or equal to 100"),
+        (
+            "rollout.temperature=1e-300",
+            "[rollout.temperature] is 1e-300: input should be greater than or equal to 0.01",
+        ),
+    ],
+)
+def test_wrong_keys_and_values_are_one_line(tmp_path: Path, override: str, line: str) -> None:
+    """With the key, and the nearest known one."""
+    place = _write(tmp_path)
+    with pytest.raises(SentinelError) as error:
+        load_recipe(place, [override])
+    assert str(error.value).startswith(f"recipe {place}{line}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("override", ["seed", "=1", "a..b=1"])
+def test_invalid_override_is_rejected(tmp_path: Path, override: str) -> None:
+    """With an example."""
+    with pytest.raises(SentinelError, match=r"override is .*, expected key=value, as seed=1"):
+        load_recipe(_write(tmp_path), [override])
+
+
+def test_override_with_a_line_break_is_rejected(tmp_path: Path) -> None:
+    """TOML would ignore the second line."""
+    with pytest.raises(SentinelError, match=r"override 'seed=1\\nsteps=3' has a line break, expected key=value"):
+        load_recipe(_write(tmp_path), ["seed=1\nsteps=3"])
+
+
+def test_reward_bounds_may_be_infinite(tmp_path: Path) -> None:
+    """Unlike all other numbers."""
+    assert load_recipe(_write(tmp_path), ["reward.most=inf"]).reward.most == float("inf")
+
+
+def test_override_below_a_value_is_rejected(tmp_path: Path) -> None:
+    """A number has no keys."""
+    with pytest.raises(SentinelError, match=r"override 'seed.x=1' sets a key of seed, expected a table"):
+        load_recipe(_write(tmp_path, "seed = 1\n" + TOML), ["seed.x=1"])
+
+
+def test_missing_and_malformed_files_are_one_line(tmp_path: Path) -> None:
+    """With the file."""
+    with pytest.raises(SentinelError, match=r"recipe .*none.toml cannot be read \(No such file or directory\)"):
+        load_recipe(tmp_path / "none.toml")
+    with pytest.raises(SentinelError, match=r"recipe .* is malformed"):
+        load_recipe(_write(tmp_path, "out = ["))
+
+
+@pytest.mark.skipif(not SHIPPED.is_dir(), reason="recipes lie in the source tree, not in the wheel")
+@pytest.mark.parametrize("name", sorted(p.name for p in SHIPPED.glob("*.toml")))
+def test_shipped_recipe_is_valid(name: str) -> None:
+    """Every name and parameter passes the dry run."""
+    from rl_sentinel.train.config.selection import select_components  # noqa: PLC0415 - for this test alone
+
+    loaded = load_recipe(SHIPPED / name)
+    assert select_components(loaded).choices.estimator is not None
+    assert Path(loaded.out).name == Path(name).stem
+
+
+def test_recipe_of_the_tests_equals_its_toml(tmp_path: Path) -> None:
+    """The tests use both."""
+    assert load_recipe(_write(tmp_path)) == recipe(tmp_path / "run")

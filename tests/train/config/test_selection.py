@@ -1,0 +1,230 @@
+"""Components are resolved and validated together before a run starts."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.selection import select_components
+from training import recipe
+
+PPO = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"}
+GDPO = {"name": "gdpo", "weight": (1.0, 0.5), "epsilon": 0.0}
+MARKED = {"name": "training:TwoParts"}
+TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"estimator": {"name": "gripo"}}, "estimator.name 'gripo' is unknown, did you mean grpo"),
+        (
+            {"estimator": {"name": "grpo", "standardize": True, "epsilon": 0.0}},
+            "estimator.standardize is unknown, did you mean standardise",
+        ),
+        ({"estimator": {"name": "grpo", "epsilon": 0.0}}, "estimator.standardise is missing, expected a bool"),
+        (
+            {"estimator": {"name": "grpo", "standardise": 1, "epsilon": 0.0}},
+            "estimator.standardise is 1, expected a bool",
+        ),
+        ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no parameters"),
+        (
+            {"estimator": {"name": "training:unknown_column"}},
+            "estimator needs column mood, which the trainer does not make: choose another",
+        ),
+        (
+            {"estimator": {"name": "remax"}, "reward": {"scale": 2.0}},
+            "reward is set with estimator remax, expected no [reward]: the greedy response's",
+        ),
+        (
+            {"estimator": GDPO, "environment": {"name": "tools"}},
+            "environment tools has no reward parts, expected some with estimator gdpo: choose an environment with",
+        ),
+        (
+            {"estimator": {"name": "gdpo", "epsilon": 0.0}},
+            "estimator.weight is missing, expected numbers, as [1.0, 0.5]: it has no default",
+        ),
+        ({"estimator": {**GDPO, "weight": "a"}}, "estimator.weight is 'a', expected numbers, as [1.0, 0.5]"),
+        ({"estimator": {**GDPO, "weight": (1.0, True)}}, "estimator.weight is (1.0, True), expected numbers, as"),
+        (
+            {"estimator": {**GDPO, "weight": (1.0,)}, "environment": MARKED},
+            "estimator.weight has shape [1], expected K = 2: that of reward_parts",
+        ),
+        (
+            {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
+            "kl_coefficient is given with gdpo.advantages, expected none",
+        ),
+        (
+            {"estimator": TURNS, "critic": {"rate": 0.1}, "rollout": {"turns": 2, "merged": False}},
+            "rollout.merged is false with 2 turns, expected true: estimator turn_level_gae assigns credit",
+        ),
+        (
+            {"estimator": TURNS},
+            "critic is missing, expected one with estimator turn_level_gae: add [critic] with its rate",
+        ),
+        (
+            {
+                "loss": {"name": "training:turn_weighted_loss", "aggregation": "token-mean"},
+                "rollout": {"turns": 2, "merged": False},
+            },
+            "rollout.merged is false with 2 turns, expected true: the turn column",
+        ),
+        ({"loss": {**PPO, "name": "pppo"}}, "loss.name 'pppo' is unknown, did you mean ppo"),
+        ({"loss": {**PPO, "clip_low": "a"}}, "loss.clip_low is 'a', expected a float"),
+        (
+            {"loss": {**PPO, "name": "clip_cov"}},
+            'loss.chosen is missing, expected one with loss clip_cov: set it, as loss.chosen = { name = "largest"',
+        ),
+        (
+            {"loss": {**PPO, "chosen": {"name": "largest", "share": 0.1}}},
+            "loss.chosen is set, expected none with loss ppo, which does not read it",
+        ),
+        (
+            {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "covariances"}}},
+            "loss.chosen 'covariances' is unknown, expected one of largest, drawn_between",
+        ),
+        (
+            {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "largest", "share": 2.0}}},
+            "loss.chosen.share is 2.0, expected a number above 0 and at most 1",
+        ),
+        (
+            {"loss": {**PPO, "clip_low": 1.5}},
+            "loss.clip_low is 1.5, expected at most 1 with loss ppo: a lower clip of 1 or more",
+        ),
+        ({"loss": {**PPO, "name": "cispo", "clip_low": 20}}, "loss.clip_low is 20, expected at most 1 with loss cispo"),
+        (
+            {"estimator": {"name": "grpo", "standardise": True, "epsilon": -1.0}},
+            "estimator.epsilon is -1.0, expected a number of 0",
+        ),
+        (
+            {"loss": {**PPO, "aggregation": "token-sum"}},
+            "loss.length is None with 'token-sum', expected a number of tokens",
+        ),
+        ({"environment": {"name": "sorting"}}, "environment.name 'sorting' is unknown, did you mean sort"),
+        (
+            {"environment": {"name": "training:Nothing"}},
+            "environment.name 'training:Nothing' cannot be imported (module 'training' has no attribute 'Nothing')",
+        ),
+        ({"environment": {"name": "sort", "digits": 0}}, "environment.digits is 0, expected 1 to 64"),
+        ({"environment": {"name": "sort", "digit": 3}}, "environment.digit is unknown, did you mean digits"),
+        ({"kl": {"reward": 0.1, "loss": 0.1}}, "kl.reward is 0.1 and kl.loss is 0.1, expected one of them to be 0"),
+        ({"kl": {"target": 0.1}}, "kl.target and kl.horizon are one without the other, expected both or neither"),
+        ({"loss": {**PPO, "clip_high": float("nan")}}, "loss.clip_high is nan, expected a number"),
+        ({"loss": {**PPO, "clip_high": -1.0}}, "loss.clip_high is -1.0, expected"),
+        (
+            {"reward": {"scale": 1e300}},
+            "reward shaping turns rewards 0 and 1 into invalid numbers (reward[0] is inf, expected",
+        ),
+        ({"reward": {"scale": 0.0}}, "reward.scale is 0.0, expected a number above 0"),
+        ({"reward": {"least": 1.0, "most": 0.0}}, "reward.most is 0.0, expected 1.0 or more"),
+        (
+            {"reward": {"normalisation": {"mean": "none", "deviation": "none", "leave_one_out": True}}},
+            "reward.normalisation.leave_one_out is True, expected False where mean is 'none'",
+        ),
+        (
+            {"correction": {"weight": "token_weights", "bounds": ({"name": "truncated", "high": -2.0},)}},
+            "correction.bounds.high is -2.0, expected",
+        ),
+        ({"environment": {"name": "math:pi"}}, "environment.name 'math:pi' is 3.14159"),
+        (
+            {"environment": {"name": "training:ScriptedEngine", "texts": ()}},
+            "environment.name 'training:ScriptedEngine' is ScriptedEngine(",
+        ),
+        (
+            {"warm": {"steps": 1}, "environment": {"name": "training:TwoTurns"}},
+            "environment training:TwoTurns has no warm(), expected",
+        ),
+        ({"path": "math:pi"}, "path 'math:pi' is 3.14159"),
+        (
+            {"path": "training:folder_cache"},
+            "path 'training:folder_cache' cannot be called as path(rollout, by=choices) (got",
+        ),
+        ({"loss": {"name": "math:pi", "aggregation": "token-mean"}}, "loss 'math:pi' is 3.14159"),
+        (
+            {"loss": {"name": "json:loads", "aggregation": "token-mean"}},
+            "loss.s is missing, expected a value, it has no",
+        ),
+        (
+            {"loss": {"name": "training:returns_none", "aggregation": "token-mean"}},
+            "loss 'training:returns_none' returned None, ",
+        ),
+        (
+            {"estimator": {"name": "training:returns_none"}},
+            "estimator 'training:returns_none' returned None, expected a tensor",
+        ),
+        (
+            {"rollout": {"tokens": 1000}},
+            "rollout.tokens is 1000 after a prompt of 1 tokens, expected at most 32 in total",
+        ),
+        ({"policy": {"positions": 3}}, "rollout.tokens is 3 after a prompt of 1 tokens, expected at most 3 in total"),
+        (
+            {"environment": {"name": "sort", "digits": 25}, "warm": {"steps": 1}},
+            "a response of warm() is 26 after a prompt of 26 tokens, expected at most 32 in total",
+        ),
+        ({"kl": {"estimator": "k9"}}, "kl.estimator 'k9' is unknown, did you mean k3"),
+        ({"rollout": {"responses": 1}}, "rollout.responses is 1, expected 2 or more with estimator grpo"),
+        ({"rollout": {"engine": "proces"}}, "rollout.engine 'proces' is unknown, did you mean process"),
+        (
+            {
+                "rollout": {"turns": 2, "merged": False},
+                "estimator": {"name": "reinforce_plus_plus", "discount": 1.0, "epsilon": 0.0},
+            },
+            "rollout.merged is false with 2 turns, expected true: estimator reinforce_plus_plus assigns",
+        ),
+        (
+            {"estimator": {"name": "gae", "discount": 1.0, "decay": 1.0}},
+            "critic is missing, expected one with estimator gae: add [critic] with its rate",
+        ),
+        ({"critic": {"rate": 0.1}}, "critic is set, expected none with estimator grpo, which reads no values"),
+        (
+            {"rollout": {"staleness": 1}},
+            "rollout.staleness is 1, expected a correction with it: set correction.weight",
+        ),
+        (
+            {"rollout": {"engine": "http", "url": "http://[bad"}},
+            "rollout.url is 'http://[bad', expected an address, as",
+        ),
+        (
+            {"rollout": {"url": "http://there"}},
+            "rollout.url is 'http://there' with engine process, expected an address with",
+        ),
+        ({"update": {"prompts": 3}}, "update.prompts is 3, expected at most rollout.prompts, 2"),
+        ({"policy": {"hidden": 18}}, "policy.hidden is 18, expected a multiple of 2 x policy.heads"),
+        ({"correction": {"bounds": ({"name": "truncated", "high": 2.0},)}}, "bounds are given without a weight"),
+        (
+            {"correction": {"weight": "token_weight"}},
+            "correction.weight 'token_weight' is unknown, did you mean token_weights",
+        ),
+    ],
+)
+def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
+    """With the key, and a fix."""
+    with pytest.raises(SentinelError) as error:
+        select_components(recipe(**more))
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
+
+
+def test_parameters_are_bound() -> None:
+    """And correction stages keep their order."""
+    correction = {
+        "reject": ({"name": "rows_kept", "estimator": "k1", "over": "mean", "low": -1.0, "high": 1.0},),
+        "weight": "token_weights",
+        "bounds": ({"name": "truncated", "high": 2.0},),
+    }
+    selection = select_components(recipe(correction=correction))
+    group, live = torch.tensor([0, 0]), torch.tensor([True, True])
+    advantage = selection.choices.estimator(reward=torch.tensor([1.0, 0.0]), group=group, live=live)
+    assert advantage.tolist() == [0.5, -0.5]
+    assert (len(selection.choices.rejections), len(selection.choices.bounds), selection.needs_old_logprob) == (
+        1,
+        1,
+        True,
+    )
+
+
+@pytest.mark.parametrize("clip", [{"name": "ppo", "clip_low": 1.0}, {"name": "gmpo", "clip_low": 1.5}])
+def test_lower_clip_of_1_or_in_nats_is_accepted(clip: dict[str, Any]) -> None:
+    """A clip of 1 is no clip; a log-ratio is unbounded."""
+    assert select_components(recipe(loss={**PPO, **clip})).loss.keywords["clip_low"] == clip["clip_low"]  # type: ignore[attr-defined]  # parameters bound

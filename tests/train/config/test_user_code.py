@@ -1,0 +1,135 @@
+"""User code is imported and called, and every error is one line."""
+
+import copy
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import InputError, SentinelError
+from rl_sentinel.train.config.user_code import (
+    call_user_code,
+    check_advantages,
+    check_loss,
+    check_ready,
+    describe,
+    import_object,
+    table_in_errors,
+    wrap_function,
+)
+
+
+def _file(place: Path, text: str) -> Path:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    return place
+
+
+def test_file_is_imported_once(tmp_path: Path) -> None:
+    """Also through a symlink; a file that is not Python is reported."""
+    place = _file(tmp_path / "mine_here.py", "VALUE = []\n")
+    (tmp_path / "link.py").symlink_to(place)
+    value = import_object("path", f"{place}:VALUE")
+    assert import_object("path", f"{place}:VALUE") is value
+    assert import_object("path", f"{tmp_path / 'link.py'}:VALUE") is value
+    _file(tmp_path / "none_here.py", "def (:\n")
+    with pytest.raises(SentinelError, match=r"path '.*none_here.py:VALUE' cannot be imported \(invalid syntax"):
+        import_object("path", f"{tmp_path / 'none_here.py'}:VALUE")
+
+
+def test_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
+    """And a file never replaces an imported module of its name."""
+    for name in "ab":
+        _file(tmp_path / name / "mine.py", f"def name():\n    return {name!r}\n")
+        _file(tmp_path / name / "json.py", f"def dumps():\n    return {name!r}\n")
+    for name in "ab":
+        assert import_object("loss", f"{tmp_path / name / 'mine.py'}:name")() == name
+        assert import_object("loss", f"{tmp_path / name / 'json.py'}:dumps")() == name
+    before = vars(sys.modules["json"]).copy()
+    with pytest.raises(SentinelError, match=r"cannot be imported \(module 'own_json_.*' has no attribute 'other'"):
+        import_object("loss", f"{tmp_path / 'a' / 'json.py'}:other")
+    assert vars(sys.modules["json"]) == before
+
+
+def test_class_of_a_file_is_pickled(tmp_path: Path) -> None:
+    """Its module is in ``sys.modules``."""
+    kind = import_object("environment.name", f"{_file(tmp_path / 'mine.py', 'class Own: at = 3')}:Own")
+    assert pickle.loads(pickle.dumps(kind())).at == 3  # noqa: S301 - our own
+    assert copy.deepcopy(kind()).at == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise RuntimeError('no GPU\\n here')", "RuntimeError: no GPU here, at {place}:2"),
+        ("{}['mood']", "KeyError: 'mood', at {place}:2"),
+        ("1 / 0", "ZeroDivisionError: division by zero, at {place}:2"),
+        ("assert 1 > 2", "AssertionError, at {place}:2"),
+        ("raise SystemExit(3)", "SystemExit: 3, at {place}:2"),
+        ("nothing", "NameError: name 'nothing' is not defined, at {place}:2"),
+    ],
+)
+def test_import_error_is_one_line(tmp_path: Path, code: str, words: str) -> None:
+    """With the original message and its line; the fixed file is imported again."""
+    place = _file(tmp_path / "mine.py", f"import os\n{code}\n")
+    with pytest.raises(SentinelError) as error:
+        import_object("path", f"{place}:f")
+    fix = "name pkg.module:name or file.py:name"
+    assert str(error.value) == f"path '{place}:f' cannot be imported ({words.format(place=place)}): {fix}"
+    _file(place, "f = 1\n")
+    assert import_object("path", f"{place}:f") == 1
+
+
+def test_error_names_the_line_of_the_user_file(tmp_path: Path) -> None:
+    """Not that of a library; KeyboardInterrupt passes."""
+    text = (
+        "import torch\ndef f(x):\n    return torch.ones(2) @ torch.ones(x)\n\ndef g(x):\n    raise KeyboardInterrupt\n"
+    )
+    place = _file(tmp_path / "mine.py", text)
+    f, g = (import_object("loss", f"{place}:{n}") for n in "fg")
+    with pytest.raises(SentinelError, match=rf"^loss 'mine' raised RuntimeError: .*, at {place}:3: fix it there$"):
+        call_user_code("loss 'mine'", f, 3)
+    with pytest.raises(KeyboardInterrupt):
+        call_user_code("loss 'mine'", g, 3)
+
+
+def test_non_function_is_rejected() -> None:
+    """With the key."""
+    with pytest.raises(SentinelError, match=r"^path 'math:pi' is 3.14, expected a function: name one"):
+        wrap_function("path", "math:pi", 3.14, (), None)  # type: ignore[arg-type]  # rejected
+    with pytest.raises(SentinelError, match=r"^loss 'builtins:dict' has no signature, expected"):
+        wrap_function("loss", "builtins:dict", dict, (), None)
+
+
+def test_shipped_function_raises_its_own_errors() -> None:
+    """Only a parameter's name gets its table."""
+
+    def ours(x: float, *, clip: float) -> float:
+        raise InputError(f"clip is {clip}, expected less") if clip > 1 else ValueError("a bug of the library")
+
+    with pytest.raises(InputError, match=r"^loss.clip is 2.0, expected less$"):
+        wrap_function("loss", "ppo", ours, {"clip"}, None)(1.0, clip=2.0)
+    with pytest.raises(ValueError, match=r"^a bug of the library$"):
+        wrap_function("loss", "ppo", ours, {"clip"}, None)(1.0, clip=0.5)
+
+
+def test_column_errors_get_no_table() -> None:
+    """A column is not a parameter of the recipe."""
+    with pytest.raises(InputError, match=r"^reward\[0\] is nan$"), table_in_errors("loss", {"clip"}):
+        raise InputError("reward[0] is nan")
+
+
+def test_results_are_checked() -> None:
+    """A loss is one number with a gradient, if its columns have one."""
+    column = torch.zeros(2, requires_grad=True)
+    assert check_loss(column.sum(), (column,)) == ""
+    assert check_loss(torch.zeros(()), (column.detach(),)) == ""
+    assert check_loss(torch.zeros(()), (column,)) == "a loss with a gradient to logprob"
+    for wrong in (None, column, torch.zeros((), dtype=torch.long), 3.0):
+        assert check_loss(wrong, (column,)) == "a float tensor without dimensions"
+    assert check_advantages(column, ()) == ""
+    assert check_advantages(3.0, ()) == "a tensor of advantages"
+    assert check_ready(None, ()) == "a Ready, as signal.path.loss_ready returns"
+    assert (describe(column), describe("x" * 99)) == ("a tensor of shape [2] with a gradient", "'" + "x" * 59 + "...")

@@ -1,0 +1,71 @@
+"""Settings that are valid alone and not together."""
+
+from typing import Any
+
+import pytest
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.config.validation import validate_recipe
+from training import recipe
+
+REINFORCE = {"estimator": {"name": "reinforce"}}
+ONE: dict[str, Any] = {"rollout": {"prompts": 1, "responses": 1, "tokens": 3}, "update": {"prompts": 1}}
+
+
+def _over(mean: str, deviation: str, **more: Any) -> dict[str, Any]:
+    return {"reward": {"normalisation": {"mean": mean, "deviation": deviation, **more}}}
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({**REINFORCE, "rollout": {"responses": 1}, **_over("group", "group")},
+         "rollout.responses is 1, expected 2 or more with reward.normalisation.mean group"),
+        ({**REINFORCE, "rollout": {"responses": 1}, **_over("batch", "group")},
+         "rollout.responses is 1, expected 2 or more with reward.normalisation.deviation group"),
+        ({**REINFORCE, "rollout": {"responses": 1}, **_over("none", "group")},
+         "rollout.responses is 1, expected 2 or more with reward.normalisation.deviation group"),
+        ({**REINFORCE, **ONE, **_over("batch", "none")},
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.mean batch"),
+        ({**REINFORCE, **ONE, **_over("batch", "none", leave_one_out=True)},
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.mean batch"),
+        ({**REINFORCE, **ONE, **_over("none", "batch")},
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.deviation"),
+        ({"estimator": {"name": "reinforce_plus_plus", "discount": 1.0, "epsilon": 0.0}, **ONE},
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with estimator reinforce_plus_plus"),
+        ({"estimator": {"name": "maxrl"}, "rollout": {"responses": 1}},
+         "rollout.responses is 1, expected 2 or more with estimator maxrl: a single response has no"),
+        ({"kl": {"target": 0.1, "horizon": 1000.0}},
+         "kl.target is 0.1 with kl.reward and kl.loss 0, expected one of them above 0"),
+        ({"kl": {"loss": 0.1, "target": 0.1, "horizon": 1.6}},
+         "kl.horizon is 1.6, expected above 1.6: with 8 samples per step"),
+        ({"threads": 10**5}, "threads is 100000, expected at most "),
+        ({"rollout": {"prompts": 10**9}},
+         "rollout.prompts x rollout.responses x rollout.tokens is 12000000000, expected at most 268435456: all"),
+        ({"warm": {"steps": 1, "rows": 10**9}}, "warm.rows x policy.positions is 32000000000, expected at most"),
+        ({"policy": {"hidden": 10**6}}, "policy has 40"),
+        ({"policy": {"positions": 10**12}}, "policy has "),
+    ],
+)  # fmt: skip
+def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
+    """Before anything is loaded."""
+    with pytest.raises(SentinelError) as error:
+        select_components(recipe(**more))
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {**REINFORCE, "rollout": {"responses": 1}, **_over("batch", "batch")},
+        {**REINFORCE, **ONE},
+        {"threads": 64, **_over("group", "batch", leave_one_out=True)},
+        {"kl": {"loss": 0.1, "target": 0.1, "horizon": 1.7}},
+    ],
+)
+def test_smallest_valid_sizes_are_accepted(more: dict[str, Any]) -> None:
+    """Two of a population, and a horizon just long enough."""
+    validate_recipe(recipe(**more), claims={}, outcome=True, reads=frozenset(), parts=())
+    select_components(recipe(**more))

@@ -1,0 +1,126 @@
+"""Policies of transformers give the numbers of the tiny Llama with the same weights."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.character_tokenizer import CHARACTERS
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.model.pretrained import PretrainedTokenizer, load_policy, require_transformers
+from rl_sentinel.train.rollout.engine.process import Engine
+from rl_sentinel.train.run.journal import read_metrics
+from rl_sentinel.train.run.loop import train
+from training import folder_cache, recipe, sample_episodes
+
+THERE = importlib.util.find_spec("transformers") is not None
+extra = pytest.mark.skipif(not THERE, reason="transformers is an extra")
+
+
+def _save(folder: Path) -> Policy:
+    """Save the tiny Llama of the tests for transformers, and return it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 - an extra
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415 - an extra
+
+    _, policy, _ = sample_episodes(recipe())
+    config = LlamaConfig(
+        vocab_size=len(CHARACTERS) + 2,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    model = LlamaForCausalLM(config)
+    model.load_state_dict(policy.model.state_dict())
+    model.save_pretrained(folder)
+    vocabulary = {"_": 0, "$": 1} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokens = {"eos_token": "$", "pad_token": "_"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens).save_pretrained(folder)
+    return policy
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+def test_weights_are_exchanged_and_sample_the_same(tmp_path: Path) -> None:
+    """Prompts of several lengths, rows that end early, with transformers' cache."""
+    own, theirs = _save(tmp_path), load_policy(str(tmp_path))
+    token = torch.tensor([[2, 5, 9, 1]])
+    torch.testing.assert_close(theirs(token), own(token), atol=1e-5, rtol=1e-5)
+    assert (theirs.end, theirs.padding, theirs.tokenizer.encode("a1")) == (1, 0, own.tokenizer.encode("a1"))
+    prompts = [own.tokenizer.encode(t) for t in ("a", "b10", "ab", "1", "a+", "b")]
+    uniform = torch.rand(6, 12, generator=torch.Generator().manual_seed(3))
+    samples = [Engine(p, 1.0, 12).sample(prompts, uniform) for p in (own, theirs)]
+    assert [s.token for s in samples[0]] == [s.token for s in samples[1]]
+    assert len({len(s.token) for s in samples[0]}) > 1
+    for one, two in zip(*samples, strict=True):
+        assert one.logprob == pytest.approx(two.logprob, abs=1e-5)
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+def test_pretrained_policy_trains(tmp_path: Path) -> None:
+    """And resumes from its checkpoint."""
+    _save(tmp_path / "model")
+    more: dict[str, Any] = {"steps": 3, "checkpoint": {"every": 1}, "kl": {"loss": 0.1}}
+    settings = recipe(tmp_path / "run", policy={"load": str(tmp_path / "model")}, **more)
+    train(settings, cache=folder_cache(tmp_path))
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    (max((tmp_path / "run" / "checkpoints").iterdir()) / "seal.json").unlink()
+    train(settings, cache=folder_cache(tmp_path))
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+    assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3]
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+def test_missing_model_is_one_line(tmp_path: Path) -> None:
+    """With its name."""
+    with pytest.raises(
+        SentinelError, match=r"policy.load '.*none' cannot be loaded \(.*\): name a folder or a model"
+    ) as raised:
+        load_policy(str(tmp_path / "none"))
+    assert "\n" not in str(raised.value)
+
+
+class DamagedError(Exception):
+    """An error of a reader of weights."""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(DamagedError("header\ntoo long"), "header"), (DamagedError(), "DamagedE")]
+)
+def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
+    """Whatever the error's type."""
+
+    def from_pretrained(*_: object, **__: object) -> None:
+        raise error
+
+    there: Any = ModuleType("transformers")
+    there.AutoModelForCausalLM = there.AutoTokenizer = SimpleNamespace(from_pretrained=from_pretrained)
+    monkeypatch.setitem(sys.modules, "transformers", there)
+    require_transformers()
+    with pytest.raises(
+        SentinelError, match=rf"^policy.load 'some' cannot be loaded \({words}.*\): name a folder"
+    ) as raised:
+        load_policy("some")
+    assert "\n" not in str(raised.value)
+
+
+def test_tokenizer_has_the_positions_of_its_model() -> None:
+    """So that a longer prompt is rejected."""
+    tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=None)
+    assert PretrainedTokenizer(tokenizer, "some", 8).positions == 8
+    assert PretrainedTokenizer(tokenizer, "some").positions is None

@@ -1,0 +1,85 @@
+"""The engine in this process: log-probs are the model's, however rows are batched."""
+
+import torch
+
+from rl_sentinel.signal.rollout import Laid
+from rl_sentinel.train.rollout.engine.process import Engine, _inverse_cdf
+from rl_sentinel.train.rollout.episodes import lay_out_episodes
+from rl_sentinel.train.update.response_logprobs import compute_for_rows
+from training import recipe, sample_episodes
+
+WIDE = {"prompts": 6, "responses": 4, "tokens": 8}
+
+
+def _laid() -> tuple[Laid, torch.Tensor]:
+    _, policy, episodes = sample_episodes(recipe(rollout=WIDE))
+    laid = lay_out_episodes(episodes, merged=True, padding=policy.padding)
+    return laid, compute_for_rows(policy, laid, temperature=1.0, size=7)
+
+
+def test_logprobs_are_those_of_the_model() -> None:
+    """Decoding with a cache against one pass over whole sequences."""
+    laid, recomputed = _laid()
+    logprob, mask = laid.rollout.rollout_logprob, laid.rollout.mask
+    assert logprob is not None
+    assert isinstance(mask, torch.Tensor)
+    assert len(set(laid.length.tolist())) > 1
+    torch.testing.assert_close(logprob[mask], recomputed[mask], atol=2e-5, rtol=1e-5)
+
+
+def test_batching_does_not_change_samples() -> None:
+    """One row at a time, two, or all at once, with prompts of several lengths: the same tokens."""
+    _, policy, _ = sample_episodes(recipe())
+    prompts = [policy.tokenizer.encode(text) for text in ("a", "ba01", "ab", "b")]
+    uniform = torch.rand(4, 6, generator=torch.Generator().manual_seed(1))
+    whole = Engine(policy, 1.0, 6).sample(prompts, uniform)
+    alone = [Engine(policy, 1.0, 6).sample([p], uniform[n : n + 1])[0] for n, p in enumerate(prompts)]
+    paired = Engine(policy, 1.0, 6, rows=2).sample(prompts, uniform)
+    assert [s.token for s in whole] == [s.token for s in alone] == [s.token for s in paired]
+    assert len({s.token for s in whole}) == 4
+
+
+def test_response_stops_at_its_end_token() -> None:
+    """Or is cut at the token limit, and then has not ended."""
+    _, policy, _ = sample_episodes(recipe())
+    prompts = [policy.tokenizer.encode("a")] * 40
+    responses = Engine(policy, 1.0, 3, version=5).sample(
+        prompts, torch.rand(40, 3, generator=torch.Generator().manual_seed(0))
+    )
+    assert {s.ended for s in responses} == {True, False}
+    for one in responses:
+        assert one.ended == (one.token[-1] == policy.end)
+        assert policy.end not in one.token[:-1]
+        assert (len(one.token) == len(one.logprob) <= 3, one.version) == (True, 5)
+        assert one.ended or len(one.token) == 3
+
+
+def test_uniform_number_selects_the_token() -> None:
+    """Probabilities .25, 0, .5, .25: a bound belongs to the next token, and probability 0 is never sampled."""
+    distribution = torch.tensor([[0.25, 0.0, 0.5, 0.25]]).log().expand(6, 4)
+    assert _inverse_cdf(distribution, torch.tensor([0.0, 0.2, 0.25, 0.7, 0.75, 1.0])).tolist() == [0, 0, 2, 2, 3, 3]
+
+
+def test_logprobs_include_the_temperature() -> None:
+    """They are of the distribution that was sampled."""
+    _, policy, _ = sample_episodes(recipe())
+    prompt = policy.tokenizer.encode("a")
+    (one,) = Engine(policy, 0.5, 1).sample([prompt], torch.tensor([[0.5]]))
+    logits = policy(torch.tensor([prompt]))[0, -1]
+    assert abs(one.logprob[0] - float((logits / 0.5).log_softmax(0)[one.token[0]].detach())) < 1e-5
+
+
+def test_greedy_response_takes_the_most_likely_tokens() -> None:
+    """Against the model, token by token; uniform numbers have no effect."""
+    _, policy, _ = sample_episodes(recipe())
+    prompts = [policy.tokenizer.encode(text) for text in ("a", "ba01", "+")]
+    one, other = (Engine(policy, 0.7, 6).sample(prompts, torch.full((3, 6), x), greedy=True) for x in (0.0, 0.9))
+    assert one == other
+    for prompt, responses in zip(prompts, one, strict=True):
+        read = list(prompt)
+        for token, logprob in zip(responses.token, responses.logprob, strict=True):
+            own = (policy(torch.tensor([read]))[0, -1] / 0.7).log_softmax(0).detach()
+            assert token == int(own.argmax())
+            assert abs(logprob - float(own[token])) < 1e-4
+            read.append(token)
+    assert len({f.token for f in one}) > 1

@@ -1,0 +1,156 @@
+"""Several processes train the same parameters as one, and checkpoints fit any number."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.policy import init_policy
+from rl_sentinel.train.run.checkpoint import load_newest
+from rl_sentinel.train.run.distributed import Ranks
+from rl_sentinel.train.run.failed_step import replay_failed_step
+from rl_sentinel.train.run.journal import read_metrics
+from rl_sentinel.train.run.loop import Callbacks, train
+from training import folder_cache, recipe
+
+#: Mini-batches of unequal size, parts of three rows, two epochs, a KL in the loss.
+MORE: dict[str, Any] = {
+    "steps": 10,
+    "rollout": {"prompts": 5, "responses": 3, "tokens": 4},
+    "update": {"prompts": 3, "rows": 3, "epochs": 2, "rate": 5e-3},
+    "kl": {"loss": 0.1},
+    "checkpoint": {"every": 5},
+}
+CODE = (
+    "import sys; from pathlib import Path; from training import recipe, folder_cache; "
+    "from rl_sentinel.train.run.loop import train; "
+    "from rl_sentinel.train.run.distributed import Ranks; ranks = Ranks.join(); more = eval(sys.argv[2]); "
+    "train(recipe(sys.argv[1], **more), cache=folder_cache(Path(sys.argv[1]) / 'cache'), ranks=ranks); ranks.close()"
+)
+
+
+def _train_together(folder: Path, size: int = 2, *, status: int = 0, **more: Any) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = os.pathsep.join(p for p in sys.path if p)
+    base = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-c", CODE, str(folder), repr(more)]
+    processes = [
+        subprocess.Popen(command, env=os.environ | base | {"RANK": str(n), "WORLD_SIZE": str(size)})
+        for n in range(size)
+    ]
+    assert [process.wait(timeout=120) for process in processes] == [status] * size
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    state = load_newest(folder / "checkpoints").state
+    assert state is not None
+    weights: dict[str, torch.Tensor] = state["weights"]
+    return weights
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    """Parameters equal to 1e-5 after ten steps; one process resumes a run of two."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    train(recipe(one, **MORE), cache=folder_cache(one / "cache"))
+    _train_together(two, **MORE)
+    start = init_policy(recipe(**MORE)).model.state_dict()
+    assert _distance(_weights(one), start) > 1e-2
+    assert _distance(_weights(one), _weights(two)) <= 1e-5
+    for first, second in zip(read_metrics(one / "metrics.jsonl"), read_metrics(two / "metrics.jsonl"), strict=True):
+        assert first == pytest.approx(second, rel=1e-3, abs=1e-4)
+    shutil.rmtree(max((two / "checkpoints").iterdir()))
+    messages: list[str] = []
+    train(recipe(two, **MORE), cache=folder_cache(two / "cache"), callbacks=Callbacks(message=messages.append))
+    assert messages == ["resuming after step 5 of 10"]
+    assert [line["step"] for line in read_metrics(two / "metrics.jsonl")] == list(range(1, 11))
+    assert _distance(_weights(one), _weights(two)) <= 1e-5
+
+
+def test_two_processes_choose_the_same_tokens_and_baselines(tmp_path: Path) -> None:
+    """Greedy responses are divided over ranks; tokens are chosen over whole mini-batches."""
+    drawn = {"name": "drawn_between", "low": -1.0, "high": 1.0, "share": 0.4}
+    clip = {"name": "clip_cov", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean", "chosen": drawn}
+    more = {k: v for k, v in MORE.items() if k != "kl"} | {"steps": 4, "estimator": {"name": "remax"}, "loss": clip}
+    one, two = tmp_path / "one", tmp_path / "two"
+    train(recipe(one, **more), cache=folder_cache(one / "cache"))
+    _train_together(two, **more)
+    assert _distance(_weights(one), init_policy(recipe(**more)).model.state_dict()) > 1e-2
+    assert _distance(_weights(one), _weights(two)) <= 1e-5
+
+
+def _distance(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == two.keys()
+    return max(float((one[name] - two[name]).abs().max()) for name in one)
+
+
+def test_slices_and_parts_cover_all_rows() -> None:
+    """In order, and with equally many parts on each rank."""
+    ranks = [Ranks(n, 3) for n in range(3)]
+    assert [x for r in ranks for x in r.own_slice(range(7))] == list(range(7))
+    rows = torch.arange(7)
+    parts = [r.own_parts(rows, size=2) for r in ranks]
+    assert {len(p) for p in parts} == {2}
+    assert sorted(int(x) for p in parts for part in p for x in part) == list(range(7))
+
+
+def test_two_processes_stop_together_at_non_finite_weights(tmp_path: Path) -> None:
+    """Each dumps its step, which fails again; no checkpoint is written."""
+    more = MORE | {"steps": 3, "update": MORE["update"] | {"rate": 1e30}, "checkpoint": {"every": 1}}
+    _train_together(tmp_path, status=1, **more)  # the script exits with Python's status of an error
+    dumps = sorted(tmp_path.glob("stopped-*.pt"))
+    assert [p.name for p in dumps] == ["stopped-00000001-rank-1.pt", "stopped-00000001.pt"]
+    assert load_newest(tmp_path / "checkpoints").state is None
+    for place in dumps:
+        then, now = replay_failed_step(place)
+        assert then.startswith("norm of the weights after the optimizer step is inf, expected a finite number")
+        assert now
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"WORLD_SIZE": "x"}, "WORLD_SIZE is 'x', expected the number of processes: start them with torchrun"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0', expected the number of processes"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, r"WORLD_SIZE is 2, but the processes cannot connect \(.*MASTER_ADDR"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "y", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"},
+            r"WORLD_SIZE is 2, but the processes cannot connect \(",
+        ),
+    ],
+)
+def test_invalid_environment_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], words: str
+) -> None:
+    """Variables that torchrun sets."""
+    for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SentinelError, match=words):
+        Ranks.join()
+
+
+def test_failure_of_another_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever gloo says about the closed connection."""
+
+    def closed(*_: object) -> None:
+        raise RuntimeError("[pair.cc:1] Connection closed by peer [127.0.0.1]:1\nand more")
+
+    for name in ("barrier", "all_reduce", "all_gather_object"):
+        monkeypatch.setattr(f"torch.distributed.{name}", closed)
+    two = Ranks(1, 2)
+    for collective in (two.barrier, lambda: two.all_reduce(torch.zeros(1)), lambda: two.gather([1])):
+        with pytest.raises(
+            SentinelError, match=r"^another process has failed \(.*Connection closed.*\): see its own message"
+        ) as error:
+            collective()
+        assert "\n" not in str(error.value)

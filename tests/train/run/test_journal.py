@@ -1,0 +1,135 @@
+"""A run's directory and log files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.run.journal import Journal, read_metrics
+from training import recipe
+
+
+def test_files_are_truncated_to_a_position(tmp_path: Path) -> None:
+    """Steps after the checkpoint are repeated, and logged once."""
+    journal = Journal.open(recipe(tmp_path / "run"))
+    for step in (1, 2):
+        journal.append({"step": step}, {"step": step, "seconds": 0.5})
+    position, before = journal.position(), journal.metrics.read_bytes()
+    journal.append({"step": 3}, {"step": 3, "seconds": 0.5})
+    with journal.metrics.open("a") as file:
+        file.write('{"step": 4, "rew')
+    journal.truncate(position)
+    assert journal.metrics.read_bytes() == before == b'{"step": 1}\n{"step": 2}\n'
+    assert [line["step"] for line in read_metrics(journal.timing)] == [1, 2]
+    journal.truncate(None)
+    assert journal.metrics.read_bytes() == b""
+    journal.close()
+
+
+def test_other_metrics_than_at_the_checkpoint_are_rejected(tmp_path: Path) -> None:
+    """Such as edited ones."""
+    journal = Journal.open(recipe(tmp_path / "run"))
+    journal.append({"step": 1}, {})
+    position = journal.position()
+    journal.metrics.write_text('{"step": 9}\n')
+    with pytest.raises(SentinelError, match=r"metrics.jsonl differs from the checkpoint, expected the 1 lines that"):
+        journal.truncate(position)
+    journal.close()
+
+
+def test_directory_belongs_to_one_run_of_one_recipe(tmp_path: Path) -> None:
+    """Keys that change no number may differ."""
+    first = Journal.open(recipe(tmp_path))
+    with pytest.raises(SentinelError, match=r"is in use by another run: wait for it, or name another with out=DIR"):
+        Journal.open(recipe(tmp_path))
+    first.close()
+    first.append({"step": 1}, {"step": 1})
+    more = {"checkpoint": {"every": 3}, "rollout": {"url": "http://127.0.0.1:9"}, "steps": 9}
+    Journal.open(recipe(tmp_path, **more)).close()
+    assert json.loads((tmp_path / "recipe.json").read_text())["steps"] == 9
+    differ = r"has a run of another recipe \(seed, update.rate differ\)"
+    with pytest.raises(SentinelError, match=differ):
+        Journal.open(recipe(tmp_path, seed=4, steps=9, update={"rate": 7.0}))
+    Journal.open(recipe(tmp_path)).close()
+    falling = {"update": {"schedule": "linear"}}
+    other = tmp_path / "falling"
+    first = Journal.open(recipe(other, **falling))
+    first.append({"step": 1}, {"step": 1})
+    first.close()
+    with pytest.raises(SentinelError, match=r"another recipe \(steps differs\)"):
+        Journal.open(recipe(other, steps=9, **falling))
+
+
+def test_fewer_steps_than_are_done_are_rejected(tmp_path: Path) -> None:
+    """With their number."""
+    journal = Journal.open(recipe(tmp_path, steps=5))
+    for step in (1, 2, 3):
+        journal.append({"step": step}, {"step": step})
+    journal.close()
+    with pytest.raises(SentinelError, match=r"steps is 2, expected at least the 3 that are done in .*: name another"):
+        Journal.open(recipe(tmp_path, steps=2))
+    assert json.loads((tmp_path / "recipe.json").read_text())["steps"] == 5
+
+
+def test_directory_without_a_step_is_taken_over(tmp_path: Path) -> None:
+    """By any recipe, which replaces the first."""
+    Journal.open(recipe(tmp_path, seed=1)).close()
+    Journal.open(recipe(tmp_path, seed=2)).close()
+    assert json.loads((tmp_path / "recipe.json").read_text())["seed"] == 2
+
+
+def test_full_disk_leaves_no_file_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no lock."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.replace", full)
+        with pytest.raises(SentinelError, match=r"recipe.json cannot be written \(No space left on device\)"):
+            Journal.open(recipe(tmp_path))
+    assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == []
+    Journal.open(recipe(tmp_path)).close()
+
+
+def test_directory_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
+    """A file is in the way."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SentinelError, match=r"out\[.*file/run\] cannot be used \(Not a directory\)"):
+        Journal.open(recipe(tmp_path / "file" / "run"))
+
+
+def test_full_disk_is_one_line(tmp_path: Path) -> None:
+    """On a device without space."""
+    journal = Journal.open(recipe(tmp_path / "run"))
+    journal.metrics.symlink_to("/dev/full")
+    with pytest.raises(SentinelError, match=r"metrics.jsonl cannot be written \(No space left on device\): make room"):
+        journal.append({"step": 1}, {})
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2 cannot be read"),
+        ("5", "line 2 is '5', expected an object with its step: name the folder of a run"),
+        ("[1]", r"line 2 is '\[1\]', expected an object with its step"),
+        ("{}", "line 2 is '{}', expected an object with its step"),
+        ('{"step": 2, "reward": null}', r"line 2\[reward\] is None, expected a number"),
+        ('{"step": 2, "reward": "x"}', r"line 2\[reward\] is 'x', expected a number"),
+    ],
+)
+def test_invalid_lines_are_rejected(tmp_path: Path, line: str, words: str) -> None:
+    """With the file and the line."""
+    place = tmp_path / "metrics.jsonl"
+    place.write_text(json.dumps({"step": 1}) + "\n" + line)
+    with pytest.raises(SentinelError, match=f"metrics.jsonl {words}"):
+        read_metrics(place)
+
+
+def test_empty_file_is_rejected(tmp_path: Path) -> None:
+    """A run without a step has no curves."""
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(SentinelError, match=r"metrics.jsonl is empty, expected a JSON object per line"):
+        read_metrics(tmp_path / "metrics.jsonl")
