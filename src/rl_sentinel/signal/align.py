@@ -33,7 +33,7 @@ def response_aligned(
         Response token t at position t; 0 after the response.
 
     Raises:
-        InputError: if a response lies outside its sequence, a length is negative, or a shape or kind is wrong.
+        InputError: if a response lies outside its sequence, a length is negative, or a dtype or shape is wrong.
 
     Example:
         >>> import torch

@@ -12,10 +12,10 @@ from rl_sentinel.signal.validation import validate_record
 #: How far the error counts, either way, as a share of the target.
 BOUND = 0.2
 
-#: What the controllers say of themselves.
+#: Claims about every controller.
 CLAIMS = {"masked-slots": "any", "knob:coefficient": "0.1|0.5"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {"Adaptive": {"knob:target": "0.05|5.0", "knob:horizon": "40.0|400.0"}}
 
 

@@ -56,7 +56,7 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
         rows decides nothing.
 
     Raises:
-        InputError: if a shape or kind is wrong, ``share`` is not above 0 and at most 1.
+        InputError: if a dtype or shape is wrong, ``share`` is not above 0 and at most 1.
 
     Example:
         >>> import torch
@@ -97,7 +97,7 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
         True at the drawn tokens.
 
     Raises:
-        InputError: if a shape or kind is wrong, ``share`` is not above 0 and at most 1, or ``low`` is not below
+        InputError: if a dtype or shape is wrong, ``share`` is not above 0 and at most 1, or ``low`` is not below
             ``high``.
 
     Example:

@@ -85,7 +85,7 @@ def centred(
 
     Raises:
         InputError: if a value is not finite on a live row, or too far from the others for its type; a weight there is
-            negative, or all of a group are 0; or a shape or kind is wrong.
+            negative, or all of a group are 0; or a dtype or shape is wrong.
 
     Example:
         >>> import torch

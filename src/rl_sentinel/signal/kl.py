@@ -14,7 +14,7 @@ from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the estimators say of themselves, besides their names.
+#: Claims about every estimator.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
 
@@ -129,13 +129,13 @@ def importance_weighted(
         estimate: what an estimator of this module gives, in nats per token.
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         The weighted estimate, in nats per token; exactly 0 off the mask. No bound is put on the ratio.
 
     Raises:
-        InputError: if a number on the mask is not finite where it counts, or a shape or kind is wrong.
+        InputError: if a number on the mask is not finite where it counts, or a dtype or shape is wrong.
 
     Example:
         >>> import torch

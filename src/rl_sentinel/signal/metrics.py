@@ -16,7 +16,7 @@ from rl_sentinel.signal.requirements import CLIP, require_span
 from rl_sentinel.signal.segments import Mask, trained
 from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked-slots": "any"}
 
 
@@ -58,7 +58,7 @@ def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
         The four numbers and the count; all 0 where nothing counts, deviation 0 of one number.
 
     Raises:
-        InputError: if a number that counts is not finite, or a shape or kind is wrong.
+        InputError: if a number that counts is not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -88,7 +88,7 @@ def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
         A share from 0 to 1; 0 where nothing counts.
 
     Raises:
-        InputError: if a shape or kind is wrong.
+        InputError: if a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -118,7 +118,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations; a response's is the mean of its tokens'.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far below 1 the ratio counts, a ratio.
         clip_high: how far above 1 the ratio counts, a ratio.
 
@@ -126,7 +126,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         The share of tokens, each by its own ratio, and of responses, each counted once.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, or a clip is negative.
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or a clip is negative.
 
     Example:
         >>> import torch
@@ -152,13 +152,13 @@ def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *,
     Args:
         logprob: log-probs of the policy that sampled, in nats.
         other_logprob: log-probs of the other: the reference, or the policy that is trained.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         Its means by k1 and by k3; 0 where nothing is trained.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a log-prob on the mask is not finite, or a dtype or shape is wrong.
 
     Source:
         The estimators are those of ``signal.kl``.
@@ -181,13 +181,13 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
 
     Args:
         weight: ratios per token or per response ``[B]``, 0 or more; of any scale.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
 
     Returns:
         A share from 1 / n to 1, which equal weights have; 0 where nothing counts or all weights are 0.
 
     Raises:
-        InputError: if a weight that counts is negative or not finite, or a shape or kind is wrong.
+        InputError: if a weight that counts is negative or not finite, or a dtype or shape is wrong.
 
     Source:
         Kong, A Note on Importance Sampling Using Standardized Weights (1992), divided by the count.
@@ -223,7 +223,7 @@ def dead_group_fraction(
         The share of prompts, among those with a live response; a lone response is such a prompt. 0 without any.
 
     Raises:
-        InputError: if a reward is not finite on a live row, or a shape or kind is wrong.
+        InputError: if a reward is not finite on a live row, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -246,14 +246,14 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
     Args:
         value: the critic's values, in reward units.
         returns: what they are fitted to, in reward units.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         1 for a critic that is right up to a constant, 0 for a constant one, below 0 for a worse one; 0 where the
         returns do not vary.
 
     Raises:
-        InputError: if a number on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a number on the mask is not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch

@@ -28,7 +28,7 @@ def prompt_minibatches(
         prompts where they do not divide.
 
     Raises:
-        InputError: if ``prompts`` is below 1, or a shape or kind is wrong.
+        InputError: if ``prompts`` is below 1, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -68,8 +68,8 @@ def aggregation(
         token; 1 where nothing is trained. A part of the mini-batch takes ``of_rows`` of it.
 
     Raises:
-        InputError: if the mask is none, or ``length`` is missing for ``"token-sum"``, given for another mode, or
-            below 1; if ``group`` is missing for ``"prompt-mean"``, or a shape or kind is wrong.
+        InputError: if the mask is not one, or ``length`` is missing for ``"token-sum"``, given for another mode, or
+            below 1; if ``group`` is missing for ``"prompt-mean"``, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -112,7 +112,7 @@ def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggre
         The aggregation of these rows; its denominator is the number of prompts with a trained token, at least 1.
 
     Raises:
-        InputError: if a count is below 0, or a shape or kind is wrong.
+        InputError: if a count is below 0, or a dtype or shape is wrong.
 
     Source:
         SkyRL's ``prompt_mean`` (0.3.0, ``apply_loss_reduction_to_advantages_minibatch``), where each advantage is

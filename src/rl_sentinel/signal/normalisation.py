@@ -70,7 +70,7 @@ def normalised(
         is 0: equal rewards carry no signal, so that rounding is never blown up by a small epsilon.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         The choices are those in common use. The deviation is that of what is left after centring, so that

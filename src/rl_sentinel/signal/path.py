@@ -205,8 +205,8 @@ def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
         weight = _given(bound, weight, mask=live_rows(mask) if of_rows else mask)
     wide = align.spread(weight, mask=mask) if of_rows else weight
     require_columns(mask, weight=wide)
-    told = "a function of your own has given it" if bool(wide.isnan().any()) else "hold ratios within bounds"
-    require_finite("weight", wide, where=mask, why=told)
+    why = "a bound is missing, or a function of your own returned it"
+    require_finite("weight", wide, where=mask, why=why)
     why = "it is the ratio of two probabilities, or made of it"
     require_span("weight", wide, where=mask, span=(0.0, torch.inf), why=why)
     return selected(wide.detach(), mask=mask)
@@ -223,10 +223,10 @@ def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None)
 def _outcomes(reward: Tensor, *, group: Tensor, live: Tensor, scored: Tensor, by: Choices) -> Tensor:
     """Outcomes as they will be compared; what never ended is void before anything is compared with it."""
     counts = live & scored
-    told = suppressed(reward, live=live, scored=scored)
-    told = rescaled(told, live=counts, bias=by.bias, scale=by.scale)
-    told = clipped(told, live=counts, least=by.least, most=by.most)
-    return told if by.normalisation is None else normalised(told, group=group, live=counts, by=by.normalisation)
+    outcome = suppressed(reward, live=live, scored=scored)
+    outcome = rescaled(outcome, live=counts, bias=by.bias, scale=by.scale)
+    outcome = clipped(outcome, live=counts, least=by.least, most=by.most)
+    return outcome if by.normalisation is None else normalised(outcome, group=group, live=counts, by=by.normalisation)
 
 
 def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
@@ -261,11 +261,11 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
     gained = group_sums(paid, group=trajectory, live=live)[rows]
     length = group_sums(row_counts(mask=mask).double(), group=trajectory, live=live)[rows].long()
 
-    def told(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
+    def compared(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
         return _outcomes(reward, group=group, live=live, scored=_scored(rollout)[rows], by=by)
 
     def outcome(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
-        return told(reward, group=group, live=live) + torch.where(live, gained, torch.zeros_like(gained))
+        return compared(reward, group=group, live=live) + torch.where(live, gained, torch.zeros_like(gained))
 
     def judged(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
         known = {"reward": outcome(reward, group=group, live=live), "group": group, "live": live, "length": length}
@@ -273,7 +273,7 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
             known["reward_baseline"] = rollout.reward_baseline[rows]
         if _weighs_parts(rollout, by):
             parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
-            known["reward_parts"] = torch.stack([told(part, group=group, live=live) for part in parts], dim=1)
+            known["reward_parts"] = torch.stack([compared(part, group=group, live=live) for part in parts], dim=1)
         found = _called(by.estimator, known)
         require_columns(live, advantage=found)
         require_finite(

@@ -10,7 +10,7 @@ from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked": "yes", "masked-slots": "any", "denominator": "given", "mean": "yes", "knob:coefficient": "0.1|0.5"}
 
 
@@ -43,14 +43,14 @@ def in_reward(
     Args:
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
         kl: an estimate of the KL to the reference, in nats per token, of log-probs before the update.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         coefficient: price of a nat, in reward units per nat; 0 or more.
 
     Returns:
         The shaped reward and the raw KL, two new tensors; exactly 0 off the mask.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``coefficient`` is negative.
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or ``coefficient`` is negative.
 
     Source:
         Fine-Tuning Language Models from Human Preferences, arXiv 1909.08593, with any estimate of the KL.
@@ -76,7 +76,7 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
     Args:
         kl: an estimate of the KL to the reference, in nats per token, of the current log-probs; which one
             decides the gradient: that of ``kl.k2``, ``kl.k1_plus`` and ``kl.k3_plus`` is the KL's own.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         coefficient: weight of the KL beside the policy loss, 0 or more.
         aggregation: how tokens become one number, and by what they are divided; take the policy loss's own.
 
@@ -84,7 +84,7 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
         The term, in units of the loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``coefficient`` is negative.
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or ``coefficient`` is negative.
 
     Source:
         DeepSeekMath, arXiv 2402.03300, where the KL is k3.

@@ -218,7 +218,7 @@ def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregati
         The sum over rows, or of each row's mean or share of its prompt's, by the denominator.
 
     Raises:
-        InputError: if a shape or kind is wrong, or ``prompt_tokens`` are those of other rows.
+        InputError: if a dtype or shape is wrong, or ``prompt_tokens`` are those of other rows.
 
     Example:
         >>> import torch

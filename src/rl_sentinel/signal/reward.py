@@ -16,10 +16,10 @@ from rl_sentinel.signal.requirements import (
 from rl_sentinel.signal.segments import lengths
 from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves, besides their names.
+#: Claims about every function.
 CLAIMS = {"scope": "sequence"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {
     "rescaled": {"masked": "yes", "knob:bias": "-0.5|0.5", "knob:scale": "0.5|2.0"},
     "clipped": {"masked": "yes", "knob:least": "-1.5|-0.5", "knob:most": "0.5|1.5"},
@@ -46,7 +46,7 @@ def rescaled(
         Reward per response, in units of ``scale`` rewards; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, a shape or kind is wrong, or ``scale`` is not positive.
+        InputError: if ``reward`` is not finite on a live row, a dtype or shape is wrong, or ``scale`` is not positive.
 
     Source:
         The order (bias, scale, then :func:`clipped`) is the one in use; no paper is known for it.
@@ -76,7 +76,7 @@ def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: flo
         Reward per response, in reward units; exactly 0 where ``live`` is False, whatever the bounds.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, a shape or kind is wrong, or the bounds are exchanged.
+        InputError: if ``reward`` is not finite on a live row, a dtype or shape is wrong, or the bounds are exchanged.
 
     Example:
         >>> import torch
@@ -108,7 +108,7 @@ def suppressed(
         Reward per response, in reward units; exactly 0 where it is not live or not scored.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live and scored row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live and scored row, or a dtype or shape is wrong.
 
     Example:
         >>> import torch

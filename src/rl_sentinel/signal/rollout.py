@@ -37,7 +37,7 @@ class Rollout:
     ``reward`` is the outcome, in reward units; that of a trajectory's last step is the trajectory's.
     ``mask`` marks trained tokens, padded or packed. ``scored`` is False where the outcome says nothing, since
     the response never ended; ``trajectory`` and ``last`` tell which rows are steps of one. Log-probs, in nats, are
-    those of the policy before the update (``old``), of the one that sampled, as the sampler told them
+    those of the policy before the update (``old``), of the one that sampled, as the sampler reported them
     (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` what is added per token, both in
     reward units. ``reward_baseline`` is the outcome of a greedy response, ``reward_parts`` the outcomes that an
     estimator weighs itself, each in a reward unit of its own; ``pi_squared`` is the sum of squared probabilities over
@@ -104,7 +104,7 @@ def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and
         group: prompt id of each trajectory.
         scored: whether each trajectory ended, so that its outcome says something.
         merged: whether steps that share a prefix become one row, so that each token is trained once.
-        padding: the token that stands where there is none.
+        padding: the token that fills the rest of a row.
         device: where the tensors are; a CPU if None.
 
     Returns:

@@ -36,7 +36,7 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
         >>> discounted_suffix_sums(torch.tensor([[1.0, 1.0, 1.0]]), discount=0.5)
         tensor([[1.7500, 1.5000, 1.0000]])
     """
-    if discount == 0:  # 0 times an infinity is none
+    if discount == 0:  # 0 times infinity is NaN
         return values.clone()
     if values.shape[1] > LOOP:
         return doubling.suffix_sums(values, discount)

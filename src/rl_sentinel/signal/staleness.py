@@ -12,10 +12,10 @@ from rl_sentinel.signal.requirements import COUNT, LIMIT
 from rl_sentinel.signal.segments import Mask, trained
 from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {"fresh_rows": {"knob:most": "3.0|4.0"}}
 
 
@@ -35,7 +35,7 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
 
     Args:
         version: how many updates the weights had seen that sampled each token, a count.
-        mask: True on trained tokens; anything may stand elsewhere. Rows and their mask do as well.
+        mask: True on trained tokens (or rows); other values are ignored.
         current: how many updates the weights have seen that are trained now, a count.
 
     Returns:
@@ -43,7 +43,7 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
         version, sampled on while the weights changed; all 0 where nothing is trained.
 
     Raises:
-        InputError: if a trained token is of a version after ``current``, or a shape or kind is wrong.
+        InputError: if a trained token is of a version after ``current``, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -72,7 +72,7 @@ def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: fl
 
     Args:
         version: how many updates the weights had seen that sampled each token, a count.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         current: how many updates the weights have seen that are trained now, a count.
         most: how many updates a token may be behind, a count; 0 or more.
 

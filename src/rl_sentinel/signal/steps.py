@@ -23,7 +23,7 @@ def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> In
         One row number per trajectory.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a trajectory has no last step, or more than one.
+        InputError: if a dtype or shape is wrong, or a trajectory has no last step, or more than one.
 
     Example:
         >>> import torch
@@ -73,7 +73,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
         tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any step is.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a trajectory has not one last step, or more than one prompt.
+        InputError: if a dtype or shape is wrong, or a trajectory has not one last step, or more than one prompt.
 
     Source:
         The outcome of a trajectory as the reward of each of its actions, as in REINFORCE (Williams, 1992)

@@ -9,7 +9,7 @@ from rl_sentinel.signal.requirements import POSITIVE_LIMIT
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "clipped value",
     "factor": "half",
@@ -39,15 +39,15 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
         value: the critic's values, in reward units; the gradient is taken to these.
         old_value: its values before the update, in reward units.
         returns: what values are fitted to, in reward units.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         value_clip: how far a value may move from the old one, in reward units; infinity for the plain error.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``value_clip`` is not above 0.
 
     Source:

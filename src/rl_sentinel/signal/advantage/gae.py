@@ -10,7 +10,7 @@ from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, 
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "gae",
     "definition:advantage": "as they are",
@@ -44,7 +44,7 @@ def advantages(
     Args:
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
         value: the critic's value of each token, in reward units.
-        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        mask: True on trained tokens; other values are ignored.
         discount: factor per trained token on later rewards, from 0 to 1 (gamma).
         decay: factor per trained token on later differences, from 0 to 1 (lambda).
 
@@ -52,7 +52,7 @@ def advantages(
         Advantage per token, in reward units, not whitened; exactly 0 off the mask.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``discount`` or
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or ``discount`` or
             ``decay`` is not from 0 to 1.
 
     Source:

@@ -13,7 +13,7 @@ from rl_sentinel.signal.validation import validate
 #: A deviation of so many roundings of the parts is one of roundings alone.
 _ROUNDING = 4
 
-#: What the estimator says of itself; the last step is over the batch.
+#: Claims about this estimator; the last step is over the batch.
 CLAIMS = {
     "algorithm": "gdpo",
     "definition:advantage": "by rank; (n - 1) over rows; beside",
@@ -54,7 +54,7 @@ def advantages(
         where every part is constant in every group, or parts cancel each other: rounding is not blown up.
 
     Raises:
-        InputError: if a shape or kind is wrong, ``epsilon`` is negative, a part is not finite on a
+        InputError: if a dtype or shape is wrong, ``epsilon`` is negative, a part is not finite on a
             live row, there is none, or ``weight`` has not one finite number per part.
 
     Source:

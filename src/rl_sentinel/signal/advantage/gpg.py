@@ -40,7 +40,7 @@ def advantages(
         no group has a signal.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         GPG, arXiv 2504.02546, without division by a deviation. Only live rows are counted.

@@ -8,7 +8,7 @@ from rl_sentinel.signal.groups import centred, moments
 from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "grpo",
     "scope": "group",
@@ -49,7 +49,7 @@ def advantages(
         is False, and for a lone response.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or ``epsilon`` is negative.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong; or ``epsilon`` is negative.
 
     Source:
         DeepSeekMath, arXiv 2402.03300. Only live rows are counted, and a constant group gives

@@ -8,7 +8,7 @@ from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.groups import centred
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "opo",
     "definition:advantage": "by tokens of the response",
@@ -45,7 +45,7 @@ def advantages(
         Advantage per response, in reward units; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or a
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong; or a
             length is negative, or 0 on a live row.
 
     Source:

@@ -11,7 +11,7 @@ from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, 
 from rl_sentinel.signal.segments import Mask, trained
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "optimal token baseline",
     "scope": "group",
@@ -44,19 +44,19 @@ def advantages(
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
         logprob: log-prob of each token under the policy that sampled it, in nats.
         pi_squared: the sum of squared probabilities over the vocabulary at each token, from 0 to 1.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         group: prompt id per response; any integers, in any order.
 
     Returns:
         Advantage per token, in reward units, added up in float32 or wider; exactly 0 off the mask.
 
     Raises:
-        InputError: if a number on the mask is not finite, or a shape or kind is wrong; if a log-prob is above 0, or a
+        InputError: if a number on the mask is not finite, or a dtype or shape is wrong; if a log-prob is above 0, or a
             sum of squared probabilities above 1, by more than rounding, or below 0.
 
     Source:
         The Optimal Token Baseline, arXiv 2602.07078. Rows without trained tokens are no part of a group; the tail
-        of the longest response is told from the tokens, not by a choice.
+        of the longest response is found from the tokens, not by a setting.
 
     Example:
         >>> import torch

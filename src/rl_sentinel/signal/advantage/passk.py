@@ -7,7 +7,7 @@ from torch import Tensor
 from rl_sentinel.signal.groups import group_counts, group_maxima
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "pass@k",
     "scope": "group",
@@ -40,7 +40,7 @@ def advantages(
         is shared, and for a lone response.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         Optimizing Language Models for Inference Time Objectives using Reinforcement Learning, arXiv 2503.19595: the

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "outcome",
     "scope": "sequence",
@@ -35,7 +35,7 @@ def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Floa
         Advantage per response, in reward units; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         Williams, Simple statistical gradient-following algorithms for connectionist reinforcement learning

@@ -39,7 +39,7 @@ def advantages(
     Args:
         token_reward: reward per token, in reward units, a KL penalty included; ``align.at_last`` puts
             an outcome there.
-        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        mask: True on trained tokens; other values are ignored.
         discount: factor per trained token on later rewards, from 0 to 1 (gamma).
         epsilon: added to the deviation, in reward units.
 
@@ -48,7 +48,7 @@ def advantages(
         trained token has the same reward to go.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, ``discount`` is not from 0
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, ``discount`` is not from 0
             to 1, or ``epsilon`` is negative.
 
     Source:

@@ -44,7 +44,7 @@ def advantages(
         where every group is constant.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or ``epsilon`` is negative.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong; or ``epsilon`` is negative.
 
     Source:
         REINFORCE++, arXiv 2501.03262. Every live row counts once, whatever its length.

@@ -7,7 +7,7 @@ from torch import Tensor
 from rl_sentinel.signal.requirements import require_finite
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "remax",
     "scope": "sequence",
@@ -35,7 +35,7 @@ def advantages(
         Advantage per response, in reward units; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if the difference is not finite on a live row, or a shape or kind is wrong.
+        InputError: if the difference is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         ReMax, arXiv 2310.10505.

@@ -6,7 +6,7 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centred, group_counts
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "rloo",
     "scope": "group",
@@ -38,7 +38,7 @@ def advantages(
         response, which has no baseline.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         Back to Basics, arXiv 2402.14740. Only live rows are counted.

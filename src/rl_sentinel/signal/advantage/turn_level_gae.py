@@ -12,7 +12,7 @@ from rl_sentinel.signal.scan import discounted_suffix_sums
 from rl_sentinel.signal.segments import Mask, Segments, trained
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "turn-level gae",
     "definition:advantage": "as they are",
@@ -48,7 +48,7 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
     Args:
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
         value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
-        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        mask: True on trained tokens; other values are ignored.
         turn: number of the turn that a trained token belongs to; any integers that never fall along a row. A number
             that no trained token has is no step.
         discount: factor per turn on later rewards, from 0 to 1 (gamma).
@@ -58,7 +58,7 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
         Advantage per token, in reward units, not whitened; exactly 0 off the mask.
 
     Raises:
-        InputError: if a reward on the mask or a value that is read is not finite, a shape or kind is wrong, turns
+        InputError: if a reward on the mask or a value that is read is not finite, a dtype or shape is wrong, turns
             fall along a row, or ``discount`` or ``decay`` is not from 0 to 1.
 
     Source:
@@ -96,14 +96,14 @@ def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S
 
     Args:
         value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         turn: as for :func:`advantages`.
 
     Returns:
         Value per token, in reward units; exactly 0 off the mask.
 
     Raises:
-        InputError: if a value that is read is not finite, a shape or kind is wrong, or turns fall along a row.
+        InputError: if a value that is read is not finite, a dtype or shape is wrong, or turns fall along a row.
 
     Example:
         >>> import torch

@@ -10,10 +10,10 @@ from rl_sentinel.signal.requirements import NON_NEGATIVE, POSITIVE_LIMIT
 from rl_sentinel.signal.segments import Mask, trained
 from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {
     "truncated": {"knob:high": "1.0|2.5"},
     "clipped": {"knob:low": "0.5|1.0", "knob:high": "1.0|2.5"},
@@ -29,14 +29,14 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
 
     Args:
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
         high: the largest weight that counts, a ratio.
 
     Returns:
         Weights in the shape given, without a gradient; exactly 0 off the mask.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or ``high`` is not positive.
+        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or ``high`` is not positive.
 
     Source:
         Truncated Importance Sampling, Ionides, Journal of Computational and Graphical Statistics 17 (2008).
@@ -58,7 +58,7 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
 
     Args:
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
         low: the smallest weight that counts, a ratio; 0 leaves it unbounded.
         high: the largest, a ratio.
 
@@ -66,7 +66,7 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         Weights in the shape given, without a gradient; exactly 0 off the mask, whatever the bounds.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or the bounds are exchanged or negative.
+        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or the bounds are exchanged or negative.
 
     Example:
         >>> import torch
@@ -87,7 +87,7 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
 
     Args:
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
         low: the smallest weight that is kept, a ratio.
         high: the largest, a ratio.
 
@@ -95,7 +95,7 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
         Weights in the shape given, without a gradient; exactly 0 off the mask and beyond the bounds.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or the bounds are exchanged or negative.
+        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or the bounds are exchanged or negative.
 
     Source:
         IcePop, in Every Step Evolves, arXiv 2510.18855, per token; the weight itself is kept within.
@@ -120,13 +120,13 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
 
     Args:
         weight: finite ratios per token ``[B, T]`` or per response ``[B]``.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
 
     Returns:
         Weights in the shape given, without a gradient; exactly 0 off the mask, and all 0 if they were.
 
     Raises:
-        InputError: if a weight on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a weight on the mask is not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch

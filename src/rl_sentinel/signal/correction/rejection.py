@@ -18,10 +18,10 @@ from rl_sentinel.signal.validation import validate
 Estimator = Literal["k1", "k2", "k3"]
 Over = Literal["sum", "mean", "max"]
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {"vetoed": {"knob:floor": "0.1|1.0"}}
 
 #: The estimates of KL(sampler || trained policy) at a sampled token, of the log-ratio of trained to sampler.
@@ -54,7 +54,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         estimator: ``"k1"``, ``"k2"`` or ``"k3"``.
         low: the smallest estimate that is kept, in nats; ``-inf`` for k2 and k3, which are never negative.
         high: the largest, in nats.
@@ -63,7 +63,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
         True at trained tokens that are kept; False off the mask.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, the estimator is unknown,
+        InputError: if a log-prob on the mask is not finite, a dtype or shape is wrong, the estimator is unknown,
             or the bounds are exchanged.
 
     Example:
@@ -94,7 +94,7 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         estimator: ``"k1"``, ``"k2"`` or ``"k3"``, as in :func:`tokens_kept`.
         over: ``"sum"``, ``"mean"`` or ``"max"`` over the response's trained tokens.
         low: the smallest that is kept, in nats (per token for a mean); ``-inf`` for k2 and k3.
@@ -133,14 +133,14 @@ def vetoed(
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         floor: the smallest ratio of a token that is not vetoed, from 0 to 1.
 
     Returns:
         True for responses that are kept; False in a row without a trained token.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, or ``floor`` is not
+        InputError: if a log-prob on the mask is not finite, a dtype or shape is wrong, or ``floor`` is not
             above 0 and at most 1.
 
     Example:

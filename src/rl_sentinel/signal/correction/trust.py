@@ -10,10 +10,10 @@ from rl_sentinel.signal.requirements import LIMIT, POSITIVE, explain_result, req
 from rl_sentinel.signal.segments import Mask, Segments, trained
 from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {
     "off_policy_sequences_kept": {"knob:threshold": "0.0|0.5"},
     "second_moment_kept": {"knob:threshold": "0.0|1.0"},
@@ -41,14 +41,14 @@ def off_policy_sequences_kept(
         old_logprob: log-probs of the policy that sampled, in nats.
         advantage: advantage per token, in reward units or deviations; beside padded columns also per response
             ``[B]``. Beside packed ones ``align.spread`` makes it one per token: no shape can tell the two apart.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         threshold: how far the policy may have moved away, in nats per token; 0 or more.
 
     Returns:
         True for responses that are kept; False in a row without a trained token.
 
     Raises:
-        InputError: if a number on the mask or of a live row is not finite, a shape or kind is wrong, or
+        InputError: if a number on the mask or of a live row is not finite, a dtype or shape is wrong, or
             ``threshold`` is negative.
 
     Source:
@@ -94,14 +94,14 @@ def second_moment_kept(
     Args:
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         threshold: bound on the mean squared log-ratio, in square nats; 0 or more.
 
     Returns:
         True at trained tokens that are kept; False off the mask. None is kept where each moved too far.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, or ``threshold`` is negative.
+        InputError: if a log-prob on the mask is not finite, a dtype or shape is wrong, or ``threshold`` is negative.
 
     Source:
         M2PO, in Prosperity before Collapse, arXiv 2510.01161.
@@ -139,7 +139,7 @@ def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], den
         A share from 0 to 1, or a part of it.
 
     Raises:
-        InputError: if a shape or kind is wrong, or ``denominator`` is not positive.
+        InputError: if a dtype or shape is wrong, or ``denominator`` is not positive.
 
     Example:
         >>> import torch

@@ -12,7 +12,7 @@ from rl_sentinel.signal.requirements import explain_result
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves: the weights are constants of the loss.
+#: Claims about every function: the weights are constants of the loss.
 CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
 
 
@@ -27,13 +27,13 @@ def log_ratios(
     Args:
         logprob: log-probs of the policy that is trained, in nats; its own before the update, as a rule.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         Log-ratios in nats, without a gradient; exactly 0 off the mask.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a log-prob on the mask is not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -56,7 +56,7 @@ def token_weights(
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         Ratios without a gradient, infinite where one overflows: see :mod:`~rl_sentinel.signal.correction.bounds`.
@@ -86,7 +86,7 @@ def sequence_weights(
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         One ratio per response, without a gradient, infinite where it overflows; exactly 0 in a row
@@ -116,7 +116,7 @@ def geometric_weights(
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         One ratio per response, without a gradient; exactly 0 in a row without a trained token.

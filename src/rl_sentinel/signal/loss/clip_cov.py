@@ -12,7 +12,7 @@ from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "clip-cov",
     "ratio": "yes",
@@ -48,7 +48,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         chosen: True at the tokens that are left out, as ``covariance.drawn_between`` finds them in the whole
             mini-batch.
         clip_low: how far below 1 the ratio counts, a ratio.
@@ -59,7 +59,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:

@@ -9,7 +9,7 @@ from rl_sentinel.signal.requirements import CEILING, CLIP, require_logprobs
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "dppo tv",
     "ratio": "yes",
@@ -46,7 +46,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         logprob: log-probs of the current policy, in nats, at most 0; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats, at most 0.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far a probability may fall, a difference of probabilities.
         clip_high: how far a probability may rise, a difference of probabilities.
         ceiling: the largest weight, a ratio above 1.
@@ -56,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if a log-prob is above 0 by more than rounding, ``clip_low`` or ``clip_high`` is not from 0 to 10,000, or
             ``ceiling`` is not above 1.
 

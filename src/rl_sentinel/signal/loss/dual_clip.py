@@ -12,7 +12,7 @@ from rl_sentinel.signal.requirements import CEILING, CLIP
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "dual clip",
     "ratio": "yes",
@@ -49,17 +49,17 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far below 1 the ratio counts, a ratio.
         clip_high: how far above 1 the ratio counts, a ratio.
         ceiling: largest ratio that counts with a negative advantage; above 1, in the paper above ``1 + clip_high``.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000, or ``ceiling`` is not above 1.
 
     Source:

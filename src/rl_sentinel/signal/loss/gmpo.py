@@ -11,7 +11,7 @@ from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "gmpo",
     "scope": "sequence",
@@ -47,7 +47,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations; its mean weighs the response.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far below 0 the log-ratio counts, in nats; the paper has 0.4.
         clip_high: how far above 0 the log-ratio counts, in nats; the paper has 0.4.
         aggregation: how responses become one number; with ``"sequence-mean-token-mean"`` each counts once.
@@ -56,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:

@@ -12,7 +12,7 @@ from rl_sentinel.signal.requirements import POSITIVE
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "sapo",
     "ratio": "yes",
@@ -47,16 +47,16 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         temperature: how fast the gate closes for positive advantages, per unit of ratio.
         negative_temperature: the same for the others; the paper takes it larger.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if a temperature is not positive.
 
     Source:
