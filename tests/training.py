@@ -211,7 +211,7 @@ def tables(package: ModuleType, attribute: str) -> list[dict[str, Any]]:
     """A recipe's table for each module of a package of ``signal``, with a value for each parameter."""
     result = []
     for name, function in defined(package, attribute).items():
-        claims, wanted = function.__globals__["CLAIMS"], inspect.signature(function).parameters.items()
+        claims, wanted = inspect.unwrap(function).__globals__["CLAIMS"], inspect.signature(function).parameters.items()
         kinds = {key: {float: "1.5", int: "2", bool: "true"}.get(p.annotation) for key, p in wanted}
         texts = {key: claims.get(f"knob:{key}", kind) for key, kind in kinds.items() if kind}
         table = "\n".join(f"{key} = {text.partition('|')[0]}" for key, text in texts.items())

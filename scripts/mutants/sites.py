@@ -15,7 +15,7 @@ Step = tuple[str, int | None]
 Site = tuple[tuple[Step, ...], ast.AST, str, bool]
 
 #: Modules that only refuse.
-CONTRACTS = frozenset({"checks.py"})
+CONTRACTS = frozenset({"requirements.py", "validation.py"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,9 @@ def _only_refuses(parent: ast.AST, name: str, child: ast.AST) -> bool:
         return isinstance(parent.body[-1], ast.Raise)
     if isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
         return isinstance(child.value.func, ast.Name)
-    return isinstance(child, ast.FunctionDef) and child.name.lstrip("_").startswith(("require_", "validate"))
+    return isinstance(child, ast.FunctionDef) and child.name.lstrip("_").startswith(
+        ("require_", "validate", "explain_")
+    )
 
 
 def _outer(parent: ast.AST, child: ast.AST, function: str) -> str:

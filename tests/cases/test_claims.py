@@ -5,17 +5,17 @@ from typing import get_args
 import claims_page
 import pytest
 
-from rl_sentinel.cases.aggregation import MODES
 from rl_sentinel.cases.claims import ADAPTED, ALGORITHMS, CITE, stated
-from rl_sentinel.cases.formulas import ADVANTAGES
-from rl_sentinel.cases.kl_tokens import KL
-from rl_sentinel.cases.policy_losses import LOSSES
-from rl_sentinel.cases.temporal import TEMPORAL
-from rl_sentinel.cases.token_values import REWARDED
-from rl_sentinel.cases.value_losses import VALUE_LOSSES
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import Aggregation, KlEstimator, described
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.formulas.aggregation import MODES
+from rl_sentinel.formulas.algorithms import ADVANTAGES
+from rl_sentinel.formulas.kl_tokens import KL
+from rl_sentinel.formulas.policy_losses import LOSSES
+from rl_sentinel.formulas.temporal import TEMPORAL
+from rl_sentinel.formulas.token_values import REWARDED
+from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 
 
 def test_every_formula_is_an_algorithm() -> None:

@@ -77,7 +77,7 @@ GIVEN: dict[str, Any] = {
 OWN: dict[str, Callable[[Tensor], dict[str, Any]]] = {
     **{
         f"groups.{n}": lambda mask: {"values": columns(mask)["reward"]}
-        for n in ("group_sums", "group_maxima", "deviations", "moments", "require_finite")
+        for n in ("group_sums", "group_maxima", "deviations", "moments")
     },
     "groups.centred": lambda mask: dict.fromkeys(("values", "weight"), columns(mask)["reward"]),
     "advantage.gdpo.advantages": lambda _: {"weight": ROW},
@@ -97,14 +97,8 @@ OWN: dict[str, Callable[[Tensor], dict[str, Any]]] = {
 #: Functions of no tensors or of records, whose refusals are tested beside them; those that are refusals themselves.
 APART = {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
 APART |= {f"merging.{n}" for n in ("merge", "counts")}
-APART |= {
-    f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_of", "rows_taken", "turns", "lengths")
-}
-#: What refuses.
-REFUSING = ("answered", "checked", "finite", "instance", "kinds", "ordered", "possible", "probabilities", "within")
-APART |= {f"checks.{n}" for n in REFUSING}
-APART |= {"blocks.summed", "blocks.by_rows", "scan.lined_up", "scan.put_back"}  # parts of others, which have checked
-APART |= {f"ratios.{n}" for n in ("weighed", "exponential", "traced")}
+APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
+APART |= {"scan.lined_up", "scan.put_back", "ratios.weighed", "ratios.exponential"}  # parts of functions that check
 
 #: Parts that a NaN passes through, to be refused by whatever is made of them.
 PARTS = {f"reduce.{n}" for n in ("selected", "row_sums", "row_means", "row_maxima", "aggregate")}
@@ -115,6 +109,8 @@ PARTS |= {"groups.group_sums", "groups.group_maxima"}
 def _public() -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
     for path in sorted(ROOT.rglob("*.py")):
+        if path.stem in {"requirements", "validation"} or path.parent.name == "kernels":
+            continue
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):

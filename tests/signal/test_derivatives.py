@@ -15,8 +15,9 @@ from torch.func import grad, jacfwd, jacrev
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import kl
+from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.loss import importance_sampling, ppo, sapo
-from rl_sentinel.signal.ratios import exponential, traced
+from rl_sentinel.signal.ratios import exponential
 from rl_sentinel.signal.reduce import Aggregation
 
 ONE = Aggregation("token-mean", 1.0)

@@ -1,19 +1,21 @@
-"""Log-probs and entropy in blocks, against torch's softmax in float64."""
+"""Log-probs and entropy, by formula and by kernel, against torch's softmax in float64."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from rl_sentinel.signal import logprob as module
+from rl_sentinel.signal.kernels import softmax
 from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy
 
 MASK = torch.tensor([[True, False, True], [True, True, True]])
 
 
-@pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rows of seven logits in each block, so that several blocks are needed."""
-    monkeypatch.setattr(module, "BLOCK_CPU", 14)
+@pytest.fixture(autouse=True, params=["formula", "kernel"])
+def _version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs on the formula, and on the kernel in blocks of two rows of seven logits."""
+    monkeypatch.setattr(module, "LARGE", 0 if request.param == "kernel" else 2**14)
+    monkeypatch.setattr(softmax, "BLOCK_CPU", 14)
 
 
 def _drawn(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -75,7 +77,7 @@ def test_bad_input_is_named() -> None:
         logprobs(logits, outside, mask=MASK, temperature=1.0)
     outside[1, 2], outside[0, 1] = 0, -100
     assert logprobs(logits, outside, mask=MASK, temperature=1.0).isfinite().all()
-    with pytest.raises(ValueError, match=r"shapes \(2, 3, 7\), \(2, 2\), \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"^token has shape \[2, 2\], expected \[2, 3\]: that of logits$"):
         logprobs(logits, token[:, :2], mask=MASK, temperature=1.0)
 
 

@@ -415,7 +415,7 @@ def _temporal(token_reward: Tensor, mask: Tensor) -> Tensor:
         ({"estimator": _temporal}, "advantage[0, 0] is -inf, expected a finite number: test_path._temporal has given"),
         (
             {"weight": lambda a, _, mask: torch.where(mask, a / 0, 0.0)},
-            "weight[0, 0] is nan, expected a finite number: a function of your own has given it",
+            "weight[0, 0] is nan, expected a finite number: a bound is missing, or a function of your own returned it",
         ),
         (
             {"weight": lambda a, _, mask: torch.where(mask, a - 1, 0.0)},

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.signal import kl, loss
-from rl_sentinel.signal.ratios import exponential, traced, weighed
+from rl_sentinel.signal.kernels.modes import traced
+from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
 

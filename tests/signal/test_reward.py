@@ -38,7 +38,7 @@ def test_overlong_penalty() -> None:
 
 
 REFUSED: dict[str, Callable[[], Tensor]] = {
-    "reward[2] is nan, expected a finite number: a row with a trained token needs a reward (mask the row to leave it "
+    "reward[2] is nan, expected a finite number: a row with a trained token needs one (mask the row to leave it "
     "out)": lambda: rescaled(REWARD, live=torch.ones(4).bool(), bias=0.0, scale=1.0),
     "scale is -1.0, expected a number above 0": lambda: rescaled(REWARD, live=LIVE, bias=0.0, scale=-1.0),
     "most is -1.0, expected 1.0 or more: it is the upper bound, and least the lower one": lambda: clipped(

@@ -122,7 +122,6 @@ MORE: dict[str, Refusing] = {
     "padded": (segments.padded, {"values": torch.ones(3), "length": LENGTH, "width": 3, "fill": 0.0}),
     "narrowed": (segments.narrowed, {"mask": MASK, "kept": ROW > 0, "of_rows": True}),
     "narrowed, packed": (segments.narrowed, {"mask": PACKED, "kept": ROW > 0, "of_rows": True}),
-    "rows_of": (segments.rows_of, {"mask": MASK}),
     "rows_taken": (segments.rows_taken, {"mask": MASK, "rows": torch.tensor([0])}),
     "turns": (segments.turns, {"mask": MASK}),
     "lengths": (segments.lengths, {"length": LENGTH}),

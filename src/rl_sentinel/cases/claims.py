@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 
-from rl_sentinel.cases.divergence_losses import DIVERGENCES
-from rl_sentinel.cases.formulas import ADVANTAGES, PLAIN
-from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
-from rl_sentinel.cases.kls import KL_LOSSES
-from rl_sentinel.cases.policy_losses import LOSSES
 from rl_sentinel.cases.references import NUMBERS
-from rl_sentinel.cases.temporal import TEMPORAL
-from rl_sentinel.cases.token_values import REWARDED, VALUES
-from rl_sentinel.cases.value_losses import VALUE_LOSSES
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import Claims, claims_from_text, described, nearest
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.formulas.algorithms import ADVANTAGES, PLAIN
+from rl_sentinel.formulas.divergence_losses import DIVERGENCES
+from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
+from rl_sentinel.formulas.kls import KL_LOSSES
+from rl_sentinel.formulas.policy_losses import LOSSES
+from rl_sentinel.formulas.temporal import TEMPORAL
+from rl_sentinel.formulas.token_values import REWARDED, VALUES
+from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 
 #: Who says it where a user does.
 CITE = "stated on the command line"

@@ -5,22 +5,22 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.aggregation import MODES, aggregated
 from rl_sentinel.cases.comparison import places
-from rl_sentinel.cases.corrections import SHARES
-from rl_sentinel.cases.divergence_losses import DIVERGENCES
-from rl_sentinel.cases.formulas import PLAIN
-from rl_sentinel.cases.kl_tokens import CONTROLLERS, KL, SHAPED
-from rl_sentinel.cases.kls import KL_LOSSES, STEERS
-from rl_sentinel.cases.layouts import COUNTS, LAID_OUT
-from rl_sentinel.cases.policy_losses import LOSSES
-from rl_sentinel.cases.staleness import AGES
-from rl_sentinel.cases.token_values import PLACED, VALUES
-from rl_sentinel.cases.value_losses import VALUE_LOSSES, entropy
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import value_of
+from rl_sentinel.formulas.aggregation import MODES, aggregated
+from rl_sentinel.formulas.algorithms import PLAIN
+from rl_sentinel.formulas.corrections import SHARES
+from rl_sentinel.formulas.divergence_losses import DIVERGENCES
+from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
+from rl_sentinel.formulas.kls import KL_LOSSES, STEERS
+from rl_sentinel.formulas.layouts import COUNTS, LAID_OUT
+from rl_sentinel.formulas.policy_losses import LOSSES
+from rl_sentinel.formulas.staleness import AGES
+from rl_sentinel.formulas.token_values import PLACED, VALUES
+from rl_sentinel.formulas.value_losses import VALUE_LOSSES, entropy
 
 Named = dict[str, Tensor]
 

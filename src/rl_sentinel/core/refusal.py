@@ -1,6 +1,7 @@
-"""What is refused of an argument that is no tensor: in one line, whatever was given."""
+"""Refusals of arguments that are not tensors, each in one line; the switch for all argument checks."""
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,23 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+
+#: Whether arguments of the signal library are checked; ``RL_SENTINEL_CHECKS=0`` switches it off for a process.
+CHECKED = os.environ.get("RL_SENTINEL_CHECKS", "1") != "0"
+
+
+def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
+    """Refuse the first place where ``wrong`` is True; with checks off nothing is read.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.core.refusal import refuse_where
+        >>> refuse_where(torch.tensor([False, True]), lambda place: f"length{place} is -1, expected 0 or more")
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: length[1] is -1, expected 0 or more
+    """
+    if CHECKED and bool(wrong.any()):
+        raise InputError(describe(torch.nonzero(wrong)[0].tolist()))
 
 
 def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the question

@@ -40,12 +40,10 @@ from torch import Tensor
 
 from rl_sentinel.cases.agreement import as_claimed, fitting
 from rl_sentinel.cases.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
-from rl_sentinel.cases.formulas import advantages_of, has_returns, known_advantages, returns_of, spans_gaps
 from rl_sentinel.cases.on_policy_step import row_constant
 from rl_sentinel.cases.preconditions import groups_stand_as_read, last_steps, outcomes_compare, rewards_differ
 from rl_sentinel.cases.references import claimed, counted, known_output, references
 from rl_sentinel.cases.transforms import on_policy
-from rl_sentinel.cases.value_losses import at_bound
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
@@ -54,6 +52,8 @@ from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.formulas.algorithms import advantages_of, has_returns, known_advantages, returns_of, spans_gaps
+from rl_sentinel.formulas.value_losses import at_bound
 
 #: How far from a bound the slopes of a clipped loss are compared, in nats; rounding moves a log-ratio less.
 NEAR = 1e-5

@@ -32,15 +32,15 @@ from functools import partial
 from torch import Tensor
 
 from rl_sentinel.cases.agreement import as_claimed, fitting
-from rl_sentinel.cases.allowed import kind
 from rl_sentinel.cases.comparison import magnitude, places
-from rl_sentinel.cases.definitions import KL, definitions, is_defined
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, Settings, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.formulas.allowed import kind
+from rl_sentinel.formulas.definitions import KL, definitions, is_defined
 
 
 def _settings(boundary: Boundary, case: Case) -> Settings:

@@ -29,7 +29,6 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.allowed import LOGPROBS, kind
 from rl_sentinel.cases.comparison import places
 from rl_sentinel.cases.on_policy_step import first_step, reinforce, row_constant
 from rl_sentinel.core.boundary import Boundary
@@ -38,6 +37,7 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.formulas.allowed import LOGPROBS, kind
 
 #: Quantity -> what it is on the first step.
 IDENTITY = {"ratio": 1.0, "weight": 1.0, "keep": 1.0, "kl": 0.0, "clip_fraction": 0.0}

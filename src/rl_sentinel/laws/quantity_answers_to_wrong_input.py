@@ -33,7 +33,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.allowed import UNWEIGHED, kind, wrong_inputs
 from rl_sentinel.cases.comparison import change_of, magnitude
 from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import Batch
@@ -43,6 +42,7 @@ from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.formulas.allowed import UNWEIGHED, kind, wrong_inputs
 
 #: How far a column is moved, in its own unit, one per variant: in every row, and in one row alone.
 AMOUNTS = (1.0, -100.0, -1.0, 100.0)

@@ -4,11 +4,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, instance, within
+from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.signal.requirements import COUNT
 from rl_sentinel.signal.segments import Mask, Segments, trained
+from rl_sentinel.signal.validation import validate
 
 
+@validate(width=COUNT)
 def response_aligned(
     values: Float[Tensor, "B S"],
     *,
@@ -31,7 +33,7 @@ def response_aligned(
         Response token t at position t; 0 after the response.
 
     Raises:
-        InputError: if a response lies outside its sequence, a length is negative, or a shape or kind is wrong.
+        InputError: if a response lies outside its sequence, a length is negative, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -41,22 +43,17 @@ def response_aligned(
         >>> response_aligned(sequence, prompt_length=one, length=one, width=2, predicts_next=True)
         tensor([[0.2000, 0.3000]])
     """
-    checked("B S", values=values)
-    checked("B", prompt_length=prompt_length, length=length)
-    if len(values) != len(length):
-        raise InputError(f"length has {len(length)} entries, expected {len(values)}, one for each row of values")
-    within("width", width, least=0, whole=True)
-    instance("predicts_next", predicts_next, bool, "whether position t holds what belongs to token t + 1")
     width, prompt_length, length = int(width), prompt_length.long(), length.long()
     first = prompt_length - int(predicts_next)
     last = first + length
     outside = (first < 0) | (length < 0) | (last > values.shape[1]) | (length > width)
-    if bool(outside.any()):
-        row = int(torch.nonzero(outside)[0])
-        raise InputError(
-            f"response[{row}] is at {int(first[row])} to {int(last[row])}, expected a place within "
+    refuse_where(
+        outside,
+        lambda at: (
+            f"response{at} is at {int(first[at[0]])} to {int(last[at[0]])}, expected a place within "
             f"{values.shape[1]} positions and at most {width} tokens"
-        )
+        ),
+    )
     position = torch.arange(width, device=values.device)
     if values.shape[1] == 0:  # no position, so that no response has a token
         return values.new_zeros(len(values), width)
@@ -64,6 +61,7 @@ def response_aligned(
     return torch.where(position < length.unsqueeze(1), found, torch.zeros_like(found))
 
 
+@validate()
 def spread(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """A row's number at each of its trained tokens, and exactly 0 elsewhere.
 
@@ -79,11 +77,11 @@ def spread(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
         >>> spread(torch.tensor([2.0, 3.0]), mask=Segments(torch.tensor([True, False, True]), torch.tensor([2, 1])))
         tensor([2., 0., 3.])
     """
-    _each_row(row, mask)
     wide = row[mask.row] if isinstance(mask, Segments) else row.unsqueeze(1)
     return torch.where(trained(mask), wide, torch.zeros_like(wide))
 
 
+@validate()
 def at_last(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """A row's number at its last trained token, and exactly 0 elsewhere.
 
@@ -97,7 +95,6 @@ def at_last(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
         tensor([[0., 2., 0.],
                 [0., 0., 0.]])
     """
-    _each_row(row, mask)
     if not isinstance(mask, Segments):
         later = mask.flip(1).cumsum(1).flip(1)
         return spread(row, mask=mask & (later == 1))
@@ -105,11 +102,3 @@ def at_last(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
     last = torch.full_like(mask.length, -1)
     last = last.scatter_reduce(0, mask.row, place.masked_fill(~mask.mask, -1).to(last.dtype), "amax")
     return spread(row, mask=Segments(place == last[mask.row], mask.length))
-
-
-def _each_row(row: Tensor, mask: Mask) -> None:
-    checked("B", row=row)
-    checked("B T", mask=mask)
-    count = len(mask.length if isinstance(mask, Segments) else mask)
-    if len(row) != count:
-        raise InputError(f"row has {len(row)} entries, expected {count}, one for each row of the mask")

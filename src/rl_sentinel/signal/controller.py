@@ -6,15 +6,16 @@ from typing import Self
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import number
-from rl_sentinel.signal.checks import within
+from rl_sentinel.signal.requirements import NON_NEGATIVE, POSITIVE, require_range
+from rl_sentinel.signal.validation import validate_record
 
 #: How far the error counts, either way, as a share of the target.
 BOUND = 0.2
 
-#: What the controllers say of themselves.
+#: Claims about every controller.
 CLAIMS = {"masked-slots": "any", "knob:coefficient": "0.1|0.5"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {"Adaptive": {"knob:target": "0.05|5.0", "knob:horizon": "40.0|400.0"}}
 
 
@@ -32,7 +33,7 @@ class Fixed:
 
     def __post_init__(self) -> None:
         """Refuse a coefficient below 0."""
-        within("coefficient", self.coefficient, least=0.0)
+        validate_record(self, coefficient=NON_NEGATIVE)
 
     def after(self, observed: float, *, samples: int) -> Self:
         """The same, whatever was seen; what could not be a KL is refused all the same."""
@@ -65,9 +66,7 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         """Refuse what no controller can steer by."""
-        within("coefficient", self.coefficient, least=0.0)
-        within("target", self.target, least=0.0, open_below=True)
-        within("horizon", self.horizon, least=0.0, open_below=True)
+        validate_record(self, coefficient=NON_NEGATIVE, target=POSITIVE, horizon=POSITIVE)
 
     def after(self, observed: float, *, samples: int) -> Self:
         """The controller for the next step.
@@ -97,4 +96,4 @@ def _check(observed: float, samples: int) -> None:
     number("observed", observed)
     if not isfinite(observed):
         raise InputError(f"observed is {observed}, expected a finite number: the mean raw KL, in nats")
-    within("samples", samples, least=0)
+    require_range("samples", samples, NON_NEGATIVE)

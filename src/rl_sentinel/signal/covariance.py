@@ -5,12 +5,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import answered, checked, finite, instance, within
+from rl_sentinel.signal.requirements import EXTENDED, SHARE
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
-_WHY = "it is compared with the others"
 
-
+@validate(explain="logprob advantage")
 def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     r"""What each trained token adds to the covariance of log-prob and advantage.
 
@@ -33,16 +33,16 @@ def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *,
         >>> covariances(torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, 0.0]]), mask=torch.ones(1, 2).bool())
         tensor([[0.5000, 0.5000]])
     """
-    checked("B T", logprob=logprob, advantage=advantage, mask=mask)
     where = trained(mask)
     count = where.sum().clamp(min=1)
     apart = [torch.where(where, x.detach(), torch.zeros_like(x)) for x in (logprob, advantage)]
     about = [
         torch.where(where, x - (x.sum(dtype=torch.float64) / count).to(x.dtype), torch.zeros_like(x)) for x in apart
     ]
-    return answered(about[0] * about[1], mask=mask, logprob=logprob, advantage=advantage)
+    return about[0] * about[1]
 
 
+@validate(finite="covariance", share=SHARE)
 def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Bool[Tensor, "*S"]:
     """The trained tokens of largest covariance: this share of them, at least one where any is trained.
 
@@ -56,7 +56,7 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
         rows decides nothing.
 
     Raises:
-        InputError: if a shape or kind is wrong, ``share`` is not above 0 and at most 1.
+        InputError: if a dtype or shape is wrong, ``share`` is not above 0 and at most 1.
 
     Example:
         >>> import torch
@@ -64,9 +64,7 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
         >>> largest(torch.tensor([[0.1, 0.7, 0.3]]), mask=torch.ones(1, 3).bool(), share=0.4)
         tensor([[False,  True, False]])
     """
-    checked("B T", covariance=covariance, mask=mask)
     where = trained(mask)
-    finite("covariance", covariance, where=mask, why=_WHY)
     count = min(_count(where, share), int(where.sum()))
     if count == 0:
         return torch.zeros_like(where)
@@ -74,6 +72,7 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
     return where & (covariance >= least)
 
 
+@validate(finite="covariance", low=EXTENDED, high=EXTENDED, share=SHARE)
 def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share and where chance comes from
     covariance: Float[Tensor, "*S"],
     *,
@@ -98,7 +97,7 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
         True at the drawn tokens.
 
     Raises:
-        InputError: if a shape or kind is wrong, ``share`` is not above 0 and at most 1, or ``low`` is not below
+        InputError: if a dtype or shape is wrong, ``share`` is not above 0 and at most 1, or ``low`` is not below
             ``high``.
 
     Example:
@@ -108,21 +107,15 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
         ...               share=1.0, generator=None)
         tensor([[False, False,  True]])
     """
-    checked("B T", covariance=covariance, mask=mask)
-    within("low", low, least=-torch.inf, most=torch.inf)
-    within("high", high, least=-torch.inf, most=torch.inf)
     if not low < high:
         raise InputError(f"low is {low}, expected a number below high, {high}")
     where = trained(mask)
-    finite("covariance", covariance, where=mask, why=_WHY)
-    if generator is not None:
-        instance("generator", generator, torch.Generator, "where chance comes from, or None for torch's own")
     among = torch.nonzero((where & (covariance > low) & (covariance < high)).flatten()).squeeze(1)
-    order = torch.randperm(len(among), generator=generator).to(among.device)
+    place = among.device if generator is None else generator.device
+    order = torch.randperm(len(among), generator=generator, device=place).to(among.device)
     drawn = torch.zeros(where.numel(), dtype=torch.bool, device=where.device)
     return drawn.index_fill(0, among[order[: _count(where, share)]], value=True).view(where.shape)
 
 
 def _count(mask: Tensor, share: float) -> int:
-    within("share", share, least=0.0, most=1.0, open_below=True)
     return max(1, int(share * int(mask.sum()) + 1e-9))  # 0.29 of 100 are 29, whatever binary fractions say

@@ -1,16 +1,17 @@
 """The one place for statistics of a prompt's responses: live rows only, centred, any labels."""
 
-import math
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, finite, instance, possible
-from rl_sentinel.signal.ratios import traced
+from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.signal.kernels import labels
+from rl_sentinel.signal.kernels.modes import traced
+from rl_sentinel.signal.requirements import require_finite, require_span
+from rl_sentinel.signal.validation import validate
 
 
+@validate()
 def group_sums(
     values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -22,11 +23,11 @@ def group_sums(
         >>> group_sums(torch.tensor([1.0, 2.0, 9.0]), group=torch.tensor([7, 7, -1]), live=torch.ones(3).bool())
         tensor([3., 3., 9.])
     """
-    checked("B", values=values, group=group, live=live)
-    place = _places(group)
+    place = labels.places(group)
     return _sums(torch.where(live, values, torch.zeros_like(values)), place)[place]
 
 
+@validate()
 def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
     """For each row, the number of live rows in its group.
 
@@ -36,11 +37,11 @@ def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[T
         >>> group_counts(group=torch.tensor([7, 7, -1]), live=torch.tensor([True, False, True]))
         tensor([1, 1, 1])
     """
-    checked("B", group=group, live=live)
-    place = _places(group)
+    place = labels.places(group)
     return _sums(live.to(place.dtype), place)[place]
 
 
+@validate()
 def group_maxima(
     values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -53,11 +54,11 @@ def group_maxima(
         ...              live=torch.tensor([True, True, False]))
         tensor([2., 2., 2.])
     """
-    checked("B", values=values, group=group, live=live)
-    place = _places(group)
+    place = labels.places(group)
     return _maxima(values, live, place)[place]
 
 
+@validate()
 def centred(
     values: Float[Tensor, " B"],
     *,
@@ -84,7 +85,7 @@ def centred(
 
     Raises:
         InputError: if a value is not finite on a live row, or too far from the others for its type; a weight there is
-            negative, or all of a group are 0; or a shape or kind is wrong.
+            negative, or all of a group are 0; or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -93,20 +94,20 @@ def centred(
         >>> centred(reward, group=torch.tensor([3, 3, 3]), live=live)
         tensor([ 0.5000, -0.5000,  0.0000])
     """
-    checked("B", values=values, group=group, live=live)
-    _finite(values, live)
+    _require_rewards(values, live)
     share = live
     if weight is not None:
-        checked("B", values=values, weight=weight)
-        finite("weight", weight, where=live, why="a live row counts by its weight")
-        possible("weight", weight, where=live, least=0.0, most=torch.inf, slack=0.0, why="a live row counts by it")
+        why = "a live row counts by its weight"
+        require_finite("weight", weight, where=live, why=why)
+        require_span("weight", weight, where=live, span=(0.0, torch.inf), why=why)
         share = weight
-    place, share = _places(group), torch.where(live, share, torch.zeros_like(share))
+    place, share = labels.places(group), torch.where(live, share, torch.zeros_like(share))
     if weight is not None:
-        _weighed(share, live, place)
+        _require_weight(share, live, place)
     return _centred(values, live, place, share)[0]
 
 
+@validate()
 def moments(
     values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], biased: bool = False
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
@@ -119,10 +120,8 @@ def moments(
         >>> moments(reward, group=group, live=torch.ones(3).bool())
         (tensor([-1.,  1.,  0.]), tensor([1.4142, 1.4142, 0.0000]))
     """
-    checked("B", values=values, group=group, live=live)
-    instance("biased", biased, bool, "whether squares are divided by n")
-    _finite(values, live)
-    place = _places(group)
+    _require_rewards(values, live)
+    place = labels.places(group)
     middle, count = _centred(values, live, place, live)
     wide = middle.double()  # a square may be larger than its type, or vanish in it
     squares = _sums(wide.square(), place) / (count - (0 if biased else 1)).clamp_(min=1)
@@ -145,44 +144,24 @@ def deviations(
     return moments(values, group=group, live=live, biased=biased)[1]
 
 
-def require_finite(values: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> None:
-    """Refuse a live row without a finite value.
-
-    Raises:
-        InputError: naming the first such row; it is a ``ValueError`` too.
-    """
-    checked("B", reward=values, live=live)
-    _finite(values, live)
-
-
+@validate()
 def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """A number from 0 for each group, at each of its rows."""
-    checked("B", group=group)
     place: Tensor = torch.unique(group.long(), return_inverse=True)[1]
     return place
 
 
-def _finite(values: Tensor, live: Tensor) -> None:
+def _require_rewards(values: Tensor, live: Tensor) -> None:
     why = "a row with a trained token needs a reward (mask the row to leave it out)"
-    finite("reward", values, where=live, why=why)
+    require_finite("reward", values, where=live, why=why)
 
 
-def _weighed(weight: Tensor, live: Tensor, place: Tensor) -> None:
-    """Refuse a group of which no live row weighs anything: it has no mean."""
+def _require_weight(weight: Tensor, live: Tensor, place: Tensor) -> None:
+    """Refuse a group whose live rows all have weight 0: it has no weighted mean."""
     wrong = live & (_sums(weight, place) <= 0).index_select(0, place)
-    if bool(wrong.any()):
-        row = int(torch.nonzero(wrong)[0])
-        raise InputError(f"weight[{row}] is 0, as all of its group, expected one above 0: their mean is by weight")
-
-
-def _places(group: Tensor) -> Tensor:
-    """As :func:`places`, where labels lie near each other with gaps: below the number of rows, and without sorting."""
-    label = group.long()
-    if len(label):
-        low, high = torch.aminmax(label)
-        if int(high) - int(low) < len(label):
-            return label - low
-    return places(label)
+    refuse_where(
+        wrong, lambda at: f"weight{at} is 0, as all of its group, expected one above 0: their mean is by weight"
+    )
 
 
 def _sums(kept: Tensor, place: Tensor) -> Tensor:
@@ -215,14 +194,15 @@ def _centred(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tupl
     whole = _sums(counted, place)
     mean = _sums(counted * distance, place).div_(whole).index_select(0, place)
     middle = torch.where(live, distance - mean, nothing).to(wide.dtype)
-    _held(middle, values)
+    _require_near(middle, values)
     return middle, whole
 
 
-def _held(middle: Tensor, values: Tensor) -> None:
-    """Refuse finite values that lie further apart than a number of their type can say."""
-    if math.isfinite(middle.detach().sum().item()) or bool(middle.isfinite().all()):
-        return
-    row, kind = int(torch.nonzero(~middle.isfinite())[0]), str(middle.dtype).removeprefix("torch.")
-    way = f"they are too far apart for {kind} (scale the rewards down)"
-    raise InputError(f"reward[{row}] is {values[row].item()}, expected one nearer to the others of its group: {way}")
+def _require_near(middle: Tensor, values: Tensor) -> None:
+    """Refuse finite values that lie further apart than their type can represent."""
+    kind = str(middle.dtype).removeprefix("torch.")
+    why = f"they are too far apart for {kind} (scale the rewards down)"
+    refuse_where(
+        ~middle.isfinite(),
+        lambda at: f"reward{at} is {values[at[0]].item()}, expected one nearer to the others of its group: {why}",
+    )

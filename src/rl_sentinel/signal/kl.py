@@ -9,15 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the estimators say of themselves, besides their names.
+#: Claims about every estimator.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
 
+@validate(explain="logprob ref_logprob")
 def k1(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The log-ratio ``d``: unbiased, of either sign.
 
@@ -27,9 +28,7 @@ def k1(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
         >>> k1(torch.tensor([[-1.0, 0.0]]), torch.tensor([[-1.5, -9.0]]), mask=torch.tensor([[True, False]]))
         tensor([[0.5000, 0.0000]])
     """
-    checked("B T", logprob=logprob, ref_logprob=ref_logprob, mask=mask)
-    found = selected(logprob - ref_logprob, mask=mask)
-    return answered(found, mask=mask, logprob=logprob, ref_logprob=ref_logprob)
+    return selected(logprob - ref_logprob, mask=mask)
 
 
 def k2(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
@@ -111,6 +110,7 @@ def absolute_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"]
     return _straight_through(absolute(logprob, ref_logprob, mask=mask), k2(logprob, ref_logprob, mask=mask))
 
 
+@validate(explain="estimate logprob old_logprob")
 def importance_weighted(
     estimate: Float[Tensor, "*S"],
     logprob: Float[Tensor, "*S"],
@@ -129,13 +129,13 @@ def importance_weighted(
         estimate: what an estimator of this module gives, in nats per token.
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         The weighted estimate, in nats per token; exactly 0 off the mask. No bound is put on the ratio.
 
     Raises:
-        InputError: if a number on the mask is not finite where it counts, or a shape or kind is wrong.
+        InputError: if a number on the mask is not finite where it counts, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -144,9 +144,7 @@ def importance_weighted(
         >>> importance_weighted(one, torch.tensor([[0.0]]), torch.tensor([[0.0]]), mask=mask)
         tensor([[2.]])
     """
-    checked("B T", estimate=estimate, logprob=logprob, old_logprob=old_logprob, mask=mask)
-    found = weighed(exponential(selected(logprob - old_logprob, mask=mask)), selected(estimate, mask=mask))
-    return answered(found, mask=mask, estimate=estimate, logprob=logprob, old_logprob=old_logprob)
+    return weighed(exponential(selected(logprob - old_logprob, mask=mask)), selected(estimate, mask=mask))
 
 
 def _straight_through(value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:

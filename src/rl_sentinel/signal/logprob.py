@@ -1,23 +1,21 @@
-"""Log-probs and entropy of tokens from logits, in blocks: no second ``[.., V]`` tensor in the forward pass."""
-
-from collections.abc import Iterator
-from typing import Any
+"""Log-probs and entropy of tokens from logits."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import answered, kinds, within
-from rl_sentinel.signal.ratios import traced
+from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.signal.kernels import softmax
+from rl_sentinel.signal.kernels.modes import traced
+from rl_sentinel.signal.requirements import POSITIVE, explain_result
+from rl_sentinel.signal.validation import validate
 
-#: Logits that one block covers on a CPU, where it should fit the cache, and on other devices.
-BLOCK_CPU, BLOCK_DEVICE = 2**18, 2**27
-
-#: A log-prob in nats, whose probability is 0 in float64 too; it stands for minus infinity, so that 0 times it is 0.
-NOTHING = -1000.0
+#: Logits from which the blocked kernel runs: it needs no second ``[.., V]`` tensor.
+LARGE = 2**14
 
 
+@validate(temperature=POSITIVE)
 def logprobs(
     logits: Float[Tensor, "*rows V"], token: Int[Tensor, "*rows"], *, mask: Bool[Tensor, "*rows"], temperature: float
 ) -> Float[Tensor, "*rows"]:
@@ -51,6 +49,7 @@ def logprobs(
     return _both(logits, token, mask, temperature, entropy=False)[0]
 
 
+@validate(temperature=POSITIVE)
 def logprobs_and_entropy(
     logits: Float[Tensor, "*rows V"], token: Int[Tensor, "*rows"], *, mask: Bool[Tensor, "*rows"], temperature: float
 ) -> tuple[Float[Tensor, "*rows"], Float[Tensor, "*rows"]]:
@@ -87,103 +86,32 @@ def logprobs_and_entropy(
 
 
 def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool) -> tuple[Tensor, Tensor]:
-    _check(logits, token, mask, temperature)
+    _require_tokens(logits, token, mask)
     token = token.long()
-    flat = (logits.reshape(-1, logits.shape[-1]), token.reshape(-1), mask.reshape(-1))
-    if traced(logits):
-        logprob, spread = _plain(*flat, temperature)
+    if logits.numel() >= LARGE and not traced(logits):
+        flat = (logits.reshape(-1, logits.shape[-1]), token.reshape(-1), mask.reshape(-1))
+        logprob, spread = (x.view(token.shape) for x in softmax.from_logits(*flat, temperature, entropy=entropy))
     else:
-        logprob, spread = _FromLogits.apply(*flat, temperature, entropy)  # type: ignore[no-untyped-call]  # torch has no types here
-    found = answered(logprob.view(token.shape), mask=mask, logprob=logprob.view(token.shape))
-    return found, spread.view(token.shape)
+        logprob, spread = _formula(logits, token, mask, temperature)
+    explain_result(logprob, where=mask, logprob=logprob)
+    return logprob, spread
 
 
-def _check(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> None:
-    kinds(logits=logits, token=token, mask=mask)
-    if logits.shape[:-1] != token.shape or token.shape != mask.shape:
-        raise InputError(
-            f"logits, token, mask have the shapes {tuple(logits.shape)}, {tuple(token.shape)}, {tuple(mask.shape)}, "
-            "expected [.., V], [..], [..]"
-        )
+def _formula(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-prob and entropy by the log of the softmax."""
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    wanted = torch.where(mask.unsqueeze(-1), logits, 0.0).to(wide)
+    every = torch.log_softmax(wanted / temperature, dim=-1)
+    chosen = every.gather(-1, torch.where(mask, token, 0).unsqueeze(-1)).squeeze(-1)
+    entropy = -(every.exp() * every.clamp(min=softmax.NOTHING)).sum(dim=-1)
+    return torch.where(mask, chosen, 0.0), torch.where(mask, entropy, 0.0)
+
+
+def _require_tokens(logits: Tensor, token: Tensor, mask: Tensor) -> None:
     if logits.shape[-1] == 0:
         raise InputError(f"logits have shape {list(logits.shape)}, expected [.., V]: a vocabulary of 1 token or more")
-    within("temperature", temperature, least=0.0, open_below=True)
-    token = token.long()
-    wrong = mask & ((token < 0) | (token >= logits.shape[-1]))
-    if bool(wrong.any()):
-        where = tuple(int(i) for i in torch.nonzero(wrong)[0])
-        got = f"token{list(where)} is {int(token[where])}"
-        raise InputError(f"{got}, expected a number from 0 to {logits.shape[-1] - 1}: a place in the vocabulary")
-
-
-def _plain(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Both in one piece by plain operations, which second derivatives and those of ``torch.func`` can follow."""
-    wanted = torch.where(mask.unsqueeze(1), logits, 0.0)
-    own = torch.log_softmax(_scaled(wanted, slice(None), temperature), dim=1)
-    chosen = own.gather(1, torch.where(mask, token, 0).unsqueeze(1)).squeeze(1)
-    spread = -(own.exp() * own.clamp(min=NOTHING)).sum(dim=1)
-    return torch.where(mask, chosen, 0.0), torch.where(mask, spread, 0.0)
-
-
-class _FromLogits(torch.autograd.Function):
-    """Blocks of rows; what the backward pass needs besides the logits is two numbers per row."""
-
-    @staticmethod
-    def forward(  # noqa: PLR0913 - the flat columns and two choices
-        ctx: Any,  # noqa: ANN401 - torch's context has no type
-        logits: Tensor,
-        token: Tensor,
-        mask: Tensor,
-        temperature: float,
-        entropy: bool,  # noqa: FBT001 - autograd passes by position
-    ) -> tuple[Tensor, Tensor]:
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        logprob, spread, total = (torch.zeros(len(token), dtype=wide, device=logits.device) for _ in range(3))
-        for rows in _blocks(logits, mask):
-            scaled = _scaled(logits, rows, temperature)
-            whole = torch.logsumexp(scaled, dim=1)
-            total[rows] = whole
-            logprob[rows] = scaled.gather(1, token[rows].unsqueeze(1)).squeeze(1) - whole
-            if entropy:
-                spread[rows] = _entropy(scaled.sub_(whole.unsqueeze(1)))
-        ctx.save_for_backward(logits, token, mask, total, spread)
-        ctx.temperature = temperature
-        return logprob, spread
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401 - as above
-        logits, token, mask, total, spread = ctx.saved_tensors
-        if torch.is_grad_enabled():  # this is to be followed once more
-            both = _plain(logits, token, mask, ctx.temperature)
-            return torch.autograd.grad(both, logits, grads, create_graph=True)[0], None, None, None, None
-        of_logprob, of_entropy = (g / ctx.temperature for g in grads)
-        flat, found = bool((of_entropy == 0).all()), torch.zeros_like(logits)
-        for rows in _blocks(logits, mask):
-            own = _scaled(logits, rows, ctx.temperature).sub_(total[rows].unsqueeze(1))
-            share, chosen = own.exp(), of_logprob[rows].unsqueeze(1)
-            if flat:
-                share.mul_(-chosen)
-            else:
-                bend = own.clamp_(min=NOTHING).add_(spread[rows].unsqueeze(1)).mul_(of_entropy[rows].unsqueeze(1))
-                share.mul_(bend.add_(chosen).neg_())
-            found[rows] = share.scatter_add_(1, token[rows].unsqueeze(1), chosen).to(found.dtype)
-        return found, None, None, None, None
-
-
-def _entropy(own: Tensor) -> Tensor:
-    """Entropy of each row from its log-probs, which are overwritten; minus infinity counts 0."""
-    return -own.exp().mul_(own.clamp_(min=NOTHING)).sum(dim=1)
-
-
-def _scaled(logits: Tensor, rows: slice | Tensor, temperature: float) -> Tensor:
-    """One block of logits by the temperature, in float32 or wider, in memory of its own."""
-    return torch.div(logits[rows].to(torch.promote_types(logits.dtype, torch.float32)), temperature)
-
-
-def _blocks(logits: Tensor, mask: Tensor) -> Iterator[slice | Tensor]:
-    """The wanted rows, some at a time: as slices where all are wanted."""
-    size = max(1, (BLOCK_CPU if logits.device.type == "cpu" else BLOCK_DEVICE) // logits.shape[1])
-    if bool(mask.all()):
-        yield from (slice(start, start + size) for start in range(0, len(mask), size))
-    else:
-        yield from torch.split(torch.nonzero(mask).squeeze(1), size)
+    label, size = token.long(), logits.shape[-1]
+    refuse_where(
+        mask & ((label < 0) | (label >= size)),
+        lambda at: f"token{at} is {int(token[tuple(at)])}, expected a number from 0 to {size - 1}: a vocabulary place",
+    )

@@ -8,7 +8,8 @@ from typing import Any
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import is_number
-from rl_sentinel.signal.checks import instance
+from rl_sentinel.signal.requirements import require_instance
+from rl_sentinel.signal.validation import validate_record
 
 
 def _is_token(entry: object) -> bool:
@@ -45,8 +46,8 @@ class Step:
 
     def __post_init__(self) -> None:
         """Refuse columns that are no tuples, or of unequal length, and entries that are not what they are called."""
-        instance("trajectory", self.trajectory, str, "the name of a trajectory")
-        instance("last", self.last, bool, "whether the trajectory ends here")
+        validate_record(self)
+        require_instance("trajectory", self.trajectory, str, "the name of a trajectory")
         for name in ("prompt", "response", "trained", "token_reward", "logprob"):
             if not isinstance(getattr(self, name), tuple):
                 raise InputError(
@@ -168,4 +169,4 @@ def _require_steps(name: str, steps: Sequence[Step]) -> None:
     if not isinstance(steps, Sequence):
         raise InputError(f"{name} is of type {type(steps).__name__}, expected a sequence of Step")
     for place, step in enumerate(steps):
-        instance(f"{name}[{place}]", step, Step, "a call of the policy")
+        require_instance(f"{name}[{place}]", step, Step, "a call of the policy")

@@ -9,16 +9,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import WIDEST, checked, finite, possible, within
-from rl_sentinel.signal.groups import deviations, require_finite
+from rl_sentinel.signal.groups import deviations
 from rl_sentinel.signal.kl import k1, k3
 from rl_sentinel.signal.reduce import live_rows, row_means, selected
+from rl_sentinel.signal.requirements import CLIP, require_span
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked-slots": "any"}
-
-_WHY = "it is counted (leave it out of the mask if it should not be)"
 
 
 class Statistics(NamedTuple):
@@ -45,6 +44,7 @@ class MeanKl(NamedTuple):
     k3: Float[Tensor, ""]
 
 
+@validate(rows=True, finite="values")
 def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
     r"""Mean, deviation and bounds of the numbers that count: rewards of live rows, entropies of trained tokens.
 
@@ -58,7 +58,7 @@ def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
         The four numbers and the count; all 0 where nothing counts, deviation 0 of one number.
 
     Raises:
-        InputError: if a number that counts is not finite, or a shape or kind is wrong.
+        InputError: if a number that counts is not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -67,9 +67,7 @@ def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
         >>> found.mean, found.most, found.size
         (tensor(2.), tensor(3.), 2)
     """
-    checked("B|B T", values=values, mask=mask)
     where = trained(mask)
-    finite("values", values, where=where, why=_WHY)
     kept = values.detach()[where]
     if len(kept) == 0:
         nothing = torch.zeros((), dtype=values.dtype, device=values.device)
@@ -78,6 +76,7 @@ def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
     return Statistics(kept.mean(), apart, kept.min(), kept.max(), len(kept))
 
 
+@validate(rows=True)
 def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
     """How much of what counts has a fact: truncated responses among live ones, tokens kept among trained ones.
 
@@ -89,7 +88,7 @@ def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
         A share from 0 to 1; 0 where nothing counts.
 
     Raises:
-        InputError: if a shape or kind is wrong.
+        InputError: if a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -97,11 +96,11 @@ def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
         >>> share(torch.tensor([True, False, True]), mask=torch.tensor([True, True, False]))
         tensor(0.5000)
     """
-    checked("B|B T", fact=fact, mask=mask)
     where = trained(mask)
     return (fact & where).sum() / where.sum().clamp(min=1)
 
 
+@validate(finite="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP)
 def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clips
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -119,7 +118,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations; a response's is the mean of its tokens'.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far below 1 the ratio counts, a ratio.
         clip_high: how far above 1 the ratio counts, a ratio.
 
@@ -127,7 +126,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         The share of tokens, each by its own ratio, and of responses, each counted once.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, or a clip is negative.
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or a clip is negative.
 
     Example:
         >>> import torch
@@ -136,9 +135,6 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         >>> clip_fraction(new, old, torch.ones(1, 2), mask=torch.ones(1, 2).bool(), clip_low=0.2, clip_high=0.2)
         Clipped(tokens=tensor(0.5000), sequences=tensor(1.))
     """
-    _columns(mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
     apart, gain = selected(logprob - old_logprob, mask=mask).detach(), selected(advantage, mask=mask)
     rows = row_means(apart, mask=mask), row_means(gain, mask=mask)
 
@@ -149,19 +145,20 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
     return Clipped(share(cut(apart, gain), mask=mask), share(cut(*rows), mask=live_rows(mask)))
 
 
+@validate(finite="logprob other_logprob")
 def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *, mask: Mask) -> MeanKl:
     r"""The KL of the policy that sampled against another one, as the mean over trained tokens.
 
     Args:
         logprob: log-probs of the policy that sampled, in nats.
         other_logprob: log-probs of the other: the reference, or the policy that is trained.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         Its means by k1 and by k3; 0 where nothing is trained.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a log-prob on the mask is not finite, or a dtype or shape is wrong.
 
     Source:
         The estimators are those of ``signal.kl``.
@@ -172,11 +169,11 @@ def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *,
         >>> mean_kl(torch.tensor([[-1.0]]), torch.tensor([[-1.5]]), mask=torch.tensor([[True]]))
         MeanKl(k1=tensor(0.5000), k3=tensor(0.1065))
     """
-    _columns(mask, logprob=logprob, other_logprob=other_logprob)
     count = trained(mask).sum().clamp(min=1)
     return MeanKl(*(_mean(f(logprob, other_logprob, mask=mask).detach(), count) for f in (k1, k3)))
 
 
+@validate(rows=True, finite="weight")
 def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
     r"""What share of the samples is left, as it were, when they are weighed this unevenly.
 
@@ -184,13 +181,13 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
 
     Args:
         weight: ratios per token or per response ``[B]``, 0 or more; of any scale.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
 
     Returns:
         A share from 1 / n to 1, which equal weights have; 0 where nothing counts or all weights are 0.
 
     Raises:
-        InputError: if a weight that counts is negative or not finite, or a shape or kind is wrong.
+        InputError: if a weight that counts is negative or not finite, or a dtype or shape is wrong.
 
     Source:
         Kong, A Note on Importance Sampling Using Standardized Weights (1992), divided by the count.
@@ -201,11 +198,9 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
         >>> effective_sample_size(torch.tensor([1.0, 0.0, 7.0]), mask=torch.tensor([True, True, False]))
         tensor(0.5000)
     """
-    checked("B|B T", weight=weight, mask=mask)
     where = trained(mask)
-    finite("weight", weight, where=where, why=_WHY)
     why = "it is a ratio of two probabilities"
-    possible("weight", weight, where=where, least=0.0, most=torch.inf, slack=0.0, why=why)
+    require_span("weight", weight, where=where, span=(0.0, torch.inf), why=why)
     kept = selected(weight, mask=where).detach()
     kept = kept / torch.where(kept.max() > 0, kept.max(), torch.ones_like(kept.max())) if kept.numel() else kept
     kept = kept.double()  # a sum may be larger than its type
@@ -213,6 +208,7 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
     return (kept.sum().square() / torch.where(squares > 0, squares, torch.ones_like(squares))).to(weight.dtype)
 
 
+@validate(finite="reward")
 def dead_group_fraction(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, ""]:
@@ -227,7 +223,7 @@ def dead_group_fraction(
         The share of prompts, among those with a live response; a lone response is such a prompt. 0 without any.
 
     Raises:
-        InputError: if a reward is not finite on a live row, or a shape or kind is wrong.
+        InputError: if a reward is not finite on a live row, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -236,13 +232,12 @@ def dead_group_fraction(
         >>> dead_group_fraction(reward, group=group, live=torch.ones(4).bool())
         tensor(0.5000)
     """
-    checked("B", reward=reward, group=group, live=live)
-    require_finite(reward, live=live)
     same = deviations(reward, group=group, live=live, biased=True) == 0
     prompts, dead = (len(torch.unique(group.long()[rows])) for rows in (live, live & same))
     return torch.tensor(dead / max(prompts, 1), dtype=reward.dtype, device=reward.device)
 
 
+@validate(finite="value returns")
 def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
     r"""How much of the returns' variance a critic accounts for, over trained tokens.
 
@@ -251,14 +246,14 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
     Args:
         value: the critic's values, in reward units.
         returns: what they are fitted to, in reward units.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         1 for a critic that is right up to a constant, 0 for a constant one, below 0 for a worse one; 0 where the
         returns do not vary.
 
     Raises:
-        InputError: if a number on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a number on the mask is not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -267,7 +262,6 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
         >>> explained_variance(value, value + 1, mask=mask)
         tensor(1.)
     """
-    _columns(mask, value=value, returns=returns)
     where = trained(mask)
     aim, missed = returns.detach()[where], (returns - value).detach()[where]
     if len(aim) == 0:
@@ -279,9 +273,3 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
 def _mean(values: Tensor, count: Tensor) -> Tensor:
     """Whose sum may be larger than its type."""
     return (values.sum(dtype=torch.float64) / count).to(values.dtype)
-
-
-def _columns(mask: Mask, **columns: Tensor) -> None:
-    checked("B T", **columns, mask=mask)
-    for name, column in columns.items():
-        finite(name, column, where=mask, why=_WHY)

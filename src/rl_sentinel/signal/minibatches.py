@@ -1,19 +1,18 @@
 """Mini-batches counted in prompts: one optimizer step each, however many turns a prompt's responses have."""
 
-from typing import get_args
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import one_of
-from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.groups import places
 from rl_sentinel.signal.reduce import Aggregation, Mode, live_rows, row_counts
+from rl_sentinel.signal.requirements import POSITIVE_COUNT, require_range
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
 
+@validate(prompts=POSITIVE_COUNT)
 def prompt_minibatches(
     group: Int[Tensor, " B"], *, prompts: int, generator: torch.Generator | None
 ) -> list[Int[Tensor, " n"]]:
@@ -29,7 +28,7 @@ def prompt_minibatches(
         prompts where they do not divide.
 
     Raises:
-        InputError: if ``prompts`` is below 1, or a shape or kind is wrong.
+        InputError: if ``prompts`` is below 1, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -38,20 +37,19 @@ def prompt_minibatches(
         >>> [rows.tolist() for rows in prompt_minibatches(group, prompts=2, generator=None)]
         [[0, 1, 2, 3], [4]]
     """
-    checked("B", group=group)
-    within("prompts", prompts, least=1, whole=True)
     prompts = int(prompts)  # 2.0 is a whole number too
-    if generator is not None:
-        instance("generator", generator, torch.Generator, "where chance comes from, or None for none")
     ids, place = torch.unique(group.long(), return_inverse=True)
     first = torch.full_like(ids, len(group)).scatter_reduce(
         0, place, torch.arange(len(group), device=group.device), "amin"
     )
-    order = first.argsort() if generator is None else torch.randperm(len(ids), generator=generator).to(group.device)
+    order = first.argsort()
+    if generator is not None:
+        order = torch.randperm(len(ids), generator=generator, device=generator.device).to(group.device)
     turn = torch.empty_like(order).scatter(0, order, torch.arange(len(ids), device=group.device))[place]
     return [torch.nonzero(turn // prompts == n).squeeze(1) for n in range(-(-len(ids) // prompts))]
 
 
+@validate()
 def aggregation(
     mode: Mode, *, mask: Mask, length: int | None = None, group: Int[Tensor, " B"] | None = None
 ) -> Aggregation:
@@ -70,8 +68,8 @@ def aggregation(
         token; 1 where nothing is trained. A part of the mini-batch takes ``of_rows`` of it.
 
     Raises:
-        InputError: if the mask is none, or ``length`` is missing for ``"token-sum"``, given for another mode, or
-            below 1; if ``group`` is missing for ``"prompt-mean"``, or a shape or kind is wrong.
+        InputError: if the mask is not one, or ``length`` is missing for ``"token-sum"``, given for another mode, or
+            below 1; if ``group`` is missing for ``"prompt-mean"``, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -83,16 +81,12 @@ def aggregation(
         >>> whole.denominator, whole.prompt_tokens
         (1.0, tensor([3, 3, 0]))
     """
-    one_of("mode", mode, get_args(Mode))
     if (length is None) == (mode == "token-sum"):
         raise InputError(
             f"length is {length} with {mode!r}, expected a number of tokens for 'token-sum', None for the others"
         )
     if length is not None:
-        within("length", length, least=1, whole=True)
-    checked("B T", mask=mask)
-    if group is not None:
-        checked("B", tokens=row_counts(mask=mask), group=group)
+        require_range("length", length, POSITIVE_COUNT)
     if mode == "prompt-mean":
         if group is None:
             raise InputError("group is None with 'prompt-mean', expected the prompt id of each row")
@@ -102,6 +96,7 @@ def aggregation(
     return Aggregation(mode, float(max(count, 1)))
 
 
+@validate()
 def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggregation:
     r"""The mean over prompts of the mean over each prompt's trained tokens, counted by rows from wherever they are.
 
@@ -117,7 +112,7 @@ def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggre
         The aggregation of these rows; its denominator is the number of prompts with a trained token, at least 1.
 
     Raises:
-        InputError: if a count is below 0, or a shape or kind is wrong.
+        InputError: if a count is below 0, or a dtype or shape is wrong.
 
     Source:
         SkyRL's ``prompt_mean`` (0.3.0, ``apply_loss_reduction_to_advantages_minibatch``), where each advantage is
@@ -130,7 +125,6 @@ def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggre
         >>> whole.denominator, whole.prompt_tokens
         (2.0, tensor([3, 3, 4, 0]))
     """
-    checked("B", tokens=tokens, group=group)
     tokens = tokens.long()
     if bool((tokens < 0).any()):
         row = int(torch.nonzero(tokens < 0)[0])

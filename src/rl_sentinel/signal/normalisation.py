@@ -9,8 +9,9 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import one_of
-from rl_sentinel.signal.checks import checked, instance, within
-from rl_sentinel.signal.groups import centred, deviations, group_counts, require_finite
+from rl_sentinel.signal.groups import centred, deviations, group_counts
+from rl_sentinel.signal.requirements import NON_NEGATIVE
+from rl_sentinel.signal.validation import validate, validate_record
 
 Over = Literal["batch", "group", "none"]
 
@@ -37,15 +38,14 @@ class Normalisation:
         """Refuse words that are none, and what does not go together."""
         for name, over in (("mean", self.mean), ("deviation", self.deviation)):
             one_of(name, over, get_args(Over))
-        instance("leave_one_out", self.leave_one_out, bool, "whether a row is compared with the mean of the others")
-        instance("biased", self.biased, bool, "whether squares are divided by n")
+        validate_record(self, epsilon=NON_NEGATIVE)
         if self.leave_one_out and self.mean == "none":
             raise InputError(
                 "leave_one_out is True, expected False where mean is 'none': there is nothing to leave out of"
             )
-        within("epsilon", self.epsilon, least=0.0)
 
 
+@validate(finite="reward")
 def normalised(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], by: Normalisation
 ) -> Float[Tensor, " B"]:
@@ -70,7 +70,7 @@ def normalised(
         is 0: equal rewards carry no signal, so that rounding is never blown up by a small epsilon.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         The choices are those in common use. The deviation is that of what is left after centring, so that
@@ -85,9 +85,6 @@ def normalised(
         >>> normalised(reward, group=torch.tensor([0, 0, 1, 1]), live=live, by=by)
         tensor([ 1., -1.,  2., -2.])
     """
-    instance("by", by, Normalisation, "what is subtracted, and by what is divided")
-    checked("B", reward=reward, group=group, live=live)
-    require_finite(reward, live=live)
     wide = reward.to(torch.promote_types(reward.dtype, torch.float32))
     populations = {"batch": torch.zeros_like(group), "group": group}
     relative = torch.where(live, wide, torch.zeros_like(wide))

@@ -12,15 +12,25 @@ from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import by_name, function, takes
 from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
-from rl_sentinel.signal.checks import checked, finite, instance, ordered, possible, within
 from rl_sentinel.signal.groups import group_sums
 from rl_sentinel.signal.normalisation import Normalisation, normalised
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import live_rows, row_counts, row_sums, selected
+from rl_sentinel.signal.requirements import (
+    ANY,
+    NON_NEGATIVE,
+    POSITIVE,
+    require_columns,
+    require_finite,
+    require_instance,
+    require_order,
+    require_span,
+)
 from rl_sentinel.signal.reward import clipped, rescaled, suppressed
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.signal.segments import Mask, Segments, narrowed, trained
 from rl_sentinel.signal.steps import last_steps, over_trajectories
+from rl_sentinel.signal.validation import validate, validate_record
 
 #: Parameters that take whatever else is given; nothing is given for them.
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -57,10 +67,8 @@ class Choices:
 
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
-        within("kl_coefficient", self.kl_coefficient, least=0.0)
-        within("bias", self.bias, least=-torch.inf)
-        within("scale", self.scale, least=0.0, open_below=True)
-        ordered(least=self.least, most=self.most)
+        validate_record(self, kl_coefficient=NON_NEGATIVE, bias=ANY, scale=POSITIVE)
+        require_order(least=self.least, most=self.most)
         for name, given in (("rejections", self.rejections), ("bounds", self.bounds)):
             if not isinstance(given, tuple):
                 raise InputError(f"{name} is of type {type(given).__name__}, expected a tuple of functions, as (f,)")
@@ -72,13 +80,14 @@ class Choices:
             takes(f"bounds[{at}]", one, 1, "mask")
         by_name("estimator", self.estimator)
         if self.normalisation is not None:
-            instance("normalisation", self.normalisation, Normalisation, "what is subtracted, and by what is divided")
+            require_instance("normalisation", self.normalisation, Normalisation, "what is subtracted and divided by")
         if self.kl_coefficient and self.kl is None:
             raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where no kl is chosen to be priced")
         if self.bounds and self.weight is None:
             raise InputError("bounds are given without a weight, expected weight: it is what they hold")
 
 
+@validate()
 def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     r"""Carry raw rewards to advantages, every stage in the one order in which none corrupts another.
 
@@ -122,8 +131,6 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
                 [-0.5000,  0.0000],
                 [ 0.0000,  0.0000]]))
     """
-    instance("rollout", rollout, Rollout, "what was sampled")
-    instance("by", by, Choices, "what is done at each stage")
     mask = _after_rejection(rollout, by)
     weight = _weights(rollout, by, mask)
     raw_kl = None if by.kl is None else _given(by.kl, *_known(rollout, "old_logprob", "ref_logprob"), mask=mask)
@@ -197,11 +204,11 @@ def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     for bound in by.bounds:
         weight = _given(bound, weight, mask=live_rows(mask) if of_rows else mask)
     wide = align.spread(weight, mask=mask) if of_rows else weight
-    checked("B T", mask=mask, weight=wide)
-    told = "a function of your own has given it" if bool(wide.isnan().any()) else "hold ratios within bounds"
-    finite("weight", wide, where=mask, why=told)
+    require_columns(mask, weight=wide)
+    why = "a bound is missing, or a function of your own returned it"
+    require_finite("weight", wide, where=mask, why=why)
     why = "it is the ratio of two probabilities, or made of it"
-    possible("weight", wide, where=mask, least=0.0, most=torch.inf, slack=0.0, why=why)
+    require_span("weight", wide, where=mask, span=(0.0, torch.inf), why=why)
     return selected(wide.detach(), mask=mask)
 
 
@@ -216,10 +223,10 @@ def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None)
 def _outcomes(reward: Tensor, *, group: Tensor, live: Tensor, scored: Tensor, by: Choices) -> Tensor:
     """Outcomes as they will be compared; what never ended is void before anything is compared with it."""
     counts = live & scored
-    told = suppressed(reward, live=live, scored=scored)
-    told = rescaled(told, live=counts, bias=by.bias, scale=by.scale)
-    told = clipped(told, live=counts, least=by.least, most=by.most)
-    return told if by.normalisation is None else normalised(told, group=group, live=counts, by=by.normalisation)
+    outcome = suppressed(reward, live=live, scored=scored)
+    outcome = rescaled(outcome, live=counts, bias=by.bias, scale=by.scale)
+    outcome = clipped(outcome, live=counts, least=by.least, most=by.most)
+    return outcome if by.normalisation is None else normalised(outcome, group=group, live=counts, by=by.normalisation)
 
 
 def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
@@ -240,8 +247,8 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
     }
     known |= {name: column for name, column in more.items() if column is not None}
     advantage = _called(by.estimator, known)
-    checked("B T", mask=mask, advantage=advantage)
-    finite("advantage", advantage, where=mask, why=f"{_named(by.estimator)} has given it to a trained token")
+    require_columns(mask, advantage=advantage)
+    require_finite("advantage", advantage, where=mask, why=f"{_named(by.estimator)} has given it to a trained token")
     return reward, selected(advantage, mask=mask)
 
 
@@ -254,11 +261,11 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
     gained = group_sums(paid, group=trajectory, live=live)[rows]
     length = group_sums(row_counts(mask=mask).double(), group=trajectory, live=live)[rows].long()
 
-    def told(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
+    def compared(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
         return _outcomes(reward, group=group, live=live, scored=_scored(rollout)[rows], by=by)
 
     def outcome(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
-        return told(reward, group=group, live=live) + torch.where(live, gained, torch.zeros_like(gained))
+        return compared(reward, group=group, live=live) + torch.where(live, gained, torch.zeros_like(gained))
 
     def judged(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
         known = {"reward": outcome(reward, group=group, live=live), "group": group, "live": live, "length": length}
@@ -266,10 +273,12 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
             known["reward_baseline"] = rollout.reward_baseline[rows]
         if _weighs_parts(rollout, by):
             parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
-            known["reward_parts"] = torch.stack([told(part, group=group, live=live) for part in parts], dim=1)
+            known["reward_parts"] = torch.stack([compared(part, group=group, live=live) for part in parts], dim=1)
         found = _called(by.estimator, known)
-        checked("B", live=live, advantage=found)
-        finite("advantage", found, where=live, why=f"{_named(by.estimator)} has given it to a row with a trained token")
+        require_columns(live, advantage=found)
+        require_finite(
+            "advantage", found, where=live, why=f"{_named(by.estimator)} has given it to a row with a trained token"
+        )
         return found
 
     which = {"group": rollout.group, "live": live, "trajectory": trajectory, "last": last}

@@ -5,11 +5,12 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked, finite, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked": "yes", "masked-slots": "any", "denominator": "given", "mean": "yes", "knob:coefficient": "0.1|0.5"}
 
 
@@ -24,6 +25,7 @@ class Penalised(NamedTuple):
     kl: Float[Tensor, "*S"]
 
 
+@validate(finite="token_reward kl", coefficient=NON_NEGATIVE)
 def in_reward(
     token_reward: Float[Tensor, "*S"],
     kl: Float[Tensor, "*S"],
@@ -41,14 +43,14 @@ def in_reward(
     Args:
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
         kl: an estimate of the KL to the reference, in nats per token, of log-probs before the update.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         coefficient: price of a nat, in reward units per nat; 0 or more.
 
     Returns:
         The shaped reward and the raw KL, two new tensors; exactly 0 off the mask.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``coefficient`` is negative.
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or ``coefficient`` is negative.
 
     Source:
         Fine-Tuning Language Models from Human Preferences, arXiv 1909.08593, with any estimate of the KL.
@@ -61,15 +63,11 @@ def in_reward(
         >>> shaped, raw
         (tensor([[-0.0500,  1.0500]]), tensor([[ 0.5000, -0.5000]]))
     """
-    checked("B T", token_reward=token_reward, kl=kl, mask=mask)
-    within("coefficient", coefficient, least=0.0)
-    why = "a trained token needs one (mask the token to leave it out)"
-    finite("token_reward", token_reward, where=mask, why=why)
-    finite("kl", kl, where=mask, why=why)
     raw = selected(kl, mask=mask).detach()
     return Penalised(selected(token_reward, mask=mask).detach() - coefficient * raw, raw)
 
 
+@validate(explain="kl", coefficient=NON_NEGATIVE)
 def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregation: Aggregation) -> Float[Tensor, ""]:
     r"""The KL as a term of the loss, aggregated as the policy loss beside it.
 
@@ -78,7 +76,7 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
     Args:
         kl: an estimate of the KL to the reference, in nats per token, of the current log-probs; which one
             decides the gradient: that of ``kl.k2``, ``kl.k1_plus`` and ``kl.k3_plus`` is the KL's own.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         coefficient: weight of the KL beside the policy loss, 0 or more.
         aggregation: how tokens become one number, and by what they are divided; take the policy loss's own.
 
@@ -86,7 +84,7 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
         The term, in units of the loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``coefficient`` is negative.
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or ``coefficient`` is negative.
 
     Source:
         DeepSeekMath, arXiv 2402.03300, where the KL is k3.
@@ -99,6 +97,4 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
         >>> as_loss(kl, mask=mask, coefficient=0.1, aggregation=Aggregation("token-mean", 1.0))
         tensor(0.0500)
     """
-    checked("B T", kl=kl, mask=mask)
-    within("coefficient", coefficient, least=0.0)
-    return answered(coefficient * aggregate(kl, mask=mask, aggregation=aggregation), mask=mask, kl=kl)
+    return coefficient * aggregate(kl, mask=mask, aggregation=aggregation)

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import align
-from rl_sentinel.signal.checks import checked, instance
 from rl_sentinel.signal.correction.trust import off_policy_sequences_kept, rejected_fraction
 from rl_sentinel.signal.minibatches import prompt_minibatches
 from rl_sentinel.signal.ratios import weighed
 from rl_sentinel.signal.reduce import live_rows, selected
-from rl_sentinel.signal.segments import Mask, narrowed, rows_of, rows_taken
+from rl_sentinel.signal.requirements import require_columns
+from rl_sentinel.signal.segments import Mask, narrowed, rows_taken
+from rl_sentinel.signal.validation import validate, validate_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,14 +41,8 @@ class Ready:
 
     def __post_init__(self) -> None:
         """Refuse columns of other kinds or shapes than their names say."""
-        instance("outcome", self.outcome, bool, "whether an advantage is one number per row")
-        of_rows = {"reward": self.reward, "live": self.live, "kept": self.kept, "group": self.group}
-        of_tokens = {"mask": self.mask, "kl": self.kl, "weight": self.weight, "returns": self.returns}
-        (of_rows if self.outcome else of_tokens)["advantage"] = self.advantage
-        checked("B", **of_rows)
-        checked("B T", **{name: column for name, column in of_tokens.items() if column is not None})
-        if (rows := rows_of(self.mask)) != len(self.reward):
-            raise InputError(f"mask has {rows} rows, expected {len(self.reward)}, one for each reward")
+        validate_record(self)
+        require_columns(self.live if self.outcome else self.mask, advantage=self.advantage)
 
     def token_advantage(self) -> Float[Tensor, "*S"]:
         """What a loss takes: each token's advantage by its weight; exactly 0 where nothing trains.
@@ -59,6 +53,7 @@ class Ready:
         return wide if self.weight is None else selected(weighed(self.weight, wide), mask=self.mask)
 
 
+@validate()
 def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | None) -> list[Ready]:
     """Cut what is ready into mini-batches, one optimizer step each, counted in prompts.
 
@@ -82,7 +77,6 @@ def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | No
         >>> [part.advantage.tolist() for part in prompts_apart(one, prompts=1, generator=None)]
         [[1.0, -1.0], [0.0]]
     """
-    instance("ready", ready, Ready, "what path.loss_ready gave")
     return [_rows(ready, rows) for rows in prompt_minibatches(ready.group, prompts=prompts, generator=generator)]
 
 
@@ -93,6 +87,7 @@ class Trusted(NamedTuple):
     dropped_fraction: Float[Tensor, ""]
 
 
+@validate()
 def trusted(
     ready: Ready,
     logprob: Float[Tensor, "*S"],
@@ -128,7 +123,6 @@ def trusted(
         >>> trusted(one, torch.zeros(1, 3), torch.ones(1, 3), threshold=0.1, denominator=1.0)
         Trusted(mask=tensor([[False, False, False]]), dropped_fraction=tensor(1.))
     """
-    instance("ready", ready, Ready, "what path.loss_ready gave")
     wide = align.spread(ready.advantage, mask=ready.mask) if ready.outcome else ready.advantage
     keep = off_policy_sequences_kept(logprob, old_logprob, wide, mask=ready.mask, threshold=threshold)
     lost = rejected_fraction(keep, live=live_rows(ready.mask), denominator=denominator)

@@ -4,14 +4,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, ordered, within
-from rl_sentinel.signal.groups import require_finite
+from rl_sentinel.signal.requirements import (
+    ANY,
+    NON_NEGATIVE,
+    POSITIVE,
+    POSITIVE_COUNT,
+    Range,
+    require_finite,
+    require_range,
+)
 from rl_sentinel.signal.segments import lengths
+from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves, besides their names.
+#: Claims about every function.
 CLAIMS = {"scope": "sequence"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {
     "rescaled": {"masked": "yes", "knob:bias": "-0.5|0.5", "knob:scale": "0.5|2.0"},
     "clipped": {"masked": "yes", "knob:least": "-1.5|-0.5", "knob:most": "0.5|1.5"},
@@ -20,6 +28,7 @@ CLAIMS_OF = {
 }
 
 
+@validate(finite="reward", bias=ANY, scale=POSITIVE)
 def rescaled(
     reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], bias: float, scale: float
 ) -> Float[Tensor, " B"]:
@@ -37,7 +46,7 @@ def rescaled(
         Reward per response, in units of ``scale`` rewards; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, a shape or kind is wrong, or ``scale`` is not positive.
+        InputError: if ``reward`` is not finite on a live row, a dtype or shape is wrong, or ``scale`` is not positive.
 
     Source:
         The order (bias, scale, then :func:`clipped`) is the one in use; no paper is known for it.
@@ -48,13 +57,10 @@ def rescaled(
         >>> rescaled(torch.tensor([1.0, 5.0]), live=torch.tensor([True, False]), bias=-0.5, scale=4.0)
         tensor([2., 0.])
     """
-    checked("B", reward=reward, live=live)
-    within("bias", bias, least=-torch.inf)
-    within("scale", scale, least=0.0, open_below=True)
-    require_finite(reward, live=live)
     return torch.where(live, (reward + bias) * scale, torch.zeros_like(reward))
 
 
+@validate(finite="reward", ordered="least most")
 def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: float, most: float) -> Float[Tensor, " B"]:
     r"""Hold each reward within two bounds.
 
@@ -70,7 +76,7 @@ def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: flo
         Reward per response, in reward units; exactly 0 where ``live`` is False, whatever the bounds.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, a shape or kind is wrong, or the bounds are exchanged.
+        InputError: if ``reward`` is not finite on a live row, a dtype or shape is wrong, or the bounds are exchanged.
 
     Example:
         >>> import torch
@@ -78,12 +84,10 @@ def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: flo
         >>> clipped(torch.tensor([-9.0, 0.5, 9.0]), live=torch.ones(3).bool(), least=-1.0, most=1.0)
         tensor([-1.0000,  0.5000,  1.0000])
     """
-    checked("B", reward=reward, live=live)
-    ordered(least=least, most=most)
-    require_finite(reward, live=live)
     return torch.where(live, reward.clamp(least, most), torch.zeros_like(reward))
 
 
+@validate()
 def suppressed(
     reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], scored: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -104,7 +108,7 @@ def suppressed(
         Reward per response, in reward units; exactly 0 where it is not live or not scored.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live and scored row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live and scored row, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -113,11 +117,11 @@ def suppressed(
         >>> suppressed(reward, live=torch.tensor([True, True]), scored=ended)
         tensor([1., 0.])
     """
-    checked("B", reward=reward, live=live, scored=scored)
-    require_finite(reward, live=live & scored)
+    require_finite("reward", reward, where=live & scored, why="it is compared (mask the row to leave it out)")
     return torch.where(live & scored, reward, torch.zeros_like(reward))
 
 
+@validate(limit=POSITIVE_COUNT, factor=NON_NEGATIVE)
 def overlong_penalty(length: Int[Tensor, " B"], *, limit: int, buffer: int, factor: float) -> Float[Tensor, " B"]:
     r"""A penalty that grows over the last tokens before the limit, to be added to the reward.
 
@@ -145,10 +149,7 @@ def overlong_penalty(length: Int[Tensor, " B"], *, limit: int, buffer: int, fact
         >>> overlong_penalty(torch.tensor([4, 6, 8, 9]), limit=8, buffer=4, factor=1.0)
         tensor([ 0.0000, -0.5000, -1.0000, -1.0000])
     """
-    checked("B", length=length)
     length = lengths(length)
-    within("limit", limit, least=1, whole=True)
-    within("buffer", buffer, least=1, most=limit, whole=True)
-    within("factor", factor, least=0.0)
+    require_range("buffer", buffer, Range(1, limit, whole=True))
     over = (length - (limit - buffer)).to(torch.get_default_dtype()) / buffer
     return over.clamp(0, 1) * -factor + 0.0

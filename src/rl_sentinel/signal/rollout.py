@@ -1,7 +1,7 @@
 """What a trainer has of its sampled responses before the signal is computed: one frozen record."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import number
-from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.merging import Step, merge
-from rl_sentinel.signal.segments import Mask, rows_of
+from rl_sentinel.signal.requirements import WHOLE, require_instance, require_range
+from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate, validate_record
 
 #: Columns with one entry per row, and with one per token; the others of the class are these two's.
 OF_ROWS = ("reward", "group", "scored", "trajectory", "last", "reward_baseline")
@@ -36,7 +37,7 @@ class Rollout:
     ``reward`` is the outcome, in reward units; that of a trajectory's last step is the trajectory's.
     ``mask`` marks trained tokens, padded or packed. ``scored`` is False where the outcome says nothing, since
     the response never ended; ``trajectory`` and ``last`` tell which rows are steps of one. Log-probs, in nats, are
-    those of the policy before the update (``old``), of the one that sampled, as the sampler told them
+    those of the policy before the update (``old``), of the one that sampled, as the sampler reported them
     (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` what is added per token, both in
     reward units. ``reward_baseline`` is the outcome of a greedy response, ``reward_parts`` the outcomes that an
     estimator weighs itself, each in a reward unit of its own; ``pi_squared`` is the sum of squared probabilities over
@@ -64,14 +65,7 @@ class Rollout:
 
     def __post_init__(self) -> None:
         """Refuse columns of other kinds or shapes than their names say, and half a trajectory."""
-        known = {f.name: column for f in fields(self) if (column := getattr(self, f.name)) is not None}
-        checked("B", **{n: known[n] for n in OF_ROWS if n in known})
-        checked("B T", **{n: known[n] for n in OF_TOKENS if n in known})
-        if self.reward_parts is not None:
-            checked("B K", reward_parts=self.reward_parts)
-            checked("B", reward=self.reward, reward_parts=self.reward_parts[:, :1].squeeze(1))
-        if len(self.reward) != (rows := rows_of(self.mask)):
-            raise InputError(f"mask has {rows} rows, expected {len(self.reward)}, one for each reward")
+        validate_record(self)
         if (self.trajectory is None) != (self.last is None):
             given = "trajectory" if self.last is None else "last"
             raise InputError(f"{given} is given alone, expected trajectory and last together: whose step a row is")
@@ -91,6 +85,7 @@ class Laid:
     rollout: Rollout
 
 
+@validate(padding=WHOLE)
 def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and two choices
     steps: Sequence[Step],
     *,
@@ -99,6 +94,7 @@ def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and
     scored: Mapping[str, bool],
     merged: bool,
     padding: int,
+    device: torch.device | None = None,
 ) -> Laid:
     """Steps of trajectories as padded tensors, joined first where they share a prefix.
 
@@ -108,7 +104,8 @@ def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and
         group: prompt id of each trajectory.
         scored: whether each trajectory ended, so that its outcome says something.
         merged: whether steps that share a prefix become one row, so that each token is trained once.
-        padding: the token that stands where there is none.
+        padding: the token that fills the rest of a row.
+        device: where the tensors are; a CPU if None.
 
     Returns:
         One row per (merged) step, in order; trajectories are numbered from 0 in the order of their first.
@@ -128,41 +125,43 @@ def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and
         (tensor([[1, 2, 3, 9, 4]]), tensor([[ True,  True, False,  True]]))
     """
     joined = merge(steps)
-    instance("merged", merged, bool, "whether steps that share a prefix become one row")
-    within("padding", padding, least=-torch.inf, whole=True)
     if not joined:
         raise InputError("steps is empty, expected at least one step: there is nothing to lay out")
     rows = joined if merged else list(steps)
     names = [name for name, _ in groupby(rows, key=lambda step: step.trajectory)]
     for known, told in (("reward", reward), ("group", group), ("scored", scored)):
-        instance(known, told, Mapping, "an entry for each trajectory")
+        require_instance(known, told, Mapping, "an entry for each trajectory")
         lacking = [name for name in names if name not in told]
         if lacking:
             raise InputError(f"{known} has no entry for trajectory {lacking[0]}, expected one for each trajectory")
     for name in names:
         number(f"reward[{name}]", reward[name])
-        within(f"group[{name}]", group[name], least=-torch.inf, whole=True)
-        instance(f"scored[{name}]", scored[name], bool, "whether the trajectory ended")
+        require_range(f"group[{name}]", group[name], WHOLE)
+        require_instance(f"scored[{name}]", scored[name], bool, "whether the trajectory ended")
     each = [step.trajectory for step in rows]
     rollout = Rollout(
-        reward=torch.tensor([float(reward[n]) for n in each]),
-        group=torch.tensor([group[n] for n in each]),
-        mask=_padded([step.trained for step in rows], fill=False, dtype=torch.bool),
-        scored=torch.tensor([scored[n] for n in each]),
-        trajectory=torch.tensor([names.index(n) for n in each]),
-        last=torch.tensor([step.last for step in rows]),
-        token_reward=_padded([step.token_reward for step in rows], fill=0.0, dtype=torch.get_default_dtype()),
-        rollout_logprob=_padded([step.logprob for step in rows], fill=0.0, dtype=torch.get_default_dtype()),
+        reward=torch.tensor([float(reward[n]) for n in each], device=device),
+        group=torch.tensor([group[n] for n in each], device=device),
+        mask=_padded([step.trained for step in rows], fill=False, dtype=torch.bool, device=device),
+        scored=torch.tensor([scored[n] for n in each], device=device),
+        trajectory=torch.tensor([names.index(n) for n in each], device=device),
+        last=torch.tensor([step.last for step in rows], device=device),
+        token_reward=_padded(
+            [step.token_reward for step in rows], fill=0.0, dtype=torch.get_default_dtype(), device=device
+        ),
+        rollout_logprob=_padded(
+            [step.logprob for step in rows], fill=0.0, dtype=torch.get_default_dtype(), device=device
+        ),
     )
     return Laid(
-        token=_padded([step.prompt + step.response for step in rows], fill=padding, dtype=torch.long),
-        prompt_length=torch.tensor([len(step.prompt) for step in rows]),
-        length=torch.tensor([len(step.response) for step in rows]),
+        token=_padded([step.prompt + step.response for step in rows], fill=padding, dtype=torch.long, device=device),
+        prompt_length=torch.tensor([len(step.prompt) for step in rows], device=device),
+        length=torch.tensor([len(step.response) for step in rows], device=device),
         rollout=rollout,
     )
 
 
-def _padded(rows: Sequence[Sequence[float]], *, fill: float, dtype: torch.dtype) -> Tensor:
-    """The type is given, since rows without an entry tell none."""
+def _padded(rows: Sequence[Sequence[float]], *, fill: float, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    """The dtype is a parameter, since it cannot be read from rows without an entry."""
     width = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=dtype)
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=dtype, device=device)

@@ -1,18 +1,20 @@
-"""Sums that run from the end of a response to its start, over trained tokens, by doubling."""
-
-from collections.abc import Iterator
-from typing import Any
+"""Sums that run from the end of a response to its start, over trained tokens."""
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, within
-from rl_sentinel.signal.ratios import traced
+from rl_sentinel.signal.kernels import bits, doubling
 from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.requirements import FRACTION
 from rl_sentinel.signal.segments import Mask, Segments, turns
+from rl_sentinel.signal.validation import validate
+
+#: Up to this width the sum is a loop over positions; beyond it sums are doubled.
+LOOP = 8
 
 
+@validate(discount=FRACTION)
 def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> Float[Tensor, "B T"]:
     r"""At each position its own value and all later ones, each discounted once per position between.
 
@@ -23,8 +25,7 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
         discount: factor per position, from 0 to 1.
 
     Returns:
-        The sums, in the dtype of ``values``, added in pairs, pairs of pairs and so on: rounding grows with the
-        logarithm of the width.
+        The sums, in the dtype of ``values``.
 
     Raises:
         InputError: if ``values`` is no padded column of numbers, or ``discount`` is not from 0 to 1.
@@ -35,48 +36,17 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
         >>> discounted_suffix_sums(torch.tensor([[1.0, 1.0, 1.0]]), discount=0.5)
         tensor([[1.7500, 1.5000, 1.0000]])
     """
-    checked("B T", values=values)
-    within("discount", discount, least=0.0, most=1.0)
-    if traced(values):
-        return _doubled(values, discount)
-    found: Tensor = _Sums.apply(values, discount)  # type: ignore[no-untyped-call]  # torch has no types here
-    return found
+    if discount == 0:  # 0 times infinity is NaN
+        return values.clone()
+    if values.shape[1] > LOOP:
+        return doubling.suffix_sums(values, discount)
+    sums = list(values.unbind(dim=1))
+    for t in reversed(range(len(sums) - 1)):
+        sums[t] = sums[t] + discount * sums[t + 1]
+    return torch.stack(sums, dim=1) if sums else values
 
 
-def _spans(width: int, discount: float, dtype: torch.dtype) -> Iterator[tuple[int, float]]:
-    """How far each doubling reaches, and the factor there while it is not 0, which adds nothing, not even infinity."""
-    least = torch.finfo(torch.promote_types(dtype, torch.float32)).smallest_normal
-    span = 1
-    while span < width and (factor := discount**span) >= least:
-        yield span, factor
-        span *= 2
-
-
-def _doubled(values: Tensor, discount: float) -> Tensor:
-    """The same by plain operations, which any derivative can follow."""
-    for span, factor in _spans(values.shape[1], discount, values.dtype):
-        values = torch.cat([values[:, :-span] + factor * values[:, span:], values[:, -span:]], dim=1)
-    return values
-
-
-class _Sums(torch.autograd.Function):
-    """By doubling, between two buffers; what a position gives to those before it comes back the other way."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, discount: float) -> Tensor:  # noqa: ANN401 - torch has no type for it
-        ctx.discount = discount
-        sums, wider = values.clone(), torch.empty_like(values)
-        for span, factor in _spans(values.shape[1], discount, values.dtype):
-            torch.add(sums[:, :-span], sums[:, span:], alpha=factor, out=wider[:, :-span])
-            wider[:, -span:] = sums[:, -span:]
-            sums, wider = wider, sums  # each position holds its own value and those of the span after it
-        return sums
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 - nor here
-        return discounted_suffix_sums(slopes[0].flip(1), discount=ctx.discount).flip(1), None
-
-
+@validate()
 def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
     """Places of each row's trained tokens, in order and first; None where padded rows have them so already.
 
@@ -95,10 +65,8 @@ def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
         tensor([[1, 2],
                 [3, 4]])
     """
-    checked("B T", mask=mask)
     if not isinstance(mask, Segments):
-        gap = mask[:, 1:] & ~mask[:, :-1]
-        gaps = gap.numel() and bool(gap.view(torch.uint8).amax())  # any() is ten times slower
+        gaps = bits.anywhere(mask[:, 1:] & ~mask[:, :-1])
         return torch.argsort(~mask, dim=1, stable=True) if gaps else None
     place, turn = torch.nonzero(mask.mask).squeeze(1), turns(mask)[mask.mask]
     most = int(turn.max()) + 1 if len(turn) else 0

@@ -113,18 +113,6 @@ def trained(mask: Mask) -> Bool[Tensor, "*S"]:
     return mask.mask if isinstance(mask, Segments) else mask
 
 
-def rows_of(mask: Mask) -> int:
-    """How many rows there are, with trained tokens or without.
-
-    Example:
-        >>> import torch
-        >>> from rl_sentinel.signal.segments import Segments, rows_of
-        >>> rows_of(Segments(torch.ones(3).bool(), torch.tensor([1, 2])))
-        2
-    """
-    return _count(mask, axes=1)
-
-
 def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_rows: bool) -> Mask:
     """The mask of what is trained and kept.
 

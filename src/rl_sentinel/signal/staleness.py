@@ -6,15 +6,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, within
+from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.reduce import live_rows, row_maxima
+from rl_sentinel.signal.requirements import COUNT, LIMIT
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {"fresh_rows": {"knob:most": "3.0|4.0"}}
 
 
@@ -26,6 +27,7 @@ class Staleness(NamedTuple):
     mixed: Float[Tensor, ""]
 
 
+@validate(rows=True, current=COUNT)
 def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Staleness:
     r"""How many updates lie between the weights that sampled a token and those that are trained on it.
 
@@ -33,7 +35,7 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
 
     Args:
         version: how many updates the weights had seen that sampled each token, a count.
-        mask: True on trained tokens; anything may stand elsewhere. Rows and their mask do as well.
+        mask: True on trained tokens (or rows); other values are ignored.
         current: how many updates the weights have seen that are trained now, a count.
 
     Returns:
@@ -41,7 +43,7 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
         version, sampled on while the weights changed; all 0 where nothing is trained.
 
     Raises:
-        InputError: if a trained token is of a version after ``current``, or a shape or kind is wrong.
+        InputError: if a trained token is of a version after ``current``, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -62,6 +64,7 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
     return Staleness(kept.sum() / count, most, mixed.sum() / live.sum().clamp(min=1))
 
 
+@validate(current=COUNT, most=LIMIT)
 def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: float) -> Bool[Tensor, " B"]:
     r"""The responses whose oldest trained token is not too old: one decision each.
 
@@ -69,7 +72,7 @@ def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: fl
 
     Args:
         version: how many updates the weights had seen that sampled each token, a count.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         current: how many updates the weights have seen that are trained now, a count.
         most: how many updates a token may be behind, a count; 0 or more.
 
@@ -87,18 +90,17 @@ def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: fl
         >>> fresh_rows(version, mask=mask, current=5, most=1)
         tensor([False,  True])
     """
-    within("most", most, least=0.0, most=torch.inf)
     behind = _behind(version, mask=mask, current=current)
     return live_rows(mask) & (row_maxima(behind, mask=mask) <= most)
 
 
 def _behind(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Float[Tensor, "*S"]:
-    checked("B|B T", version=version, mask=mask)
-    within("current", current, least=0, whole=True)
     behind = (current - version.long()).to(torch.get_default_dtype())
-    ahead = torch.nonzero(trained(mask) & (behind < 0))
-    if len(ahead):
-        place = ahead[0].tolist()
-        told = f"version[{', '.join(map(str, place))}] is {int(version[tuple(place)])}"
-        raise InputError(f"{told}, expected at most {current}, the current one: no token is sampled by later weights")
+    refuse_where(
+        trained(mask) & (behind < 0),
+        lambda at: (
+            f"version[{', '.join(map(str, at))}] is {int(version[tuple(at)])}, expected at most {current}, the current "
+            "one: no token is sampled by later weights"
+        ),
+    )
     return behind

@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import takes
-from rl_sentinel.signal.checks import checked
+from rl_sentinel.core.refusal import refuse_where, takes
+from rl_sentinel.signal.requirements import require_columns
+from rl_sentinel.signal.validation import validate
 
 
+@validate()
 def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> Int[Tensor, " K"]:
     """The row of each trajectory's last step, trajectories in the order of their ids.
 
@@ -22,7 +23,7 @@ def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> In
         One row number per trajectory.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a trajectory has no last step, or more than one.
+        InputError: if a dtype or shape is wrong, or a trajectory has no last step, or more than one.
 
     Example:
         >>> import torch
@@ -30,19 +31,20 @@ def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> In
         >>> last_steps(trajectory=torch.tensor([4, 4, 2]), last=torch.tensor([False, True, True]))
         tensor([2, 1])
     """
-    checked("B", trajectory=trajectory, last=last)
     ids, place = torch.unique(trajectory.long(), return_inverse=True)
     count = torch.zeros_like(ids).index_add(0, place, last.to(ids.dtype))
-    if bool((count != 1).any()):
-        wrong = int(torch.nonzero(count != 1)[0])
-        raise InputError(
-            f"trajectory {int(ids[wrong])} has {int(count[wrong])} last steps, expected 1: "
+    refuse_where(
+        count != 1,
+        lambda at: (
+            f"trajectory {int(ids[at[0]])} has {int(count[at[0]])} last steps, expected 1: "
             "without the flag its outcome is lost, and its tail would be dropped"
-        )
+        ),
+    )
     rows = torch.arange(len(place), device=place.device)
     return torch.zeros_like(ids).scatter_add(0, place, torch.where(last, rows, 0))
 
 
+@validate()
 def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step is whose
     estimator: Callable[..., Float[Tensor, " K"]],
     reward: Float[Tensor, " B"],
@@ -71,7 +73,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
         tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any step is.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a trajectory has not one last step, or more than one prompt.
+        InputError: if a dtype or shape is wrong, or a trajectory has not one last step, or more than one prompt.
 
     Source:
         The outcome of a trajectory as the reward of each of its actions, as in REINFORCE (Williams, 1992)
@@ -90,23 +92,22 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
         ... )
         tensor([ 0.5000,  0.5000, -0.5000])
     """
-    checked("B", reward=reward, group=group, live=live, trajectory=trajectory, last=last)
     takes("estimator", estimator, 1, "group", "live")
     rows = last_steps(trajectory=trajectory, last=last)
     place = torch.unique(trajectory.long(), return_inverse=True)[1]
     _require_one_prompt(group, rows[place], trajectory)
     alive = torch.zeros(len(rows), dtype=torch.int64, device=live.device).index_add(0, place, live.long()) > 0
     own = estimator(reward[rows], group=group[rows], live=alive)
-    checked("B", trajectory=rows, advantage=own)
+    require_columns(alive, advantage=own)
     found = own[place]
     return torch.where(live, found, torch.zeros_like(found))
 
 
 def _require_one_prompt(group: Tensor, final: Tensor, trajectory: Tensor) -> None:
-    wrong = group != group[final]
-    if bool(wrong.any()):
-        row = int(torch.nonzero(wrong)[0])
-        raise InputError(
-            f"group[{row}] is {int(group[row])}, expected {int(group[final[row]])}, that of the last step of "
-            f"trajectory {int(trajectory[row])}: a trajectory answers one prompt"
-        )
+    refuse_where(
+        group != group[final],
+        lambda at: (
+            f"group{at} is {int(group[at[0]])}, expected {int(group[final[at[0]]])}, that of the last step of "
+            f"trajectory {int(trajectory[at[0]])}: a trajectory answers one prompt"
+        ),
+    )

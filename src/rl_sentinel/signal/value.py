@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import POSITIVE_LIMIT
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "clipped value",
     "factor": "half",
@@ -19,6 +20,7 @@ CLAIMS = {
 }
 
 
+@validate(explain="value old_value returns", value_clip=POSITIVE_LIMIT)
 def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the aggregation
     value: Float[Tensor, "*S"],
     old_value: Float[Tensor, "*S"],
@@ -37,15 +39,15 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
         value: the critic's values, in reward units; the gradient is taken to these.
         old_value: its values before the update, in reward units.
         returns: what values are fitted to, in reward units.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         value_clip: how far a value may move from the old one, in reward units; infinity for the plain error.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``value_clip`` is not above 0.
 
     Source:
@@ -60,9 +62,6 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
         >>> value_loss(value, old, torch.ones(1, 1), mask=torch.tensor([[True]]), value_clip=0.5, aggregation=one)
         tensor(0.1250)
     """
-    checked("B T", value=value, old_value=old_value, returns=returns, mask=mask)
-    within("value_clip", value_clip, least=0.0, most=torch.inf, open_below=True)
     plain = selected(value - returns, mask=mask).square()
     near = selected(old_value + (value - old_value).clamp(-value_clip, value_clip) - returns, mask=mask).square()
-    found = aggregate(torch.maximum(plain, near) / 2, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, value=value, old_value=old_value, returns=returns)
+    return aggregate(torch.maximum(plain, near) / 2, mask=mask, aggregation=aggregation)

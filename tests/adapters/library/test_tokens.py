@@ -7,13 +7,6 @@ import torch
 
 from adapters.library_specimen import outputs_of
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.signal import logprob
-
-
-@pytest.fixture(autouse=True)
-def _whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are made small where the boundaries are made; they are put back."""
-    monkeypatch.setattr(logprob, "BLOCK_CPU", logprob.BLOCK_CPU)
 
 
 def test_log_probs_and_entropy_of_even_logits() -> None:

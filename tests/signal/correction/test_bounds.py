@@ -58,7 +58,7 @@ REFUSED: dict[str, Callable[[], Tensor]] = {
         lambda: clipped(WEIGHT, mask=MASK, low=0.5, high=0.1)
     ),
     "low is -0.5, expected a number of 0 or more": lambda: masked(WEIGHT, mask=MASK, low=-0.5, high=1.0),
-    "weight has shape [2, 2, 1], expected 1 axes [B]: no tensor is broadcast": (
+    "weight has shape [2, 2, 1], expected 2 axes [B, T]: no tensor is broadcast": (
         lambda: truncated(WEIGHT.unsqueeze(2), mask=MASK.unsqueeze(2), high=2.0)
     ),
 }

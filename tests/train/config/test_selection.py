@@ -49,7 +49,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"estimator": {**GDPO, "weight": (1.0, True)}}, "estimator.weight is (1.0, True), expected numbers, as"),
         (
             {"estimator": {**GDPO, "weight": (1.0,)}, "environment": MARKED},
-            "estimator.weight has shape [1], expected [2], one number for each part",
+            "estimator.weight has shape [1], expected K = 2: that of reward_parts",
         ),
         (
             {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},

@@ -25,7 +25,7 @@ from rl_sentinel.core.modules import defined
 
 AGGREGATE = f"{SIGNAL}.reduce.aggregate"
 DENOMINATOR = f"{SIGNAL}.minibatches.aggregation"
-BLOCKS = f"{SIGNAL}.blocks"
+BLOCKS = f"{SIGNAL}.kernels.blocks"
 COVARIANCE = f"{SIGNAL}.covariance"
 
 #: A fixed length that sums are divided by, in tokens.

@@ -32,7 +32,6 @@ _OUTCOME = {"scope": "sequence", "masked": "yes", "masked-slots": "any"}
 
 def boundaries(target: Target) -> Iterator[Boundary]:
     """Each function that gives one number per token."""
-    vars(target.module(LOGPROB))["BLOCK_CPU"] = 6  # cases are short: several blocks each
     for name, quantities in _FROM_LOGITS.items():
         function = target.find(f"{LOGPROB}.{name}")
         yield bind(

@@ -3,16 +3,14 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import by_rows
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.kernels.blocks import by_rows
 from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.requirements import FRACTION
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: Tokens per block: what is written between must fit a cache.
-BLOCK = 131_072
-
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "gae",
     "definition:advantage": "as they are",
@@ -26,6 +24,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="token_reward value", discount=FRACTION, decay=FRACTION)
+@by_rows
 def advantages(
     token_reward: Float[Tensor, "*S"],
     value: Float[Tensor, "*S"],
@@ -44,7 +44,7 @@ def advantages(
     Args:
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
         value: the critic's value of each token, in reward units.
-        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        mask: True on trained tokens; other values are ignored.
         discount: factor per trained token on later rewards, from 0 to 1 (gamma).
         decay: factor per trained token on later differences, from 0 to 1 (lambda).
 
@@ -52,7 +52,7 @@ def advantages(
         Advantage per token, in reward units, not whitened; exactly 0 off the mask.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, or ``discount`` or
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or ``discount`` or
             ``decay`` is not from 0 to 1.
 
     Source:
@@ -66,17 +66,9 @@ def advantages(
         >>> advantages(reward, value, mask=torch.tensor([[True, False, True]]), discount=1.0, decay=0.5)
         tensor([[0.2500, 0.0000, 0.5000]])
     """
-    checked("B T", token_reward=token_reward, value=value, mask=mask)
-    within("discount", discount, least=0.0, most=1.0)
-    within("decay", decay, least=0.0, most=1.0)
-
-    def of_rows(token_reward: Tensor, value: Tensor, *, mask: Mask) -> Tensor:
-        order = trained_first(mask=mask)
-        own, reward = (lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (value, token_reward))
-        difference = reward - own
-        difference[:, :-1].add_(own[:, 1:], alpha=discount)
-        found = discounted_suffix_sums(difference, discount=discount * decay)
-        return put_back(found, mask=mask, order=order)
-
-    found = by_rows(of_rows, token_reward, value, mask=mask, size=BLOCK)
-    return answered(found, mask=mask, token_reward=token_reward, value=value)
+    order = trained_first(mask=mask)
+    own, reward = (lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (value, token_reward))
+    difference = reward - own
+    difference[:, :-1].add_(own[:, 1:], alpha=discount)
+    sums = discounted_suffix_sums(difference, discount=discount * decay)
+    return put_back(sums, mask=mask, order=order)

@@ -5,14 +5,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, finite, kinds, within
 from rl_sentinel.signal.groups import centred, deviations
 from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE, require_finite
+from rl_sentinel.signal.validation import validate
 
 #: A deviation of so many roundings of the parts is one of roundings alone.
 _ROUNDING = 4
 
-#: What the estimator says of itself; the last step is over the batch.
+#: Claims about this estimator; the last step is over the batch.
 CLAIMS = {
     "algorithm": "gdpo",
     "definition:advantage": "by rank; (n - 1) over rows; beside",
@@ -27,6 +28,7 @@ CLAIMS = {
 }
 
 
+@validate(epsilon=NON_NEGATIVE)
 def advantages(
     reward_parts: Float[Tensor, "B K"],
     *,
@@ -52,7 +54,7 @@ def advantages(
         where every part is constant in every group, or parts cancel each other: rounding is not blown up.
 
     Raises:
-        InputError: if a shape or kind is wrong, ``epsilon`` is negative, a part is not finite on a
+        InputError: if a dtype or shape is wrong, ``epsilon`` is negative, a part is not finite on a
             live row, there is none, or ``weight`` has not one finite number per part.
 
     Source:
@@ -67,19 +69,11 @@ def advantages(
         >>> advantages(parts, group=group, live=live, weight=torch.ones(2), epsilon=0.0)
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
     """
-    checked("B K", reward_parts=reward_parts)
     if reward_parts.shape[1] == 0:
         raise InputError(f"reward_parts has shape {list(reward_parts.shape)}, expected [B, K]: one part or more")
-    kinds(weight=weight)
-    if weight.shape != reward_parts.shape[1:]:
-        raise InputError(
-            f"weight has shape {list(weight.shape)}, expected [{reward_parts.shape[1]}], one number for each part"
-        )
-    finite("weight", weight, where=torch.ones_like(weight, dtype=torch.bool), why="its part counts by it")
-    checked("B", reward_parts=reward_parts[:, 0], group=group, live=live)
+    require_finite("weight", weight, where=torch.ones_like(weight, dtype=torch.bool), why="its part counts by it")
     why = "a row with a trained token needs every part (mask the row to leave it out)"
-    finite("reward_parts", reward_parts, where=live.unsqueeze(1).expand_as(reward_parts), why=why)
-    within("epsilon", epsilon, least=0.0)
+    require_finite("reward_parts", reward_parts, where=live.unsqueeze(1).expand_as(reward_parts), why=why)
     everyone = torch.zeros_like(group)
     parts = [
         w * _standardised(part, group, live, epsilon) for w, part in zip(weight, reward_parts.unbind(1), strict=True)

@@ -3,8 +3,8 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import centred, group_counts
+from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself; the scale is counted over the batch.
 CLAIMS = {
@@ -20,6 +20,7 @@ CLAIMS = {
 }
 
 
+@validate()
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -39,7 +40,7 @@ def advantages(
         no group has a signal.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         GPG, arXiv 2504.02546, without division by a deviation. Only live rows are counted.
@@ -51,7 +52,6 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.ones(4).bool())
         tensor([ 1., -1.,  0.,  0.])
     """
-    checked("B", reward=reward, group=group, live=live)
     relative = centred(reward, group=group, live=live)
     signal = live & (group_counts(group=group, live=relative != 0) > 0)
     return relative * live.sum() / signal.sum().clamp(min=1)

@@ -4,10 +4,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, instance, within
 from rl_sentinel.signal.groups import centred, moments
+from rl_sentinel.signal.requirements import NON_NEGATIVE
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "grpo",
     "scope": "group",
@@ -23,6 +24,7 @@ CLAIMS = {
 }
 
 
+@validate(epsilon=NON_NEGATIVE)
 def advantages(
     reward: Float[Tensor, " B"],
     *,
@@ -47,7 +49,7 @@ def advantages(
         is False, and for a lone response.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or ``epsilon`` is negative.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong; or ``epsilon`` is negative.
 
     Source:
         DeepSeekMath, arXiv 2402.03300. Only live rows are counted, and a constant group gives
@@ -61,9 +63,6 @@ def advantages(
         >>> advantages(reward, group=group, live=live, standardise=False, epsilon=0.0)
         tensor([ 0.5000, -0.5000,  0.0000])
     """
-    checked("B", reward=reward, group=group, live=live)
-    within("epsilon", epsilon, least=0.0)
-    instance("standardise", standardise, bool, "whether advantages are divided by the deviation")
     if not standardise:
         return centred(reward, group=group, live=live)
     relative, spread = moments(reward, group=group, live=live)

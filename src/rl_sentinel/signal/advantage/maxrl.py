@@ -3,11 +3,11 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked
+from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.groups import centred, group_counts, group_sums
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "maxrl",
     "definition:advantage": "by mean and 0",
@@ -20,6 +20,7 @@ CLAIMS = {
 }
 
 
+@validate()
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -37,7 +38,7 @@ def advantages(
         no live response of the group has a reward above 0.
 
     Raises:
-        InputError: if a shape or kind is wrong, or ``reward`` is not finite, or below 0, on a live row.
+        InputError: if a dtype or shape is wrong, or ``reward`` is not finite, or below 0, on a live row.
 
     Source:
         Maximum Likelihood Reinforcement Learning, arXiv 2602.02710. Only live rows are counted, and
@@ -50,13 +51,11 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.ones(4).bool())
         tensor([ 3., -1., -1., -1.])
     """
-    checked("B", reward=reward, group=group, live=live)
     relative = centred(reward, group=group, live=live)
-    below = live & (reward < 0)
-    if bool(below.any()):
-        row = int(below.nonzero()[0])
-        told = f"reward[{row}] is {reward[row].item()}"
-        raise InputError(f"{told}, expected at least 0: it is taken for a chance of success")
+    refuse_where(
+        live & (reward < 0),
+        lambda at: f"reward{at} is {reward[at[0]].item()}, expected at least 0: its mean estimates a chance of success",
+    )
     count = group_counts(group=group, live=live).clamp(min=1)
     mean = group_sums(reward.double(), group=group, live=live) / count  # a sum may be larger than its type
     return (relative / mean.masked_fill(mean == 0, 1.0)).to(relative.dtype)

@@ -4,11 +4,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked
+from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.groups import centred
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "opo",
     "definition:advantage": "by tokens of the response",
@@ -23,6 +23,7 @@ CLAIMS = {
 }
 
 
+@validate()
 def advantages(
     reward: Float[Tensor, " B"],
     *,
@@ -44,7 +45,7 @@ def advantages(
         Advantage per response, in reward units; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or a
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong; or a
             length is negative, or 0 on a live row.
 
     Source:
@@ -57,9 +58,9 @@ def advantages(
         >>> advantages(reward, group=group, live=live, length=torch.tensor([3, 1]))
         tensor([ 0.2500, -0.7500])
     """
-    checked("B", reward=reward, group=group, live=live, length=length)
     length = length.long()
-    if bool((length < live.long()).any()):
-        row = int(torch.nonzero(length < live.long())[0])
-        raise InputError(f"length[{row}] is {int(length[row])}, expected 1 token or more on a live row, 0 on another")
+    refuse_where(
+        length < live.long(),
+        lambda at: f"length{at} is {int(length[at[0]])}, expected 1 token or more on a live row, 0 on another",
+    )
     return centred(reward, group=group, live=live, weight=length.to(torch.promote_types(reward.dtype, torch.float32)))

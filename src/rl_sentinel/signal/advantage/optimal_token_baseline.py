@@ -4,13 +4,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite, possible, probabilities
 from rl_sentinel.signal.groups import places
-from rl_sentinel.signal.reduce import live_rows, selected
+from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.requirements import require_logprobs, require_span
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "optimal token baseline",
     "scope": "group",
@@ -21,6 +22,7 @@ CLAIMS = {
 }
 
 
+@validate(finite="token_reward logprob pi_squared")
 def advantages(
     token_reward: Float[Tensor, "*S"],
     logprob: Float[Tensor, "*S"],
@@ -42,19 +44,19 @@ def advantages(
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
         logprob: log-prob of each token under the policy that sampled it, in nats.
         pi_squared: the sum of squared probabilities over the vocabulary at each token, from 0 to 1.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         group: prompt id per response; any integers, in any order.
 
     Returns:
         Advantage per token, in reward units, added up in float32 or wider; exactly 0 off the mask.
 
     Raises:
-        InputError: if a number on the mask is not finite, or a shape or kind is wrong; if a log-prob is above 0, or a
+        InputError: if a number on the mask is not finite, or a dtype or shape is wrong; if a log-prob is above 0, or a
             sum of squared probabilities above 1, by more than rounding, or below 0.
 
     Source:
         The Optimal Token Baseline, arXiv 2602.07078. Rows without trained tokens are no part of a group; the tail
-        of the longest response is told from the tokens, not by a choice.
+        of the longest response is found from the tokens, not by a setting.
 
     Example:
         >>> import torch
@@ -65,13 +67,9 @@ def advantages(
         tensor([[ 0.5000,  0.5000],
                 [-0.5000, -0.5000]])
     """
-    checked("B T", token_reward=token_reward, logprob=logprob, pi_squared=pi_squared, mask=mask)
-    checked("B", group=group, live=live_rows(mask))
-    for name, column in (("token_reward", token_reward), ("logprob", logprob), ("pi_squared", pi_squared)):
-        finite(name, column, where=mask, why="a trained token needs one (mask the token to leave it out)")
-    probabilities(logprob=logprob, where=mask)
+    require_logprobs(logprob=logprob, where=mask)
     why = "it is a sum of squared probabilities"
-    possible("pi_squared", pi_squared, where=mask, least=0.0, most=1.0, slack=0.01, why=why)
+    require_span("pi_squared", pi_squared, where=mask, span=(0.0, 1.0), slack=0.01, why=why)
     order = trained_first(mask=mask)
     reward, chance, squared = (
         lined_up(selected(x, mask=mask), mask=mask, order=order).to(torch.promote_types(x.dtype, torch.float32))

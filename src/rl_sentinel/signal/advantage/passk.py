@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked
-from rl_sentinel.signal.groups import group_counts, group_maxima, require_finite
+from rl_sentinel.signal.groups import group_counts, group_maxima
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "pass@k",
     "scope": "group",
@@ -22,6 +22,7 @@ CLAIMS = {
 }
 
 
+@validate(finite="reward")
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -39,7 +40,7 @@ def advantages(
         is shared, and for a lone response.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         Optimizing Language Models for Inference Time Objectives using Reinforcement Learning, arXiv 2503.19595: the
@@ -53,8 +54,6 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.tensor([True, True, True]))
         tensor([3., 0., 0.])
     """
-    checked("B", reward=reward, group=group, live=live)
-    require_finite(reward, live=live)
     wide = reward.to(torch.promote_types(reward.dtype, torch.float32))
     best = live & (wide == group_maxima(wide, group=group, live=live))
     alone = best & (group_counts(group=group, live=best) == 1) & (group_counts(group=group, live=live) > 1)

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "outcome",
     "scope": "sequence",
@@ -17,6 +17,7 @@ CLAIMS = {
 }
 
 
+@validate(finite="reward")
 def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Float[Tensor, " B"]:
     r"""Take the reward of each response as it is.
 
@@ -34,7 +35,7 @@ def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Floa
         Advantage per response, in reward units; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         Williams, Simple statistical gradient-following algorithms for connectionist reinforcement learning
@@ -46,7 +47,4 @@ def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Floa
         >>> advantages(torch.tensor([3.0, -1.0, 9.0]), live=torch.tensor([True, True, False]))
         tensor([ 3., -1.,  0.])
     """
-    checked("B", reward=reward, live=live)
-    why = "a row with a trained token needs a reward (mask the row to leave it out)"
-    finite("reward", reward, where=live, why=why)
     return torch.where(live, reward, torch.zeros_like(reward))

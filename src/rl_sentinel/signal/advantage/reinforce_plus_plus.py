@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.groups import centred, deviations
 from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.requirements import FRACTION, NON_NEGATIVE, explain_result
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself; the deviation is that of the batch's trained tokens.
 CLAIMS = {
@@ -25,6 +26,7 @@ CLAIMS = {
 }
 
 
+@validate(discount=FRACTION, epsilon=NON_NEGATIVE)
 def advantages(
     token_reward: Float[Tensor, "*S"], *, mask: Mask, discount: float, epsilon: float
 ) -> Float[Tensor, "*S"]:
@@ -37,7 +39,7 @@ def advantages(
     Args:
         token_reward: reward per token, in reward units, a KL penalty included; ``align.at_last`` puts
             an outcome there.
-        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        mask: True on trained tokens; other values are ignored.
         discount: factor per trained token on later rewards, from 0 to 1 (gamma).
         epsilon: added to the deviation, in reward units.
 
@@ -46,7 +48,7 @@ def advantages(
         trained token has the same reward to go.
 
     Raises:
-        InputError: if a number on the mask is not finite, a shape or kind is wrong, ``discount`` is not from 0
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, ``discount`` is not from 0
             to 1, or ``epsilon`` is negative.
 
     Source:
@@ -60,13 +62,11 @@ def advantages(
         tensor([[ 0.5774,  0.5774],
                 [-1.1547,  0.0000]])
     """
-    checked("B T", token_reward=token_reward, mask=mask)
-    within("discount", discount, least=0.0, most=1.0)
-    within("epsilon", epsilon, least=0.0)
     order = trained_first(mask=mask)
     reward = lined_up(selected(token_reward, mask=mask), mask=mask, order=order)
     found = discounted_suffix_sums(reward, discount=discount)
-    found = answered(put_back(found, mask=mask, order=order), mask=mask, token_reward=token_reward)
+    found = put_back(found, mask=mask, order=order)
+    explain_result(found, where=mask, token_reward=token_reward)
     tokens, where = found.flatten(), trained(mask).flatten()
     everyone = torch.zeros_like(where, dtype=torch.long)
     scale = deviations(tokens, group=everyone, live=where) + epsilon

@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, within
 from rl_sentinel.signal.groups import centred, deviations
+from rl_sentinel.signal.requirements import NON_NEGATIVE
+from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself; the deviation is that of the batch.
 CLAIMS = {
@@ -24,6 +25,7 @@ CLAIMS = {
 }
 
 
+@validate(epsilon=NON_NEGATIVE)
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], epsilon: float
 ) -> Float[Tensor, " B"]:
@@ -42,7 +44,7 @@ def advantages(
         where every group is constant.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong; or ``epsilon`` is negative.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong; or ``epsilon`` is negative.
 
     Source:
         REINFORCE++, arXiv 2501.03262. Every live row counts once, whatever its length.
@@ -54,8 +56,6 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.ones(4).bool(), epsilon=0.0)
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
     """
-    checked("B", reward=reward, group=group, live=live)
-    within("epsilon", epsilon, least=0.0)
     everyone = torch.zeros_like(group)
     relative = centred(reward, group=group, live=live)
     scale = deviations(relative, group=everyone, live=live) + epsilon

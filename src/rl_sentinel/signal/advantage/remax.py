@@ -4,9 +4,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked, finite
+from rl_sentinel.signal.requirements import require_finite
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "remax",
     "scope": "sequence",
@@ -17,6 +18,7 @@ CLAIMS = {
 }
 
 
+@validate(finite="reward reward_baseline")
 def advantages(
     reward: Float[Tensor, " B"], reward_baseline: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -33,7 +35,7 @@ def advantages(
         Advantage per response, in reward units; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if the difference is not finite on a live row, or a shape or kind is wrong.
+        InputError: if the difference is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         ReMax, arXiv 2310.10505.
@@ -45,15 +47,7 @@ def advantages(
         >>> advantages(reward, torch.tensor([0.5, 0.5]), live=live)
         tensor([ 0.5000, -0.5000])
     """
-    checked("B", reward=reward, reward_baseline=reward_baseline, live=live)
     relative = reward - reward_baseline
-    why = "a row with a trained token needs a reward (mask the row to leave it out)"
-    finite("reward", reward, where=live, why=why)
-    finite("reward_baseline", reward_baseline, where=live, why=why)
-    finite(
-        "reward - reward_baseline",
-        relative,
-        where=live,
-        why="the two are too far apart for their type (scale both down)",
-    )
+    why = "the two are too far apart for their type (scale both down)"
+    require_finite("reward - reward_baseline", relative, where=live, why=why)
     return torch.where(live, relative, torch.zeros_like(relative))

@@ -3,10 +3,10 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.checks import checked
 from rl_sentinel.signal.groups import centred, group_counts
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "rloo",
     "scope": "group",
@@ -20,6 +20,7 @@ CLAIMS = {
 }
 
 
+@validate()
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -37,7 +38,7 @@ def advantages(
         response, which has no baseline.
 
     Raises:
-        InputError: if ``reward`` is not finite on a live row, or a shape or kind is wrong.
+        InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         Back to Basics, arXiv 2402.14740. Only live rows are counted.
@@ -49,7 +50,6 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.tensor([True, True, True]))
         tensor([ 3.0000, -1.5000, -1.5000])
     """
-    checked("B", reward=reward, group=group, live=live)
     count = group_counts(group=group, live=live)
     relative = centred(reward, group=group, live=live)
     return relative * count / (count - 1).clamp(min=1)

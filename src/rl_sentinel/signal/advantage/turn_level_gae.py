@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.signal.requirements import FRACTION, explain_result
 from rl_sentinel.signal.scan import discounted_suffix_sums
 from rl_sentinel.signal.segments import Mask, Segments, trained
+from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself.
+#: Claims about this estimator.
 CLAIMS = {
     "algorithm": "turn-level gae",
     "definition:advantage": "as they are",
@@ -25,6 +26,7 @@ CLAIMS = {
 }
 
 
+@validate(discount=FRACTION, decay=FRACTION)
 def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two factors
     token_reward: Float[Tensor, "*S"],
     value: Float[Tensor, "*S"],
@@ -46,7 +48,7 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
     Args:
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
         value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
-        mask: True on trained tokens; anything may stand elsewhere, and is not looked at.
+        mask: True on trained tokens; other values are ignored.
         turn: number of the turn that a trained token belongs to; any integers that never fall along a row. A number
             that no trained token has is no step.
         discount: factor per turn on later rewards, from 0 to 1 (gamma).
@@ -56,7 +58,7 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
         Advantage per token, in reward units, not whitened; exactly 0 off the mask.
 
     Raises:
-        InputError: if a reward on the mask or a value that is read is not finite, a shape or kind is wrong, turns
+        InputError: if a reward on the mask or a value that is read is not finite, a dtype or shape is wrong, turns
             fall along a row, or ``discount`` or ``decay`` is not from 0 to 1.
 
     Source:
@@ -73,9 +75,6 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
         >>> advantages(reward, value, mask=mask, turn=turn, discount=1.0, decay=0.5)
         tensor([[0.5000, 0.5000, 0.0000, 0.5000]])
     """
-    checked("B T", token_reward=token_reward, value=value, turn=turn, mask=mask)
-    within("discount", discount, least=0.0, most=1.0)
-    within("decay", decay, least=0.0, most=1.0)
     turns = _turns(turn, mask)
     gained = token_reward.flatten()[turns.place]
     total = gained.new_zeros(len(turns.row), dtype=torch.float64)  # as wide as any sum of a row
@@ -86,22 +85,25 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
     found = discounted_suffix_sums(difference, discount=discount * decay)[turns.row, turns.step]
     spread = turns.put_back(found, mask)
     read = turns.put_back(turns.first, mask, of_turns=False)
-    return answered(answered(spread, mask=mask, token_reward=token_reward), mask=read, value=value)
+    explain_result(spread, where=mask, token_reward=token_reward)
+    explain_result(spread, where=read, value=value)
+    return spread
 
 
+@validate()
 def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """The value of each turn, that of its first trained token, at all of its trained tokens.
 
     Args:
         value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         turn: as for :func:`advantages`.
 
     Returns:
         Value per token, in reward units; exactly 0 off the mask.
 
     Raises:
-        InputError: if a value that is read is not finite, a shape or kind is wrong, or turns fall along a row.
+        InputError: if a value that is read is not finite, a dtype or shape is wrong, or turns fall along a row.
 
     Example:
         >>> import torch
@@ -110,10 +112,11 @@ def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S
         >>> turn_values(torch.tensor([[0.25, 9.0, 9.0, 0.5]]), mask=mask, turn=turn)
         tensor([[0.2500, 0.2500, 0.0000, 0.5000]])
     """
-    checked("B T", value=value, turn=turn, mask=mask)
     turns = _turns(turn, mask)
     read = turns.put_back(turns.first, mask, of_turns=False)
-    return answered(turns.put_back(value.flatten()[turns.place[turns.first]], mask), mask=read, value=value)
+    own = turns.put_back(value.flatten()[turns.place[turns.first]], mask)
+    explain_result(own, where=read, value=value)
+    return own
 
 
 class _Turns(NamedTuple):
@@ -149,12 +152,13 @@ def _turns(turn: Tensor, mask: Mask) -> _Turns:
     own, first = turn.flatten().long()[place], torch.ones_like(place, dtype=torch.bool)
     same = row[1:] == row[:-1]
     falls = same & (own[1:] < own[:-1])
-    if bool(falls.any()):
-        at = int(torch.nonzero(falls)[0])
-        raise InputError(
-            f"turn falls from {int(own[at])} to {int(own[at + 1])} in row {int(row[at])}, expected numbers that never "
-            "fall along a row: a later token belongs to the same turn or a later one"
-        )
+    refuse_where(
+        falls,
+        lambda at: (
+            f"turn falls from {int(own[at[0]])} to {int(own[at[0] + 1])} in row {int(row[at[0]])}, expected numbers "
+            "that never fall along a row: a later token belongs to the same turn or a later one"
+        ),
+    )
     first[1:] = ~same | (own[1:] != own[:-1])
     rows = len(mask.length) if isinstance(mask, Segments) else len(where)
     of_turns = row[first]

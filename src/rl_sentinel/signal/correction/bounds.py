@@ -4,15 +4,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.checks import checked, ordered, within
+from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.reduce import selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE, POSITIVE_LIMIT
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {
     "truncated": {"knob:high": "1.0|2.5"},
     "clipped": {"knob:low": "0.5|1.0", "knob:high": "1.0|2.5"},
@@ -20,6 +21,7 @@ CLAIMS_OF = {
 }
 
 
+@validate(rows=True, high=POSITIVE_LIMIT)
 def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[Tensor, "*S"]:
     r"""Weights up to a bound, and the bound above it.
 
@@ -27,14 +29,14 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
 
     Args:
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
         high: the largest weight that counts, a ratio.
 
     Returns:
         Weights in the shape given, without a gradient; exactly 0 off the mask.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or ``high`` is not positive.
+        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or ``high`` is not positive.
 
     Source:
         Truncated Importance Sampling, Ionides, Journal of Computational and Graphical Statistics 17 (2008).
@@ -45,10 +47,10 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
         >>> truncated(torch.tensor([0.1, 9.0]), mask=torch.tensor([True, True]), high=2.0)
         tensor([0.1000, 2.0000])
     """
-    within("high", high, least=0.0, most=torch.inf, open_below=True)
-    return _checked(weight, mask=mask).clamp_(max=high)
+    return _ratios(weight, mask=mask).clamp_(max=high)
 
 
+@validate(rows=True, ordered="low high", low=NON_NEGATIVE)
 def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
     r"""Weights between two bounds, and the nearer bound beyond them.
 
@@ -56,7 +58,7 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
 
     Args:
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
         low: the smallest weight that counts, a ratio; 0 leaves it unbounded.
         high: the largest, a ratio.
 
@@ -64,7 +66,7 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         Weights in the shape given, without a gradient; exactly 0 off the mask, whatever the bounds.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or the bounds are exchanged or negative.
+        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or the bounds are exchanged or negative.
 
     Example:
         >>> import torch
@@ -72,10 +74,10 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         >>> clipped(torch.tensor([0.1, 9.0, 0.0]), mask=torch.tensor([True, True, False]), low=0.5, high=2.0)
         tensor([0.5000, 2.0000, 0.0000])
     """
-    _ordered(low, high)
-    return selected(_checked(weight, mask=mask).clamp_(low, high), mask=mask)
+    return selected(_ratios(weight, mask=mask).clamp_(low, high), mask=mask)
 
 
+@validate(rows=True, ordered="low high", low=NON_NEGATIVE)
 def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
     r"""Weights between two bounds, and 0 beyond them: what is too far from the sampler is not trained.
 
@@ -85,7 +87,7 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
 
     Args:
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
         low: the smallest weight that is kept, a ratio.
         high: the largest, a ratio.
 
@@ -93,7 +95,7 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
         Weights in the shape given, without a gradient; exactly 0 off the mask and beyond the bounds.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a shape or kind is wrong, or the bounds are exchanged or negative.
+        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or the bounds are exchanged or negative.
 
     Source:
         IcePop, in Every Step Evolves, arXiv 2510.18855, per token; the weight itself is kept within.
@@ -104,11 +106,11 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
         >>> masked(torch.tensor([0.1, 1.5, torch.inf]), mask=torch.tensor([True, True, True]), low=0.5, high=2.0)
         tensor([0.0000, 1.5000, 0.0000])
     """
-    _ordered(low, high)
-    found = _checked(weight, mask=mask)
+    found = _ratios(weight, mask=mask)
     return selected(found, mask=(found >= low) & (found <= high))
 
 
+@validate(rows=True)
 def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     r"""Weights by their mean, so that they are 1 on average.
 
@@ -118,13 +120,13 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
 
     Args:
         weight: finite ratios per token ``[B, T]`` or per response ``[B]``.
-        mask: True on trained tokens, or on rows with one; anything may stand elsewhere.
+        mask: True on trained tokens, or on rows with one; other values are ignored.
 
     Returns:
         Weights in the shape given, without a gradient; exactly 0 off the mask, and all 0 if they were.
 
     Raises:
-        InputError: if a weight on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a weight on the mask is not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -132,23 +134,20 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
         >>> self_normalised(torch.tensor([1.0, 3.0, 9.0]), mask=torch.tensor([True, True, False]))
         tensor([0.5000, 1.5000, 0.0000])
     """
-    found = _checked(weight, mask=mask)
+    found = _ratios(weight, mask=mask)
     mean = (found.sum(dtype=torch.float64) / trained(mask).sum().clamp(min=1)).to(found.dtype)
-    if not bool(mean.isfinite()):
-        raise InputError("weight has a mean that is not finite, expected bounded weights: truncate or mask them first")
+    why = "expected bounded weights: truncate or mask them first"
+    refuse_where(~mean.isfinite(), lambda _: f"weight has a mean that is not finite, {why}")
     return found / torch.where(mean > 0, mean, torch.ones_like(mean))
 
 
-def _checked(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    checked("B T|B", weight=weight, mask=mask)
+def _ratios(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     kept = selected(weight.detach(), mask=mask)
-    if kept.numel() and not bool(kept.amin() >= 0):  # NaN is no more than 0, nor is the least of what has one
-        place = torch.nonzero(~(kept >= 0))[0].tolist()
-        told = f"weight[{', '.join(map(str, place))}] is {weight[tuple(place)].item()}"
-        raise InputError(f"{told}, expected a ratio of 0 or more: it is that of two probabilities")
+    refuse_where(
+        ~(kept >= 0),  # NaN is not
+        lambda at: (
+            f"weight[{', '.join(map(str, at))}] is {weight[tuple(at)].item()}, expected a ratio of 0 or more: it is "
+            "that of two probabilities"
+        ),
+    )
     return kept
-
-
-def _ordered(low: float, high: float) -> None:
-    within("low", low, least=0.0)
-    ordered(low=low, high=high)

@@ -2,26 +2,26 @@
 
 from collections.abc import Callable, Mapping
 from math import log
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.core.refusal import one_of
-from rl_sentinel.signal.blocks import by_rows
-from rl_sentinel.signal.checks import answered, checked, ordered, within
 from rl_sentinel.signal.correction.weights import log_ratios
+from rl_sentinel.signal.kernels.blocks import by_rows
 from rl_sentinel.signal.reduce import live_rows, row_maxima, row_means, row_sums
+from rl_sentinel.signal.requirements import SHARE, explain_result
 from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.validation import validate
 
 Estimator = Literal["k1", "k2", "k3"]
 Over = Literal["sum", "mean", "max"]
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {"vetoed": {"knob:floor": "0.1|1.0"}}
 
 #: The estimates of KL(sampler || trained policy) at a sampled token, of the log-ratio of trained to sampler.
@@ -34,6 +34,7 @@ _ESTIMATES: Mapping[Estimator, Callable[[Tensor], Tensor]] = {
 _OVER: Mapping[Over, Callable[..., Tensor]] = {"sum": row_sums, "mean": row_means, "max": row_maxima}
 
 
+@validate(ordered="low high")
 def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and its two bounds
     logprob: Float[Tensor, "*S"],
     rollout_logprob: Float[Tensor, "*S"],
@@ -53,7 +54,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         estimator: ``"k1"``, ``"k2"`` or ``"k3"``.
         low: the smallest estimate that is kept, in nats; ``-inf`` for k2 and k3, which are never negative.
         high: the largest, in nats.
@@ -62,7 +63,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
         True at trained tokens that are kept; False off the mask.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, the estimator is unknown,
+        InputError: if a log-prob on the mask is not finite, a dtype or shape is wrong, the estimator is unknown,
             or the bounds are exchanged.
 
     Example:
@@ -72,10 +73,10 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
         >>> tokens_kept(new, torch.full((1, 2), -1.0), mask=mask, estimator="k1", low=-0.5, high=0.5)
         tensor([[ True, False]])
     """
-    _check(estimator, low, high)
     return trained(mask) & _within(_ESTIMATES[estimator](log_ratios(logprob, rollout_logprob, mask=mask)), low, high)
 
 
+@validate(ordered="low high")
 def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of it, and its two bounds
     logprob: Float[Tensor, "*S"],
     rollout_logprob: Float[Tensor, "*S"],
@@ -93,7 +94,7 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         estimator: ``"k1"``, ``"k2"`` or ``"k3"``, as in :func:`tokens_kept`.
         over: ``"sum"``, ``"mean"`` or ``"max"`` over the response's trained tokens.
         low: the smallest that is kept, in nats (per token for a mean); ``-inf`` for k2 and k3.
@@ -114,20 +115,14 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         >>> rows_kept(new, torch.full((2, 2), -1.0), over="mean", **given)
         tensor([False,  True])
     """
-    _check(estimator, low, high)
-    one_of("over", over, get_args(Over))
-    checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
-
-    def of_rows(logprob: Tensor, rollout_logprob: Tensor, *, mask: Mask) -> Tensor:
-        return _OVER[over](_ESTIMATES[estimator]((logprob - rollout_logprob).detach()), mask=mask)
-
-    row, live = by_rows(of_rows, logprob, rollout_logprob, mask=mask), live_rows(mask)
+    row, live = _row_estimates(logprob, rollout_logprob, mask=mask, estimator=estimator, over=over), live_rows(mask)
     # A largest number hides minus infinity.
     told = log_ratios(logprob, rollout_logprob, mask=mask) if over == "max" else row[live]
-    answered(told, mask=mask, logprob=logprob, rollout_logprob=rollout_logprob)
+    explain_result(told, where=mask, logprob=logprob, rollout_logprob=rollout_logprob)
     return live & _within(row, low, high)
 
 
+@validate(floor=SHARE)
 def vetoed(
     logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask, floor: float
 ) -> Bool[Tensor, " B"]:
@@ -138,14 +133,14 @@ def vetoed(
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         floor: the smallest ratio of a token that is not vetoed, from 0 to 1.
 
     Returns:
         True for responses that are kept; False in a row without a trained token.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, or ``floor`` is not
+        InputError: if a log-prob on the mask is not finite, a dtype or shape is wrong, or ``floor`` is not
             above 0 and at most 1.
 
     Example:
@@ -155,15 +150,14 @@ def vetoed(
         >>> vetoed(new, torch.full((2, 2), -1.0), mask=mask, floor=1e-4)
         tensor([False,  True])
     """
-    within("floor", floor, least=0.0, most=1.0, open_below=True)
     worst = -row_maxima(-log_ratios(logprob, rollout_logprob, mask=mask), mask=mask)
     return live_rows(mask) & (worst >= log(floor))
 
 
+@by_rows
+def _row_estimates(logprob: Tensor, rollout_logprob: Tensor, *, mask: Mask, estimator: Estimator, over: Over) -> Tensor:
+    return _OVER[over](_ESTIMATES[estimator]((logprob - rollout_logprob).detach()), mask=mask)
+
+
 def _within(estimate: Float[Tensor, "*S"], low: float, high: float) -> Bool[Tensor, "*S"]:
     return (estimate >= low) & (estimate <= high)
-
-
-def _check(estimator: str, low: float, high: float) -> None:
-    one_of("estimator", estimator, get_args(Estimator))
-    ordered(low=low, high=high)

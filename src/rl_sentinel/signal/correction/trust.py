@@ -4,21 +4,23 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import by_rows
-from rl_sentinel.signal.checks import answered, checked, finite, kinds, within
+from rl_sentinel.signal.kernels.blocks import by_rows
 from rl_sentinel.signal.reduce import live_rows, row_means, selected
+from rl_sentinel.signal.requirements import LIMIT, POSITIVE, explain_result, require_columns, require_finite
 from rl_sentinel.signal.segments import Mask, Segments, trained
+from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves.
+#: Claims about every function.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
 
-#: What one of them says besides.
+#: Further claims, by function.
 CLAIMS_OF = {
     "off_policy_sequences_kept": {"knob:threshold": "0.0|0.5"},
     "second_moment_kept": {"knob:threshold": "0.0|1.0"},
 }
 
 
+@validate(threshold=LIMIT)
 def off_policy_sequences_kept(
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -39,14 +41,14 @@ def off_policy_sequences_kept(
         old_logprob: log-probs of the policy that sampled, in nats.
         advantage: advantage per token, in reward units or deviations; beside padded columns also per response
             ``[B]``. Beside packed ones ``align.spread`` makes it one per token: no shape can tell the two apart.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         threshold: how far the policy may have moved away, in nats per token; 0 or more.
 
     Returns:
         True for responses that are kept; False in a row without a trained token.
 
     Raises:
-        InputError: if a number on the mask or of a live row is not finite, a shape or kind is wrong, or
+        InputError: if a number on the mask or of a live row is not finite, a dtype or shape is wrong, or
             ``threshold`` is negative.
 
     Source:
@@ -60,27 +62,25 @@ def off_policy_sequences_kept(
         >>> off_policy_sequences_kept(old - 1, old, advantage, mask=mask, threshold=0.1)
         tensor([False])
     """
-    within("threshold", threshold, least=0.0, most=torch.inf)
-    checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
-    away = by_rows(_away, logprob, old_logprob, mask=mask)
-    answered(away, mask=mask, logprob=logprob, old_logprob=old_logprob)
+    away = _away(logprob, old_logprob, mask=mask)
+    explain_result(away, where=mask, logprob=logprob, old_logprob=old_logprob)
     live, why = live_rows(mask), "a trained token needs one (mask the token to leave it out)"
-    kinds(advantage=advantage)
     if advantage.dim() == 1 and not isinstance(mask, Segments):
-        checked("B", live=live, advantage=advantage)
-        finite("advantage", advantage, where=live, why=why)
+        require_finite("advantage", advantage, where=live, why=why)
         mean = advantage
     else:
-        checked("B T", mask=mask, advantage=advantage)
-        finite("advantage", advantage, where=mask, why=why)
+        require_columns(mask, advantage=advantage)
+        require_finite("advantage", advantage, where=mask, why=why)
         mean = row_means(advantage, mask=mask)
     return live & ~((mean < 0) & (away > threshold))
 
 
+@by_rows
 def _away(logprob: Tensor, old_logprob: Tensor, *, mask: Mask) -> Tensor:
     return row_means((old_logprob - logprob).detach(), mask=mask)
 
 
+@validate(threshold=LIMIT)
 def second_moment_kept(
     logprob: Float[Tensor, "*S"], old_logprob: Float[Tensor, "*S"], *, mask: Mask, threshold: float
 ) -> Bool[Tensor, "*S"]:
@@ -94,14 +94,14 @@ def second_moment_kept(
     Args:
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         threshold: bound on the mean squared log-ratio, in square nats; 0 or more.
 
     Returns:
         True at trained tokens that are kept; False off the mask. None is kept where each moved too far.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, a shape or kind is wrong, or ``threshold`` is negative.
+        InputError: if a log-prob on the mask is not finite, a dtype or shape is wrong, or ``threshold`` is negative.
 
     Source:
         M2PO, in Prosperity before Collapse, arXiv 2510.01161.
@@ -113,10 +113,8 @@ def second_moment_kept(
         >>> second_moment_kept(new, torch.zeros(1, 3), mask=mask, threshold=0.04)
         tensor([[ True,  True, False]])
     """
-    within("threshold", threshold, least=0.0, most=torch.inf)
-    checked("B T", logprob=logprob, old_logprob=old_logprob, mask=mask)
     moved = selected((logprob - old_logprob).detach(), mask=mask).abs()
-    answered(moved, mask=mask, logprob=logprob, old_logprob=old_logprob)
+    explain_result(moved, where=mask, logprob=logprob, old_logprob=old_logprob)
     ordered = moved[trained(mask)].sort().values
     count = torch.arange(1, len(ordered) + 1, device=ordered.device)
     fits = ordered.double().square().cumsum(0) <= threshold * count
@@ -126,6 +124,7 @@ def second_moment_kept(
     return trained(mask) & (moved <= bound)
 
 
+@validate(denominator=POSITIVE)
 def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], denominator: float) -> Float[Tensor, ""]:
     r"""The share of responses that were dropped, each counted once, however long and on however many ranks it lies.
 
@@ -140,7 +139,7 @@ def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], den
         A share from 0 to 1, or a part of it.
 
     Raises:
-        InputError: if a shape or kind is wrong, or ``denominator`` is not positive.
+        InputError: if a dtype or shape is wrong, or ``denominator`` is not positive.
 
     Example:
         >>> import torch
@@ -149,6 +148,4 @@ def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], den
         >>> rejected_fraction(keep, live=live, denominator=2.0)
         tensor(0.5000)
     """
-    checked("B", keep=keep, live=live)
-    within("denominator", denominator, least=0.0, open_below=True)
     return (live & ~keep).sum() / denominator

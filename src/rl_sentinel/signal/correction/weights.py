@@ -6,15 +6,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import by_rows
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.kernels.blocks import by_rows
 from rl_sentinel.signal.reduce import live_rows, row_means, row_sums, selected
+from rl_sentinel.signal.requirements import explain_result
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the functions say of themselves: the weights are constants of the loss.
+#: Claims about every function: the weights are constants of the loss.
 CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
 
 
+@validate(explain="logprob rollout_logprob")
 def log_ratios(
     logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, "*S"]:
@@ -25,13 +27,13 @@ def log_ratios(
     Args:
         logprob: log-probs of the policy that is trained, in nats; its own before the update, as a rule.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         Log-ratios in nats, without a gradient; exactly 0 off the mask.
 
     Raises:
-        InputError: if a log-prob on the mask is not finite, or a shape or kind is wrong.
+        InputError: if a log-prob on the mask is not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -40,11 +42,10 @@ def log_ratios(
         >>> log_ratios(one, torch.tensor([[-1.5, 0.0]]), mask=mask)
         tensor([[0.5000, 0.0000]])
     """
-    checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
-    found = selected((logprob - rollout_logprob).detach(), mask=mask)
-    return answered(found, mask=mask, logprob=logprob, rollout_logprob=rollout_logprob)
+    return selected((logprob - rollout_logprob).detach(), mask=mask)
 
 
+@validate()
 def token_weights(
     logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, "*S"]:
@@ -55,7 +56,7 @@ def token_weights(
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         Ratios without a gradient, infinite where one overflows: see :mod:`~rl_sentinel.signal.correction.bounds`.
@@ -74,6 +75,7 @@ def token_weights(
     return selected(log_ratios(logprob, rollout_logprob, mask=mask).exp_(), mask=mask)
 
 
+@validate()
 def sequence_weights(
     logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, " B"]:
@@ -84,7 +86,7 @@ def sequence_weights(
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         One ratio per response, without a gradient, infinite where it overflows; exactly 0 in a row
@@ -103,6 +105,7 @@ def sequence_weights(
     return _of_rows(row_sums, logprob, rollout_logprob, mask=mask)
 
 
+@validate()
 def geometric_weights(
     logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, " B"]:
@@ -113,7 +116,7 @@ def geometric_weights(
     Args:
         logprob: log-probs of the policy that is trained, in nats.
         rollout_logprob: log-probs of the policy that sampled, in nats.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
 
     Returns:
         One ratio per response, without a gradient; exactly 0 in a row without a trained token.
@@ -134,11 +137,11 @@ def geometric_weights(
 def _of_rows(
     over: Callable[..., Tensor], logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, " B"]:
-    checked("B T", logprob=logprob, rollout_logprob=rollout_logprob, mask=mask)
+    total = _over_rows(logprob, rollout_logprob, mask=mask, over=over)
+    explain_result(total, where=mask, logprob=logprob, rollout_logprob=rollout_logprob)
+    return torch.where(live_rows(mask), total.exp(), 0.0)
 
-    def of_rows(logprob: Tensor, rollout_logprob: Tensor, *, mask: Mask) -> Tensor:
-        return over((logprob - rollout_logprob).detach(), mask=mask)
 
-    found = by_rows(of_rows, logprob, rollout_logprob, mask=mask)
-    answered(found, mask=mask, logprob=logprob, rollout_logprob=rollout_logprob)
-    return torch.where(live_rows(mask), found.exp(), 0.0)
+@by_rows
+def _over_rows(logprob: Tensor, rollout_logprob: Tensor, *, mask: Mask, over: Callable[..., Tensor]) -> Tensor:
+    return over((logprob - rollout_logprob).detach(), mask=mask)

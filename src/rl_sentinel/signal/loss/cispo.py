@@ -3,12 +3,14 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "cispo",
     "ratio": "yes",
@@ -21,6 +23,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP)
+@fused(slopes.cispo)
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -39,16 +43,16 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy that sampled, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far below 1 the ratio counts; 1 or more leaves it unbounded below.
         clip_high: how far above 1 the ratio counts, a ratio.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained. Its value is no distance to anything: only its gradient counts.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:
@@ -63,15 +67,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 1), mask=mask, clip_low=1.0, clip_high=0.5, aggregation=one)
         tensor(1.5000)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
-        ratio = selected(logprob - old_logprob, mask=mask).exp().detach()
-        slope = ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-        return slope * current, slope
-
-    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio = selected(logprob - old_logprob, mask=mask).exp().detach()
+    weight = ratio.clamp(1 - clip_low, 1 + clip_high) * selected(advantage, mask=mask)
+    return -aggregate(weight * selected(logprob, mask=mask), mask=mask, aggregation=aggregation)

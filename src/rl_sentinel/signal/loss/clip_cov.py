@@ -4,13 +4,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "clip-cov",
     "ratio": "yes",
@@ -23,6 +25,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP)
+@fused(slopes.clip_cov)
 def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clips and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -44,7 +48,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         chosen: True at the tokens that are left out, as ``covariance.drawn_between`` finds them in the whole
             mini-batch.
         clip_low: how far below 1 the ratio counts, a ratio.
@@ -55,7 +59,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:
@@ -71,15 +75,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         >>> loss(new, new, torch.ones(1, 2), mask=mask, chosen=first, clip_low=0.2, clip_high=0.2, aggregation=one)
         tensor(-0.5000)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, chosen: Tensor) -> Sloped:
-        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
-        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-        moves = plain <= held
-        return selected(torch.minimum(plain, held), mask=~(chosen & moves)), selected(plain, mask=moves & ~chosen)
-
-    found = -summed(gain, logprob, old_logprob, advantage, chosen, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
+    plain, clipped = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+    moves = plain <= clipped
+    gain = torch.where(moves, torch.where(chosen, 0.0, plain), clipped)
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

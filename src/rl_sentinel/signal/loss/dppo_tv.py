@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import WIDEST, answered, checked, probabilities, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import CEILING, CLIP, require_logprobs
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "dppo tv",
     "ratio": "yes",
@@ -20,6 +21,7 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP, ceiling=CEILING)
 def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -44,7 +46,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         logprob: log-probs of the current policy, in nats, at most 0; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats, at most 0.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far a probability may fall, a difference of probabilities.
         clip_high: how far a probability may rise, a difference of probabilities.
         ceiling: the largest weight, a ratio above 1.
@@ -54,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if a log-prob is above 0 by more than rounding, ``clip_low`` or ``clip_high`` is not from 0 to 10,000, or
             ``ceiling`` is not above 1.
 
@@ -72,11 +74,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         >>> loss(new, old, torch.ones(1, 2), mask=mask, **bounds, aggregation=two)
         tensor(0.3065)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-    within("ceiling", ceiling, least=1.0, most=torch.inf, open_below=True)
-    probabilities(logprob=logprob, old_logprob=old_logprob, where=mask)
+    require_logprobs(logprob=logprob, old_logprob=old_logprob, where=mask)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
     log_ratio = (current - before).detach()
     moved = (current.detach().exp() - before.exp()).abs()
@@ -84,5 +82,4 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     away = torch.where(advantage > 0, log_ratio > 0, log_ratio < 0)
     gain = advantage * log_ratio.exp().clamp(max=ceiling) * current
     kept = torch.where(far & away, torch.zeros_like(gain), gain)
-    found = -aggregate(kept, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    return -aggregate(kept, mask=mask, aggregation=aggregation)

@@ -3,11 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked, within
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "quadratic penalty",
     "denominator": "given",
@@ -17,6 +18,7 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", penalty=NON_NEGATIVE)
 def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -34,15 +36,15 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy that the current one is held to, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         penalty: what the squared log-ratio is multiplied by (tau), in units of the advantage per nat.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss, which is no bound on anything: its gradient is what counts; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``penalty`` is negative.
 
     Source:
@@ -58,9 +60,6 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
         >>> loss(new, old, torch.ones(1, 2), mask=mask, penalty=0.5, aggregation=one)
         tensor(2.)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("penalty", penalty, least=0.0)
     current = selected(logprob, mask=mask)
     apart = selected(logprob - old_logprob, mask=mask).square()
-    found = aggregate(penalty / 2 * apart - current * advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    return aggregate(penalty / 2 * apart - current * advantage, mask=mask, aggregation=aggregation)

@@ -4,13 +4,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import CEILING, CLIP
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "dual clip",
     "ratio": "yes",
@@ -23,6 +25,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP, ceiling=CEILING)
+@fused(slopes.dual_clip)
 def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -45,17 +49,17 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far below 1 the ratio counts, a ratio.
         clip_high: how far above 1 the ratio counts, a ratio.
         ceiling: largest ratio that counts with a negative advantage; above 1, in the paper above ``1 + clip_high``.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000, or ``ceiling`` is not above 1.
 
     Source:
@@ -70,17 +74,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         >>> loss(new, old, -torch.ones(1, 1), mask=mask, clip_low=0.2, clip_high=0.2, ceiling=3.0, aggregation=one)
         tensor(3.)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-    within("ceiling", ceiling, least=1.0, most=torch.inf, open_below=True)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
-        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-        least = torch.where(gained < 0, ceiling * gained, -torch.inf)
-        moves = (plain <= held) & (plain >= least)
-        return torch.maximum(torch.minimum(plain, held), least), torch.where(moves, plain, 0.0)
-
-    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
+    plain, clipped = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+    least = torch.where(gained < 0, ceiling * gained, -torch.inf)
+    gain = torch.where(plain <= clipped, plain, clipped)
+    return -aggregate(torch.where(gain < least, least, gain), mask=mask, aggregation=aggregation)

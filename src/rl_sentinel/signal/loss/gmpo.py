@@ -5,12 +5,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
 from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
+from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "gmpo",
     "scope": "sequence",
@@ -23,6 +24,7 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP)
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -45,7 +47,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations; its mean weighs the response.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far below 0 the log-ratio counts, in nats; the paper has 0.4.
         clip_high: how far above 0 the log-ratio counts, in nats; the paper has 0.4.
         aggregation: how responses become one number; with ``"sequence-mean-token-mean"`` each counts once.
@@ -54,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:
@@ -69,11 +71,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.4, clip_high=0.4, aggregation=one)
         tensor(-1.2214)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
     log_ratio = selected(logprob - old_logprob, mask=mask)
     cut = torch.where(advantage > 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low))
     gain = weighed(exponential(row_means(cut, mask=mask)), row_means(advantage, mask=mask))
-    found = -aggregate(spread(gain, mask=mask), mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    return -aggregate(spread(gain, mask=mask), mask=mask, aggregation=aggregation)

@@ -5,13 +5,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import WIDEST, answered, checked, within
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, row_means, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, row_means, selected
+from rl_sentinel.signal.requirements import CLIP
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "gspo",
     "scope": "sequence",
@@ -24,6 +26,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", clip_low=CLIP, clip_high=CLIP)
+@fused(slopes.gspo, columns=slopes.gspo_columns)
 def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -47,7 +51,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         clip_low: how far below 1 the response's ratio counts, a ratio; the paper has 3e-4.
         clip_high: how far above 1 the response's ratio counts, a ratio; the paper has 4e-4.
         aggregation: how token losses become one number; the paper's is ``"sequence-mean-token-mean"``.
@@ -56,7 +60,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:
@@ -72,17 +76,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         >>> loss(new, old, torch.ones(1, 2), mask=mask, clip_low=0.2, clip_high=9.0, aggregation=one)
         tensor(-2.7183)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    within("clip_low", clip_low, least=0.0, most=WIDEST)
-    within("clip_high", clip_high, least=0.0, most=WIDEST)
-    current = selected(logprob, mask=mask)
+    current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
     together = row_means(current - old_logprob, mask=mask).detach()
-
-    def gain(mask: Tensor, logprob: Tensor, together: Tensor, advantage: Tensor) -> Sloped:
-        current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
-        ratio = exponential(together + (current - current.detach()))
-        plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-        return torch.minimum(plain, held), selected(plain, mask=plain <= held)
-
-    found = -summed(gain, logprob, spread(together, mask=mask), advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio = exponential(spread(together, mask=mask) + (current - current.detach()))
+    plain, clipped = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
+    return -aggregate(torch.where(plain <= clipped, plain, clipped), mask=mask, aggregation=aggregation)

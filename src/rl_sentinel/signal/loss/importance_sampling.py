@@ -3,13 +3,14 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "importance sampling",
     "ratio": "yes",
@@ -19,6 +20,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage")
+@fused(slopes.importance_sampling)
 def loss(
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -35,14 +38,14 @@ def loss(
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy that sampled, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
-        aggregation: how token losses become one number, and by what they are divided.
+        mask: True on trained tokens; other values are ignored.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite.
 
     Source:
         Proximal Policy Optimization, arXiv 1707.06347, equation 6: the objective before it is clipped.
@@ -56,12 +59,5 @@ def loss(
         >>> loss(new, old, torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
         tensor(-2.7183)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio = exponential(selected(logprob - old_logprob, mask=mask))
-        value = weighed(ratio, selected(advantage, mask=mask))
-        return value, value
-
-    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio = exponential(selected(logprob - old_logprob, mask=mask))
+    return -aggregate(weighed(ratio, selected(advantage, mask=mask)), mask=mask, aggregation=aggregation)

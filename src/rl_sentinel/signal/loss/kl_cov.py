@@ -1,15 +1,18 @@
 """KL-Cov: tokens of large covariance are held near the old policy by a penalty."""
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked, within
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
 from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "kl-cov",
     "ratio": "yes",
@@ -19,6 +22,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", penalty=NON_NEGATIVE)
+@fused(slopes.kl_cov)
 def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -38,16 +43,16 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         chosen: True at the tokens that are held, as ``covariance.largest`` finds them in the whole mini-batch.
         penalty: what the absolute log-ratio is multiplied by (beta), in units of the advantage per nat.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if ``penalty`` is negative.
 
     Source:
@@ -64,13 +69,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
         >>> loss(new, old, torch.ones(1, 2), mask=one, chosen=one, penalty=2.0, aggregation=whole)
         tensor(-0.7183)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, chosen=chosen, mask=mask)
-    within("penalty", penalty, least=0.0)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, chosen: Tensor) -> Sloped:
-        log_ratio = selected(logprob - old_logprob, mask=mask)
-        plain, held = weighed(exponential(log_ratio), selected(advantage, mask=mask)), selected(log_ratio, mask=chosen)
-        return plain - penalty * held.abs(), plain - penalty * held.sign()
-
-    found = -summed(gain, logprob, old_logprob, advantage, chosen, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    log_ratio = selected(logprob - old_logprob, mask=mask)
+    gain = weighed(exponential(log_ratio), selected(advantage, mask=mask))
+    penalised = torch.where(chosen, log_ratio, 0.0).abs()
+    return -aggregate(gain - penalty * penalised, mask=mask, aggregation=aggregation)

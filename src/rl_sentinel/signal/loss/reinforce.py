@@ -3,14 +3,15 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.checks import answered, checked
 from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {"algorithm": "reinforce", "denominator": "given", "mean": "yes", "masked-slots": "any"}
 
 
+@validate(explain="logprob advantage")
 def loss(
     logprob: Float[Tensor, "*S"],
     advantage: Float[Tensor, "*S"],
@@ -25,14 +26,14 @@ def loss(
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
-        aggregation: how token losses become one number, and by what they are divided.
+        mask: True on trained tokens; other values are ignored.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained. Its value is no distance to anything: only its gradient counts.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts.
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite.
 
     Source:
         Williams, Simple Statistical Gradient-Following Algorithms, Machine Learning 8 (1992). GPG's
@@ -46,7 +47,5 @@ def loss(
         >>> loss(torch.tensor([[-2.0]]), torch.ones(1, 1), mask=torch.tensor([[True]]), aggregation=one)
         tensor(2.)
     """
-    checked("B T", logprob=logprob, advantage=advantage, mask=mask)
     gain = selected(logprob, mask=mask) * advantage
-    found = -aggregate(gain, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, advantage=advantage)
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -4,13 +4,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.blocks import Sloped, summed
-from rl_sentinel.signal.checks import answered, checked, within
-from rl_sentinel.signal.ratios import exponential, weighed
-from rl_sentinel.signal.reduce import Aggregation, selected
+from rl_sentinel.signal.kernels import slopes
+from rl_sentinel.signal.kernels.blocks import fused
+from rl_sentinel.signal.ratios import exponential
+from rl_sentinel.signal.reduce import Aggregation, aggregate, selected
+from rl_sentinel.signal.requirements import POSITIVE
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.validation import validate
 
-#: What the loss says of itself.
+#: Claims about this loss.
 CLAIMS = {
     "algorithm": "sapo",
     "ratio": "yes",
@@ -22,6 +24,8 @@ CLAIMS = {
 }
 
 
+@validate(explain="logprob old_logprob advantage", temperature=POSITIVE, negative_temperature=POSITIVE)
+@fused(slopes.sapo)
 def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and the aggregation
     logprob: Float[Tensor, "*S"],
     old_logprob: Float[Tensor, "*S"],
@@ -43,16 +47,16 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens; anything may stand elsewhere.
+        mask: True on trained tokens; other values are ignored.
         temperature: how fast the gate closes for positive advantages, per unit of ratio.
         negative_temperature: the same for the others; the paper takes it larger.
-        aggregation: how token losses become one number, and by what they are divided.
+        aggregation: mode and denominator of the aggregation.
 
     Returns:
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a shape or kind is wrong, or a number on the mask is not finite where it counts;
+        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
             if a temperature is not positive.
 
     Source:
@@ -66,15 +70,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         >>> loss(new, new, torch.ones(1, 1), mask=mask, temperature=1.0, negative_temperature=1.05, aggregation=one)
         tensor(-2.)
     """
-    checked("B T", logprob=logprob, old_logprob=old_logprob, advantage=advantage, mask=mask)
-    for name, number in (("temperature", temperature), ("negative_temperature", negative_temperature)):
-        within(name, number, least=0.0, open_below=True)
-
-    def gain(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-        ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
-        steep = torch.where(gained > 0, gained.new_full((), temperature), gained.new_full((), negative_temperature))
-        gate = torch.sigmoid(steep * (ratio - 1))
-        return gate * 4 / steep * gained, weighed(ratio, gate * (1 - gate) * 4 * gained)
-
-    found = -summed(gain, logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
-    return answered(found, mask=mask, logprob=logprob, old_logprob=old_logprob, advantage=advantage)
+    ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
+    steep = torch.where(gained > 0, gained.new_full((), temperature), gained.new_full((), negative_temperature))
+    gain = torch.sigmoid(steep * (ratio - 1)) * 4 / steep * gained
+    return -aggregate(gain, mask=mask, aggregation=aggregation)

@@ -1,0 +1,1 @@
+"""Formulas of papers and definitions of metrics, written without ``signal``: what laws compare frameworks with."""

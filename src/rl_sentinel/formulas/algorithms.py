@@ -1,0 +1,234 @@
+"""What an algorithm's paper says that it computes, in plain float64 sums; more than one reading where it leaves one."""
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from math import fsum, sqrt
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.formulas.corrections import CORRECTIONS
+from rl_sentinel.formulas.kls import KL_USES
+from rl_sentinel.formulas.layouts import LAID_OUT, ORDERED
+from rl_sentinel.formulas.rewards import REWARDS
+from rl_sentinel.formulas.staleness import FRESH
+from rl_sentinel.formulas.temporal import EVERY_STEP, OPEN, RETURNS, TEMPORAL, Tokens
+
+Named = dict[str, Tensor]
+
+#: A list of numbers for the rows of a batch, by the name of the reading.
+Rows = dict[str, list[float]]
+
+#: Deviations of a list of at least two numbers.
+_DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {
+    "n - 1": lambda numbers: _deviation(numbers, 1),
+    "n": lambda numbers: _deviation(numbers, 0),
+}
+
+#: Parts that cancel to less than this share of themselves say nothing in float32.
+_NEAR = 1e-2
+
+#: Numbers that are in use beside a deviation, where the boundary names none.
+_EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4)
+
+
+def known_advantages(boundary: Boundary) -> bool:
+    """Whether the table has the estimator that the boundary claims to be."""
+    name = value_of(boundary.claims.algorithm) or ""
+    in_parts = name in IN_PARTS and "reward_parts" in boundary.reads
+    return name in ADVANTAGES or in_parts or name in TEMPORAL
+
+
+def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
+    """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
+    name, standardised = value_of(boundary.claims.algorithm) or "", value_of(boundary.claims.standardised)
+    if boundary.claims.corrected_at_most:
+        settings = {**settings, "sampler_ratio_at_most": boundary.claims.corrected_at_most.value}
+    if name in TEMPORAL:
+        return _over_time(boundary, TEMPORAL[name](batch, settings))
+    readings = {**ADVANTAGES, **IN_PARTS}[name](batch, settings)
+    chosen = {n: x for n, x in readings.items() if standardised is None or standardised == ("by deviation" in n)}
+    counted = value_of(boundary.claims.deviation)
+    chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
+    return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
+
+
+def has_returns(boundary: Boundary) -> bool:
+    """Whether the boundary hands out returns of an algorithm that has them beside its advantages."""
+    return "returns" in boundary.outputs and (value_of(boundary.claims.algorithm) or "") in RETURNS
+
+
+def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
+    """``[B, T]`` returns of the claimed algorithm, by reading."""
+    return _over_time(boundary, RETURNS[value_of(boundary.claims.algorithm) or ""](batch, settings))
+
+
+def _over_time(boundary: Boundary, found: Tokens) -> Named:
+    """The readings that the boundary's word on untrained tokens leaves."""
+    skips = value_of(boundary.claims.untrained) == "skipped"
+    left = {n: x for n, x in found.items() if not (skips and n.endswith(EVERY_STEP))}
+    return {n: torch.tensor(x, dtype=torch.float64) for n, x in left.items()}
+
+
+def spans_gaps(boundary: Boundary) -> bool:
+    """Whether a formula says what credit is, where some token between does not train."""
+    name = value_of(boundary.claims.algorithm) or ""
+    return name not in TEMPORAL or name in OPEN or value_of(boundary.claims.untrained) == "skipped"
+
+
+def _epsilons(settings: Settings) -> tuple[float, ...]:
+    own = settings.get("epsilon")
+    return (float(own),) if isinstance(own, int | float) else _EPSILONS
+
+
+def _deviation(numbers: list[float], correction: int) -> float:
+    """By the sum of squares about the mean; exactly 0 where all are equal."""
+    if min(numbers) == max(numbers):
+        return 0.0
+    mean = fmean(numbers)
+    return sqrt(fsum((x - mean) ** 2 for x in numbers) / (len(numbers) - correction))
+
+
+def _groups(batch: Batch) -> list[list[int]]:
+    label = batch.group.tolist()
+    return [[b for b in range(batch.rows) if label[b] == g] for g in sorted(set(batch.group.tolist()))]
+
+
+def _centred(batch: Batch, weights: list[float] | None = None) -> list[float]:
+    reward, found = batch.reward.tolist(), [0.0] * batch.rows
+    share = weights or [1.0] * batch.rows
+    for rows in _groups(batch):
+        mean = sum(share[b] * reward[b] for b in rows) / sum(share[b] for b in rows)
+        for b in rows:
+            found[b] = reward[b] - mean
+    return found
+
+
+def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
+    """Divided by the deviation of the rewards of each row's group; left where that is 0."""
+    reward, readings = batch.reward.tolist(), Rows()
+    for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
+        scale = [1.0] * batch.rows
+        for rows in _groups(batch):
+            spread = deviation([reward[j] for j in rows]) + epsilon or 1.0
+            for b in rows:
+                scale[b] = spread
+        readings[f"by deviation ({name}) and {epsilon:g}"] = [x / s for x, s in zip(found, scale, strict=True)]
+    return readings
+
+
+def _grpo(batch: Batch, settings: Settings) -> Rows:
+    centred = _centred(batch)
+    return {"centred": centred} | _by_deviation(centred, batch, settings)
+
+
+def _rloo(batch: Batch, _settings: Settings) -> Rows:
+    reward, found = batch.reward.tolist(), [0.0] * batch.rows
+    for rows in _groups(batch):
+        for b in rows:
+            found[b] = reward[b] - fmean(reward[j] for j in rows if j != b)
+    return {"against the others' mean": found}
+
+
+def _opo(batch: Batch, _settings: Settings) -> Rows:
+    lengths = {"tokens of the response": batch.length, "trained tokens": batch.mask.sum(1)}
+    return {f"mean weighted by {n}": _centred(batch, x.double().tolist()) for n, x in lengths.items()}
+
+
+def _best_of(batch: Batch, settings: Settings) -> Rows:
+    reward, found = batch.reward.tolist(), [0.0] * batch.rows
+    for rows in _groups(batch):
+        second, best = sorted(reward[b] for b in rows)[-2:]
+        for b in rows:
+            found[b] = best - second if reward[b] == best else 0.0
+    return {"margin of the best": found} | _by_deviation(found, batch, settings)
+
+
+def _gpg(batch: Batch, _settings: Settings) -> Rows:
+    centred, reward = _centred(batch), batch.reward.tolist()
+    unequal = sum(len(rows) for rows in _groups(batch) if len({reward[b] for b in rows}) > 1)
+    return {"times all rows by rows whose group has a signal": [x * batch.rows / max(1, unequal) for x in centred]}
+
+
+def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:
+    return _over_batch(_centred(batch), batch, settings)
+
+
+def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
+    """About the mean of the whole batch, by its deviation."""
+    readings = Rows()
+    repeats = {"rows": [1] * batch.rows, "trained tokens": batch.mask.sum(1).tolist()}
+    for who, counts in repeats.items():
+        every = [x for x, n in zip(found, counts, strict=True) for _ in range(n)]
+        mean = fmean(every)
+        for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
+            spread = deviation(every)
+            forms = {"beside": spread + epsilon, "within the root": (spread**2 + epsilon) ** 0.5}
+            for how, scale in forms.items():
+                label = f"by deviation ({name}) over {who}, {epsilon:g} {how}"
+                readings[label] = [(x - mean) / (scale or 1.0) for x in found]
+    return readings
+
+
+def _gdpo(batch: Batch, settings: Settings) -> Rows:
+    """Each part standardised in its group, added up by weight 1, 2, ... or equally; then over the batch."""
+    readings = Rows()
+    for epsilon in _epsilons(settings):
+        parts = []
+        for part in batch.reward_parts.unbind(1):
+            alone = with_columns(batch, reward=part)
+            parts.append(
+                _by_deviation(_centred(alone), alone, {"epsilon": epsilon})[f"by deviation (n - 1) and {epsilon:g}"]
+            )
+        for how, weights in {"equally": [1.0] * len(parts), "by rank": [1.0 + k for k in range(len(parts))]}.items():
+            whole = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in zip(*parts, strict=True)]
+            if _deviation(whole, 0) < _NEAR * max(map(abs, (x for part in parts for x in part)), default=0.0):
+                return Rows()
+            readings |= {f"parts {how} and {epsilon:g}, {n}": x for n, x in _over_batch(whole, batch, settings).items()}
+    return readings
+
+
+def _maxrl(batch: Batch, settings: Settings) -> Rows:
+    """Centred, by the mean of the group; where that is 0 a case says nothing."""
+    centred, reward = _centred(batch), batch.reward.tolist()
+    mean = [0.0] * batch.rows
+    for rows in _groups(batch):
+        for b in rows:
+            mean[b] = fmean(reward[j] for j in rows)
+    return {
+        f"by mean and {e:g}": [c / (m + e or 1.0) for c, m in zip(centred, mean, strict=True)]
+        for e in (0.0, *_epsilons(settings))
+    }
+
+
+#: Algorithm -> advantages per row, by reading; every row is live and has a live sibling.
+ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
+    "grpo": _grpo,
+    "rloo": _rloo,
+    "opo": _opo,
+    "pass@k": _best_of,
+    "gpg": _gpg,
+    "reinforce++ baseline": _reinforce_plus_plus_baseline,
+    "maxrl": _maxrl,
+    "remax": lambda batch, _settings: {"against the greedy": (batch.reward - batch.reward_baseline).tolist()},
+    "outcome": lambda batch, _settings: {"the outcome itself": batch.reward.tolist()},
+}
+
+#: The same, of a reward in parts, which only an adapter has.
+IN_PARTS: Mapping[str, Callable[[Batch, Settings], Rows]] = {"gdpo": _gdpo}
+
+
+#: Algorithm with settings -> values per row or per token, of which there is one reading.
+PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    **REWARDS,
+    **CORRECTIONS,
+    **FRESH,
+    **KL_USES,
+    **LAID_OUT,
+    **ORDERED,
+}

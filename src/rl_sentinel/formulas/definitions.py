@@ -1,0 +1,269 @@
+"""Accepted definitions of logged quantities, recomputed from the raw batch in float64."""
+
+from collections.abc import Callable, Mapping
+from itertools import permutations
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.case import Settings
+from rl_sentinel.formulas.allowed import LOGPROBS, kind
+from rl_sentinel.formulas.measures import MEASURES, is_measure, measured_batch
+from rl_sentinel.formulas.perplexities import measures_rows, of_rows, of_tokens, policies_needed
+from rl_sentinel.formulas.rejections import bounds, kept, measured
+
+Named = dict[str, Tensor]
+
+#: Estimators of a KL from the log-ratio of the sampling policy to the other one, in nats.
+KL: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
+    "k1": {"k1": lambda d: d},
+    "abs": {"absolute k1": lambda d: d.abs()},
+    "k2": {"k2": lambda d: d.square() / 2},
+    "k3": {
+        "k3": lambda d: torch.expm1(-d) + d,
+        "k3 cut at 10": lambda d: (torch.expm1(-d) + d).clamp(-10, 10),
+    },
+}
+
+_LENGTHS: Mapping[str, Callable[[Batch], Tensor]] = {
+    "response tokens": lambda b: b.length.double(),
+    "trained tokens": lambda b: b.mask.sum(1).double(),
+}
+
+#: First word of a quantity -> what it may count per row.
+ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
+    "reward": {
+        "outcome reward": lambda b: b.reward,
+        "outcome and token rewards": lambda b: b.reward + torch.where(b.valid, b.token_reward, 0.0).sum(1),
+        "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),
+    },
+    "outcome": {"outcome reward": lambda b: b.reward},
+    "shaped_reward": {
+        "outcome and token rewards": lambda b: b.reward + torch.where(b.valid, b.token_reward, 0.0).sum(1),
+        "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),
+    },
+    "unscored": {"no score": lambda b: (~b.scored).double()},
+    "full_length": {
+        "no room left": lambda b: (b.length == b.width).double(),
+        "every position trained": lambda b: (b.mask.sum(1) == b.width).double(),
+    },
+    "length": _LENGTHS,
+    "response_length": _LENGTHS,
+}
+
+#: First word of a quantity -> what a rejection measures, or decides, at each trained token.
+REJECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "distance": measured,
+    "too_far": lambda b, s: (measured(b, s) > bounds(s)[1]).double(),
+    "too_near": lambda b, s: (measured(b, s) < (bounds(s)[0] or 0.0)).double(),
+    "rejected": lambda b, s: 1 - kept(b, s),
+}
+
+#: The same of a row, of which one rejected token is enough.
+REJECTED_ROWS = "rejected_rows"
+
+#: First word of a quantity that is a column of the batch, logged as it stands.
+COLUMN_NAMES = ("advantage", "returns", "value", "entropy")
+
+#: Last word of a quantity -> statistics of a flat list of numbers.
+STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
+    "mean": lambda x: {"mean": x.mean()},
+    "absolute": lambda x: {"mean magnitude": x.abs().mean()},
+    "max": lambda x: {"maximum": x.max()},
+    "min": lambda x: {"minimum": x.min()},
+    "std": lambda x: {
+        "deviation (n - 1)": x.std() if len(x) > 1 else x.sum() * 0,
+        "deviation (n)": x.std(correction=0),
+    },
+}
+
+
+#: First word of a quantity of the whole batch -> the columns that it is of.
+_WHOLE: Mapping[str, frozenset[str]] = {
+    "clip_fraction": frozenset({"logprob", "old_logprob", "advantage"}),
+    "sequences_clipped": frozenset({"logprob", "old_logprob", "advantage"}),
+    "value_clip_fraction": frozenset({"value", "old_value", "returns"}),
+}
+
+
+def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> bool:
+    """Whether the table knows the quantity of an output, and its inputs are among the columns read."""
+    first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
+    pairs = len(LOGPROBS & reads) >= 2 and "logits" not in reads
+    if first == "kl":
+        return pairs and last in {"kl", "row_mean", "mean", *KL}
+    if first in MEASURES:
+        return output.axes == "" and output.quantity == first and is_measure(first, reads)
+    if first in _WHOLE:
+        own = "advantage" not in _WHOLE[first] or (output.quantity == first and bool(_clip(settings)))
+        own = own and (first != "value_clip_fraction" or "value_clip" in settings)
+        return own and output.axes == "" and _WHOLE[first] <= reads
+    if first in COLUMN_NAMES:
+        own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
+        return own and output.axes == "" and last in STATISTICS
+    if first == "ratio":
+        return pairs and last in ("ratio", *STATISTICS)
+    compared = 0 < policies_needed(first) <= len(LOGPROBS & reads) and "logits" not in reads
+    rejects = (first in REJECTIONS or first == REJECTED_ROWS) and output.axes == "" and "estimator" in settings
+    return (first in ROWS or compared or rejects) and output.axes in ("", "B") and last in (first, *STATISTICS)
+
+
+def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings, only: str = "") -> Named:
+    """Name to value, in the axes of the output, of every accepted definition of its quantity.
+
+    None for a number of rows that are measured by their tokens, where a row has no token to measure it by.
+    With ``only``, the name of one, it is worked out and those others that came with it.
+    """
+    first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
+    wide = with_columns(batch, **{n: getattr(batch, n).double() for n in reads if COLUMNS[n]["role"] == "signal"})
+    statistic = STATISTICS.get(last, STATISTICS["mean"])
+    if first in MEASURES:
+        return measured_batch(first, wide, reads, output.over, settings)
+    if first in REJECTIONS or first == REJECTED_ROWS:
+        return _of_rejection(first, wide, output, reads, settings)
+    rows = _rows(first, wide, reads, settings)
+    if rows is not None:
+        return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic, only)
+    tokens = _tokens(first, last, wide, reads, settings)
+    if output.axes == "B T":
+        return tokens
+    if output.axes == "B":
+        return _of_rows(tokens, batch.mask)
+    return _over_tokens(tokens, wide, output, statistic, only)
+
+
+def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named | None:
+    """Of a quantity with one number per row; None for another one."""
+    if first in ROWS:
+        return {name: count(batch) for name, count in ROWS[first].items()}
+    if first == "sequences_clipped":
+        return _rows_clipped(batch, settings)
+    if measures_rows(first):
+        return of_rows(first, batch, reads) if bool(batch.live.all()) else {}
+    return None
+
+
+def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str], settings: Settings) -> Named:
+    """Of the policy that is compared with the sampler; none where a number stands at a bound."""
+    batch = batch if "logprob" in reads else with_columns(batch, logprob=batch.old_logprob)
+    decided = kept(batch, settings)
+    if bool(decided.isnan().any()):
+        return {}
+    statistic = STATISTICS[output.quantity.rpartition(".")[2]]
+    if first == REJECTED_ROWS:
+        return _over_rows({"rows with a rejected token": (decided < 1).any(1).double()}, batch, output, statistic)
+    return _over_tokens({first: REJECTIONS[first](batch, settings)}, batch, output, statistic)
+
+
+def _clip(settings: Settings) -> tuple[float, float] | None:
+    low = settings.get("clip_low", settings.get("clip"))
+    high = settings.get("clip_high", settings.get("clip"))
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    return float(low), float(high)
+
+
+def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named:
+    if first in COLUMN_NAMES:
+        return {first: getattr(batch, first)}
+    if first == "clip_fraction":
+        return _clipped(batch, *(_clip(settings) or (0.0, 0.0)))
+    if first == "value_clip_fraction":
+        return _values_clipped(batch, float(settings["value_clip"] or 0))
+    if first == "chi_square":
+        return of_tokens(batch, reads)
+    found: Named = {}
+    for one, other in permutations(sorted(LOGPROBS & reads), 2):
+        log_ratio = getattr(batch, one) - getattr(batch, other)
+        if first == "ratio":
+            found[f"ratio of {one} to {other}"] = log_ratio.exp()
+            continue
+        for group, estimators in KL.items():
+            if last in (group, "kl", "row_mean", "mean"):
+                found |= {f"{n} of {one} against {other}": f(log_ratio) for n, f in estimators.items()}
+    return found
+
+
+def _clipped(batch: Batch, low: float, high: float) -> Named:
+    ratio = (batch.logprob - batch.old_logprob).exp()
+    above, below = ratio > 1 + high, ratio < 1 - low
+    up, down = above & (batch.advantage > 0), below & (batch.advantage < 0)
+    named = {"outside the range": above | below, "where clipping binds": up | down}
+    named |= {"above, where it binds": up, "below, where it binds": down}
+    return {n: x.double() for n, x in named.items()}
+
+
+def _rows_clipped(batch: Batch, settings: Settings) -> Named:
+    """Rows by the geometric mean of their ratios and the mean of their advantages."""
+    counts = batch.mask.sum(1, keepdim=True).clamp(min=1)
+    columns = ("logprob", "old_logprob", "advantage")
+    means = {n: torch.where(batch.mask, getattr(batch, n), 0.0).sum(1, keepdim=True) / counts for n in columns}
+    cut = _clipped(with_columns(batch, **means), *(_clip(settings) or (0.0, 0.0)))
+    return {f"rows {name}": x.squeeze(1) for name, x in cut.items()}
+
+
+def _values_clipped(batch: Batch, most: float) -> Named:
+    far = (batch.value - batch.old_value).abs() > most
+    held = batch.old_value + (batch.value - batch.old_value).clamp(-most, most)
+    binds = (held - batch.returns).abs() > (batch.value - batch.returns).abs()
+    return {"outside the range": far.double(), "where the held error is larger": (far & binds).double()}
+
+
+def _of_rows(tokens: Named, mask: Tensor) -> Named:
+    found: Named = {}
+    for name, x in tokens.items():
+        total = torch.where(mask, x, 0.0).sum(1)
+        found[f"{name}, row mean"] = total / mask.sum(1).clamp(min=1)
+        found[f"{name}, row sum"] = total
+    return found
+
+
+def _over_tokens(
+    tokens: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
+) -> Named:
+    """The statistic over tokens; a mean also over rows, each as its own mean or sum, and as a sum."""
+    found: Named = {}
+    tokens = _parts(tokens, only)
+    places = {"trained tokens": batch.mask} | ({} if output.over == "live" else {"response tokens": batch.valid})
+    for name, x in tokens.items():
+        for where, chosen in _parts(places, only).items():
+            found |= {f"{s} of {name} over {where}": v for s, v in statistic(x[chosen]).items()}
+    if statistic is STATISTICS["mean"]:
+        found |= _over_rows(_of_rows(tokens, batch.mask), batch, output, statistic, only)
+        for name, x in tokens.items():
+            total = torch.where(batch.mask, x, 0.0).sum()
+            found |= {f"sum of {name}": total, f"sum of {name} by the width": total / x.numel()}
+    return found
+
+
+def _over_rows(
+    rows: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
+) -> Named:
+    """The statistic over the rows that the output may count, and over one row for each group."""
+    everyone = torch.ones_like(batch.live)
+    populations = {
+        "live": {"live rows": batch.live, "scored live rows": batch.live & batch.scored},
+        "all": {"all rows": everyone, "scored rows": batch.scored},
+    }
+    rows = _parts(rows, only)
+    chosen = {n: p for over, ps in populations.items() if output.over in ("", over) for n, p in ps.items()}
+    counted = [
+        (who, where, *torch.unique(batch.group[where], return_inverse=True))
+        for who, where in (_parts(chosen, only) if rows else {}).items()
+    ]
+    found: Named = {}
+    for name, x in rows.items():
+        for who, where, labels, of in counted:
+            if not len(labels):
+                continue
+            groups = x.new_zeros(len(labels)).index_add_(0, of, x[where]) / of.bincount()
+            found |= {f"{s} of {name} over {who}": v for s, v in statistic(x[where]).items()}
+            found |= {f"{s} of {name} over groups of {who}": v for s, v in statistic(groups).items()}
+    return found
+
+
+def _parts(named: Named, only: str) -> Named:
+    """Those of which the name of one definition is put together; all where it is not said which one."""
+    return {name: x for name, x in named.items() if not only or name in only}

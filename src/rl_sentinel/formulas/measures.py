@@ -1,0 +1,96 @@
+"""Numbers of a whole batch, no mean of anything, by every accepted definition of them."""
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import permutations
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+from rl_sentinel.formulas.allowed import LOGPROBS
+
+Named = dict[str, Tensor]
+Measure = Callable[[Batch, frozenset[str], str, Settings], Named]
+
+#: Added to the variance of returns where it divides.
+EPSILONS = (1e-8, 1e-5)
+
+
+def _explained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settings) -> Named:
+    """How much of the spread of the returns is gone once the values are taken off, over trained tokens."""
+    returns, left = batch.returns[batch.mask], (batch.returns - batch.value)[batch.mask]
+    plain = "of a variance, 0 where there is none"
+    if len(returns) < 2:
+        return {plain: returns.new_zeros(())}
+    alike = len(set(returns.tolist())) < 2
+    found = {plain: returns.new_zeros(()) if alike else 1 - left.var() / returns.var()}
+    return found | {f"of a variance and {e:g}": 1 - left.var() / (returns.var() + e) for e in EPSILONS}
+
+
+def _dead_groups(batch: Batch, _reads: frozenset[str], over: str, _settings: Settings) -> Named:
+    """The share of prompts, and of rows, whose rows of a prompt all have one reward."""
+    found: Named = {}
+    for who, rows in _populations(batch, over).items():
+        groups = sorted(set(batch.group[rows].tolist()))
+        same = [len(set(batch.reward[rows & (batch.group == g)].tolist())) == 1 for g in groups]
+        sizes = [int((rows & (batch.group == g)).sum()) for g in groups]
+        dead = [size for size, one in zip(sizes, same, strict=True) if one]
+        found[f"prompts of {who}"] = torch.tensor(len(dead) / len(same), dtype=torch.float64)
+        found[f"rows of such prompts among {who}"] = torch.tensor(sum(dead) / sum(sizes), dtype=torch.float64)
+    return found
+
+
+def _populations(batch: Batch, over: str) -> dict[str, Tensor]:
+    live = {"live rows": batch.live} if bool(batch.live.any()) else {}
+    return live | ({} if over == "live" else {"all rows": torch.ones_like(batch.live)})
+
+
+def _sample_size(batch: Batch, reads: frozenset[str], over: str, settings: Settings) -> Named:
+    """The squared sum of ratios by the sum of their squares, as a share of how many they are.
+
+    Ratios above ``high`` are 0 where the boundary says so; 0 where all of them are.
+    """
+    places = {"trained tokens": batch.mask} | ({} if over == "live" else {"response tokens": batch.valid})
+    found: Named = {}
+    for one, other in permutations(sorted(LOGPROBS & reads), 2):
+        for where, chosen in places.items():
+            ratio = (getattr(batch, one) - getattr(batch, other))[chosen].exp()
+            kept = torch.where(ratio <= float(settings.get("high") or math.inf), ratio, 0.0)
+            share = kept.sum().square() / (kept.square().sum() * len(kept)) if bool(kept.any()) else kept.sum()
+            found[f"ratios of {one} to {other} over {where}"] = share
+    return found
+
+
+#: Quantity -> the columns that it is of, and its definitions; ``LOGPROBS`` stands for any two of them.
+MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
+    "explained_variance": (frozenset({"value", "returns"}), _explained),
+    "dead_group_fraction": (frozenset({"reward", "group"}), _dead_groups),
+    "effective_sample_size": (LOGPROBS, _sample_size),
+}
+
+
+def is_measure(quantity: str, reads: frozenset[str]) -> bool:
+    """Whether the quantity is one of these, and its columns are read.
+
+    Example:
+        >>> is_measure("explained_variance", frozenset({"value", "returns", "mask"}))
+        True
+    """
+    wanted, _ = MEASURES.get(quantity, (frozenset[str](), None))
+    return len(LOGPROBS & reads) >= 2 if wanted is LOGPROBS else bool(wanted) and wanted <= reads
+
+
+def measured_batch(quantity: str, batch: Batch, reads: frozenset[str], over: str, settings: Settings) -> Named:
+    """Name to value of every accepted definition; ``over`` is the population that is declared.
+
+    Example:
+        >>> from rl_sentinel.core.batch import batch_of
+        >>> columns = {"reward": torch.tensor([1.0, 1.0, 0.0]), "group": torch.tensor([4, 4, 5])}
+        >>> batch = batch_of(torch.ones(3, 1).bool(), **columns)
+        >>> found = measured_batch("dead_group_fraction", batch, frozenset({"reward", "group"}), "live", {})
+        >>> found["prompts of live rows"]
+        tensor(1., dtype=torch.float64)
+    """
+    return MEASURES[quantity][1](batch, reads, over, settings)

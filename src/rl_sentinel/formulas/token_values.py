@@ -1,0 +1,83 @@
+"""Rewards and weights per token as their papers and names say, by plain loops."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.case import Settings
+from rl_sentinel.formulas.rejections import at_edge, bounds, kept, log_ratios
+from rl_sentinel.formulas.rewards import overlong_penalty
+
+Named = dict[str, Tensor]
+
+
+def _placed(batch: Batch, places: Tensor) -> Tensor:
+    found = torch.zeros(batch.mask.shape, dtype=torch.float64)
+    for b in range(batch.rows):
+        ends = [t for t in range(batch.width) if bool(places[b, t])]
+        if ends:
+            found[b, ends[-1]] = float(batch.reward[b])
+    return found
+
+
+def _at_last_trained(batch: Batch, _settings: Settings) -> Named:
+    return {"at the last trained token": _placed(batch, batch.mask)}
+
+
+def _at_last(batch: Batch, _settings: Settings) -> Named:
+    return {"at the last response token": _placed(batch, batch.valid)}
+
+
+def _less_overlong(batch: Batch, settings: Settings) -> Named:
+    """Whatever trains: a response pays for its length before anyone asks what is learned from it."""
+    paid = [overlong_penalty(n, settings) for n in batch.length.tolist()]
+    shaped = with_columns(batch, reward=batch.reward.double() + torch.tensor(paid, dtype=torch.float64))
+    return _at_last(shaped, settings)
+
+
+def _weight(ratio: float, low: float | None, high: float) -> float:
+    """Held at the upper bound; where there is a lower one too, 0 outside of both, and open at these."""
+    if low is None:
+        return min(ratio, high)
+    return math.nan if at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0
+
+
+def _sampler_weights(batch: Batch, settings: Settings) -> Named:
+    """Truncated importance sampling, or IcePop's masked one; of tokens, or of a row the product over its tokens.
+
+    Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025), for the
+    truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked one.
+    """
+    low, high = bounds(settings)
+    found = torch.zeros(batch.mask.shape, dtype=torch.float64)
+    for b, row in enumerate(log_ratios(batch)):
+        whole = math.exp(sum(row.values()))
+        for t, d in row.items():
+            found[b, t] = _weight(whole if settings["level"] == "sequence" else math.exp(d), low, high)
+    if not settings.get("normalised"):
+        return {"as it is": found}
+    rows = torch.stack([found[b][batch.mask[b]][0] for b in range(batch.rows) if bool(batch.mask[b].any())])
+    means = {"tokens": found[batch.mask].mean()} | ({"rows": rows.mean()} if settings["level"] == "sequence" else {})
+    return {f"by the mean of {n}": found / mean for n, mean in means.items()}
+
+
+#: A reward that needs the numbers of its penalty, which only an adapter names.
+OVERLONG = "outcome less the overlong penalty at the last response token"
+
+#: Algorithm -> values per token, by reading.
+VALUES: Mapping[str, Callable[[Batch, Settings], Named]] = {
+    "outcome at the last trained token": _at_last_trained,
+    "outcome at the last response token": _at_last,
+    OVERLONG: _less_overlong,
+    "weight of the sampler": _sampler_weights,
+    "kept against the sampler": lambda batch, settings: {"as it is": kept(batch, settings)},
+}
+
+#: Of these, what is a reward that a function can be said to be with no more known than its parameters.
+REWARDED = ("outcome at the last trained token", "outcome at the last response token")
+
+#: Of these, what stands on all of a response.
+PLACED = (*REWARDED, OVERLONG)

@@ -1,0 +1,18 @@
+"""In which mode derivatives are taken, which decides what a kernel may do."""
+
+import torch
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+
+
+def traced(*columns: Tensor) -> bool:
+    """Whether derivatives are taken forwards or by ``torch.func``, which follow plain operations only.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kernels.modes import traced
+        >>> traced(torch.ones(2)), torch.func.grad(lambda x: x.sum() * traced(x))(torch.ones(2))
+        (False, tensor([1., 1.]))
+    """
+    active: bool = torch._C._are_functorch_transforms_active()  # noqa: SLF001 - torch has no public function for it
+    return active or any(unpack_dual(c).tangent is not None for c in columns)  # type: ignore[no-untyped-call]  # as above

@@ -1,0 +1,245 @@
+"""Requirements on arguments, each refused in one line: dtypes, ranges, order, finite numbers where they count."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.refusal import CHECKED, is_number, number, refuse_where, unmapped
+from rl_sentinel.signal.segments import Mask, trained
+
+#: Kind of a tensor -> whether a dtype is of that kind, and how to convert one that is not.
+_KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
+    "bool": (lambda d: d == torch.bool, "a mask says yes or no; compare numbers to make one, as in mask > 0"),
+    "floating": (lambda d: d.is_floating_point, "convert it, as in values.float()"),
+    "whole": (
+        lambda d: not (d.is_floating_point or d.is_complex or d == torch.bool),
+        "labels and counts are integers; convert them, as in labels.long()",
+    ),
+}
+
+#: Kind -> the dtypes of that kind.
+DTYPES: Mapping[str, frozenset[torch.dtype]] = {
+    kind: frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and fits(d))
+    for kind, (fits, _) in {**_KINDS, "": (lambda _: True, "")}.items()
+}
+
+#: Why a number must be finite, by the parameter that says where it counts.
+FINITE = {
+    "mask": "a trained token needs one (mask the token to leave it out)",
+    "live": "a row with a trained token needs one (mask the row to leave it out)",
+    "count": "it is counted (leave it out of the mask if it should not be)",
+}
+
+#: What a whole number stays below: a tensor can hold it.
+_WHOLE = 2.0**63
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The range of a number.
+
+    ``most`` is the largest allowed value; None allows any finite number, infinity allows infinity too. ``least`` itself
+    is refused if ``open_below``, and a number between two integers if ``whole``.
+    """
+
+    least: float = -torch.inf
+    most: float | None = None
+    open_below: bool = False
+    whole: bool = False
+
+
+ANY, EXTENDED = Range(), Range(most=torch.inf)
+FRACTION, SHARE = Range(0.0, 1.0), Range(0.0, 1.0, open_below=True)
+NON_NEGATIVE, POSITIVE = Range(0.0), Range(0.0, open_below=True)
+LIMIT, POSITIVE_LIMIT, CEILING = (
+    Range(0.0, torch.inf),
+    Range(0.0, torch.inf, open_below=True),
+    Range(1.0, torch.inf, open_below=True),
+)
+COUNT, POSITIVE_COUNT, WHOLE = Range(0, whole=True), Range(1, whole=True), Range(whole=True)
+
+#: A clip of a ratio: half precision can represent the bound, and no ratio in training is further from 1.
+CLIP = Range(0.0, 10_000.0)
+
+
+def require_kind(name: str, tensor: object, kind: str) -> None:
+    """Refuse what is no tensor of a kind: bool, floating, whole, or any for an empty word."""
+    fits, way = _KINDS[kind] if kind else (lambda _: True, "make one, as in torch.tensor(values)")
+    if not isinstance(tensor, Tensor):
+        raise InputError(
+            f"{name} is of type {type(tensor).__name__}, expected a tensor{', ' * bool(kind)}{kind}: {way}"
+        )
+    if tensor.is_meta:
+        raise InputError(f"{name} is on the meta device, expected numbers: the checks read them")
+    if not fits(tensor.dtype):
+        raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {way}")
+
+
+def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
+    """Refuse columns of floating numbers that do not have the shape of a mask, such as a user's function returned.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.requirements import require_columns
+        >>> require_columns(torch.ones(2).bool(), weight=torch.ones(2))
+    """
+    wanted = trained(mask).shape
+    for name, column in columns.items():
+        require_kind(name, column, "floating")
+        if column.shape != wanted:
+            raise InputError(f"{name} has shape {list(column.shape)}, expected {list(wanted)}: that of mask")
+
+
+def require_instance(name: str, value: object, kind: type | UnionType, what: str) -> None:
+    """Refuse an object of another class.
+
+    Example:
+        >>> from rl_sentinel.signal.requirements import require_instance
+        >>> require_instance("size", 3, int, "a number of rows")
+    """
+    if not isinstance(value, kind):
+        own = getattr(kind, "__name__", str(kind))
+        raise InputError(f"{name} is {value!r}, expected {'an' if own[0] in 'AEIOUaeiou' else 'a'} {own}: {what}")
+
+
+def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -> None:
+    """Refuse a number that is not finite where it counts.
+
+    Raises:
+        InputError: naming the first such place.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.requirements import require_finite
+        >>> counts = torch.tensor([False, True])
+        >>> require_finite("reward", torch.tensor([torch.nan, 1.0]), where=counts, why="it is used")
+    """
+    if not CHECKED:
+        return
+    unmapped(values)
+    if math.isfinite(values.detach().sum().item()):
+        return  # one number that is not finite makes the sum so
+    wrong = trained(where) & ~values.isfinite()
+    refuse_where(wrong, lambda place: f"{_at(name, values, place)}, expected a finite number: {why}")
+
+
+def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Shaped[Tensor, "..."]) -> None:
+    """Where a result is not finite, refuse a column that is not: a result of finite numbers may be infinite.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.requirements import explain_result
+        >>> explain_result(torch.tensor(0.5), where=torch.tensor([True]), logprob=torch.tensor([0.5]))
+    """
+    if not CHECKED:
+        return
+    unmapped(result)
+    if not math.isfinite(result.detach().sum().item()):
+        for name, values in columns.items():
+            require_finite(name, values, where=where, why=FINITE["mask"])
+
+
+def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible numbers
+    name: str, values: Shaped[Tensor, "..."], *, where: Mask, span: tuple[float, float], slack: float = 0.0, why: str
+) -> None:
+    """Refuse a number outside of a closed range where it counts; NaN is left to :func:`require_finite`.
+
+    Args:
+        name: the parameter.
+        values: its numbers.
+        where: True where they count.
+        span: the smallest and the largest possible number.
+        slack: by how much rounding may exceed the largest.
+        why: what the numbers are.
+
+    Raises:
+        InputError: naming the first such place.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.requirements import require_span
+        >>> certain = torch.tensor([1e-6, 9.0])
+        >>> first = torch.tensor([True, False])
+        >>> require_span("logprob", certain, where=first, span=(-torch.inf, 0.0), slack=0.5, why="it is a log")
+    """
+    if not CHECKED:
+        return
+    unmapped(values)
+    (least, most), wrong = span, (values > span[1] + slack) | (values < span[0])
+    told = f"{least:g} or more" if most == torch.inf else f"from {least:g} to {most:g}"
+    told = f"at most {most:g}" if least == -torch.inf else told
+    refuse_where(trained(where) & wrong, lambda place: f"{_at(name, values, place)}, expected {told}: {why}")
+
+
+def require_logprobs(*, where: Mask, **logprobs: Shaped[Tensor, "..."]) -> None:
+    """Refuse what cannot be the log of a probability, by more than rounding.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.requirements import require_logprobs
+        >>> require_logprobs(logprob=torch.tensor([0.75]), where=torch.tensor([True]))
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: logprob[0] is 0.75, expected at most 0: it is the log of a probability, in nats
+    """  # noqa: E501 - a message is one line
+    for name, column in logprobs.items():
+        why = "it is the log of a probability, in nats"
+        require_span(name, column, where=where, span=(-torch.inf, 0.0), slack=0.5, why=why)
+
+
+def _at(name: str, values: Tensor, place: list[int]) -> str:
+    return f"{name}[{', '.join(map(str, place))}] is {values[tuple(place)].item()}"
+
+
+def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 - whether it is a number is checked
+    """Refuse a number outside its range, and what is no number; NaN lies outside of any.
+
+    Raises:
+        InputError: with the range.
+
+    Example:
+        >>> from rl_sentinel.signal.requirements import FRACTION, require_range
+        >>> require_range("decay", 0.5, FRACTION)
+    """
+    least, most = span.least, span.most
+    if (
+        is_number(number)
+        and (number > least if span.open_below else number >= least)
+        and (math.isfinite(number) if most is None else number <= most)
+        and (not span.whole or (abs(number) < _WHOLE and number == int(number)))
+    ):
+        return
+    below = f"above {least:g}" if span.open_below else f"of {least:g} or more" if least > -torch.inf else ""
+    endless = is_number(number) and math.isinf(number)
+    kind = "a whole number" if span.whole else "a finite number" if most is None and endless else "a number"
+    told = number if is_number(number) else repr(number)
+    end = "" if most in (None, torch.inf) else f" and at most {most:g}"
+    raise InputError(f"{name} is {told}, expected {' '.join([kind, *[below] * bool(below)])}{end}")
+
+
+def require_order(**bounds: float) -> None:
+    """Refuse two bounds that are exchanged, or that are no numbers.
+
+    Args:
+        bounds: the lower one, then the upper one, by parameter name.
+
+    Example:
+        >>> from rl_sentinel.signal.requirements import require_order
+        >>> require_order(low=1.0, high=0.5)
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.InputError: high is 0.5, expected 1.0 or more: it is the upper bound, and low the lower one
+    """  # noqa: E501 - a message is one line
+    (lower, least), (upper, most) = bounds.items()
+    for name, bound in bounds.items():
+        number(name, bound)
+        if math.isnan(bound):
+            raise InputError(f"{name} is nan, expected a number: it is a bound")
+    if least > most:
+        told = f"{upper} is {most}, expected {least} or more"
+        raise InputError(f"{told}: it is the upper bound, and {lower} the lower one")

@@ -1,0 +1,45 @@
+"""No tensor is made on the default device: each constructor takes ``device`` from an input."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rl_sentinel
+
+PACKAGE = Path(rl_sentinel.__file__).parent
+
+#: Packages that this holds for.
+PACKAGES = ("signal",)
+
+#: Functions of torch that make a tensor from anything but a tensor.
+CONSTRUCTORS = {
+    *("arange", "as_tensor", "empty", "eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"),
+    *("randperm", "tensor", "zeros"),
+}
+
+
+def _without_device(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            torch = isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
+            if torch and node.func.attr in CONSTRUCTORS and "device" not in {k.arg for k in node.keywords}:
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_constructor_names_a_device(package: str) -> None:
+    """Or makes a tensor like another, as ``new_zeros`` and ``zeros_like`` do."""
+    found = {
+        f"{path.relative_to(PACKAGE)} {call}"
+        for path in (PACKAGE / package).rglob("*.py")
+        for call in _without_device(path.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+def test_what_counts() -> None:
+    """A constructor without a device; not one with it, nor one that takes it from a tensor."""
+    assert list(_without_device("torch.zeros(3)")) == ["line 1: torch.zeros(3)"]
+    assert not list(_without_device("torch.zeros(3, device=x.device) + x.new_zeros(3) + torch.zeros_like(x)"))
