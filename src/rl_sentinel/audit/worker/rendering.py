@@ -41,10 +41,10 @@ class Source:
         if all(_same_call(first, value) for value in values):
             return self._call(values)
         if all(type(value) is dict and list(value) == list(first) for value in values):
-            inner = (f"{key!r}: {self.alike([value[key] for value in values], str(key))}" for key in first)
-            return "{" + ", ".join(inner) + "}"
+            inner = [f"{key!r}: {self.alike([value[key] for value in values], str(key))}" for key in first]
+            return wrapped("{", inner, "}")
         if all(isinstance(value, list) and _calls(value) and len(value) == len(first) for value in values):
-            return "[" + ", ".join(self.alike(list(row), hint) for row in zip(*values, strict=True)) + "]"
+            return wrapped("[", [self.alike(list(row), hint) for row in zip(*values, strict=True)], "]")
         return self._parameter(texts, hint)
 
     def _parameter(self, texts: list[str], hint: str) -> str:
@@ -59,10 +59,10 @@ class Source:
     def _call(self, values: list[Call]) -> str:
         first = values[0]
         args = [self.alike([v.args[n] for v in values], _noun(first)) for n in range(len(first.args))]
-        args += [f"{k}={self.alike([v.kwargs[k] for v in values], k)}" for k in first.kwargs]
-        return f"{self.function(first.function)}({', '.join(args)})"
+        args += [keyword(k, self.alike([v.kwargs[k] for v in values], k)) for k in first.kwargs]
+        return wrapped(f"{self.function(first.function)}(", args, ")")
 
-    def text(self, value: Any) -> str:  # noqa: ANN401 - any expression
+    def text(self, value: Any) -> str:  # noqa: ANN401, PLR0911 - any expression; one line per kind
         """Source of one expression.
 
         Raises:
@@ -75,9 +75,9 @@ class Source:
         if isinstance(value, Function):
             return self.names.imported(value.path)
         if type(value) is dict:
-            return "{" + ", ".join(f"{key!r}: {self.text(inner)}" for key, inner in value.items()) + "}"
+            return wrapped("{", [f"{key!r}: {self.text(inner)}" for key, inner in value.items()], "}")
         if isinstance(value, list) and _calls(value):
-            return "[" + ", ".join(self.text(inner) for inner in value) + "]"
+            return wrapped("[", [self.text(inner) for inner in value], "]")
         if inspect.isfunction(value) or inspect.isclass(value):
             return self.carry(value)
         return source(value, self.names)
@@ -129,6 +129,29 @@ class Source:
             self.carried[name] = f"{name} = {source(value, self.names)}"
 
 
+#: Text longer than this is broken into lines.
+_WIDTH = 88
+
+
+def keyword(name: str, text: str) -> str:
+    """A keyword argument; a name that is no identifier, such as a dotted path, goes through a dict.
+
+    Example:
+        >>> from rl_sentinel.audit.worker.rendering import keyword
+        >>> keyword("lam", "1.0"), keyword("actor.lam", "1.0")
+        ('lam=1.0', "**{'actor.lam': 1.0}")
+    """
+    return f"{name}={text}" if name.isidentifier() else f"**{{{name!r}: {text}}}"
+
+
+def wrapped(before: str, items: list[str], after: str) -> str:
+    """Items between brackets, one to a line where they are long."""
+    line = before + ", ".join(items) + after
+    if len(line) <= _WIDTH and "\n" not in line:
+        return line
+    return before + "\n" + "".join(textwrap.indent(item, "    ") + ",\n" for item in items) + after
+
+
 def variable(use: Use) -> str:
     """The expression of an earlier value in a script."""
     return str(Use(_RENAMED.get(use.name, use.name), use.way))
@@ -170,7 +193,8 @@ def _annotations(node: ast.AST) -> Iterator[ast.AST]:
 
 def _without_docstrings(tree: ast.AST) -> None:
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        first = body[0] if isinstance(body, list) and body else None
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        first = node.body[0]
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            body[:1] = [] if len(body) > 1 else [ast.Pass()]  # type: ignore[index]  # a list, as first exists
+            node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]

@@ -1,6 +1,7 @@
 """A stand-alone script of a finding: the calls of its runs, what they gave, and whether the expectation holds."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,9 +11,9 @@ from rl_sentinel.adapters.kit.execution import Encoded, encode, inputs_of, sizes
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.audit.worker.asking import REFUSALS, Asker
 from rl_sentinel.audit.worker.literal import Unwritable, literal
-from rl_sentinel.audit.worker.rendering import Source, variable
+from rl_sentinel.audit.worker.rendering import Source, keyword, variable, wrapped
 from rl_sentinel.core.boundary import Boundary, Output
-from rl_sentinel.core.call import Use
+from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Sizes
 from rl_sentinel.core.errors import Refused
@@ -208,21 +209,19 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
         args = [text.alike([call.args[n] for call in same], encoded.step.result) for n in range(len(same[0].args))]
         for key in same[0].kwargs:
             value = text.alike([call.kwargs[key] for call in same], key)
-            if key in used:
-                lines.append(f"{variable(Use(key))} = {value}")
+            if key in used or ("\n" in value and key.isidentifier()):
+                lines += f"{variable(Use(key))} = {value}".splitlines()
                 value = variable(Use(key))
-            args.append(f"{key}={value}")
-        call = f"{text.function(encoded.call.function)}({', '.join(args)})"
-        if "self" in same[0].kwargs:
-            call = call.replace("self=", "", 1)
-        lines.append(f"{encoded.step.result} = {call}" if encoded.step.result in used else call)
+            args.append(value if key == "self" else keyword(key, value))
+        call = wrapped(f"{text.function(encoded.call.function)}(", args, ")")
+        lines += (f"{encoded.step.result} = {call}" if encoded.step.result in used else call).splitlines()
     results = []
     for name, place in places.items():
         output = first.boundary.outputs[name]
         form = output.form or (PerRow() if output.axes == "B" else Number())
         text_of = _alike_form([form.source(variable(place), run.sizes) for run in runs], text, name)
         results.append(f"{name!r}: {text_of}")
-    return [*lines, "return {" + ", ".join(results) + "}"]
+    return [*lines, *wrapped("return {", results, "}").splitlines()]
 
 
 def _alike_form(sources: list[str], text: Source, name: str) -> str:
@@ -237,9 +236,7 @@ def _alike_form(sources: list[str], text: Source, name: str) -> str:
 
 def _common(sources: list[str], default: str) -> str:
     """The expression that all readings are of: the longest place that each of them names."""
-    import re  # noqa: PLC0415 - only where shapes differ
-
-    words = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
+    words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
     shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
     if not shared:
         raise Unwritable("the outputs of the runs are read in different ways")
@@ -266,10 +263,8 @@ def _uses(run: Run) -> list[Use]:
         elif isinstance(value, list | tuple):
             for inner in value:
                 walk(inner)
-        elif hasattr(value, "kwargs") and hasattr(value, "args"):
-            walk(value.args)
-            walk(dict(value.kwargs))
-            walk(value.function)  # type: ignore[attr-defined]  # a Call
+        elif isinstance(value, Call):
+            walk([*value.args, *value.kwargs.values(), value.function])
 
     for encoded in run.calls:
         walk(encoded.call)
