@@ -199,6 +199,8 @@ def _functions(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> _
 
 def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[str]:
     first = runs[0]
+    if not first.calls:
+        raise Unwritable("the boundary has no calls")
     if any(encoded.step.each or encoded.step.inside for encoded in first.calls):
         raise Unwritable("a step that is repeated, or looked into, has no source")
     places = {name: _place(first, first.boundary.outputs[name]) for name in outputs if name in first.boundary.outputs}
