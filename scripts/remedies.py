@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from rl_sentinel.adapters.loading import load
-from rl_sentinel.audit.overlay import overlays
-from rl_sentinel.audit.source import source
-from rl_sentinel.audit.target import named
+from rl_sentinel.audit.source.fetch import source
+from rl_sentinel.audit.source.overlay import overlays
+from rl_sentinel.audit.source.target_spec import named
 
 #: Three responses of one prompt, of which the last is rejected and the second ends early.
 MASK = torch.tensor([[1, 1], [1, 0], [0, 0]])

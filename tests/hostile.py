@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rl_sentinel.audit.worker import pulse
-from rl_sentinel.audit.worker.children import run_all
-from rl_sentinel.audit.worker.job import CANARY, Event
+from rl_sentinel.audit.sandbox import heartbeat as pulse
+from rl_sentinel.audit.sandbox.job import CANARY, Event
+from rl_sentinel.audit.sandbox.supervisor import run_all
 
 HERE = Path(__file__).parent
 

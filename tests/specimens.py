@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.judging import Judgement, search, smallest
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.judge import Judgement, search, smallest
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.claims import claims_from_text

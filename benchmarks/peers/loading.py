@@ -6,9 +6,9 @@ from pathlib import Path
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.loading import load
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.audit.overlay import overlays
-from rl_sentinel.audit.source import source
-from rl_sentinel.audit.target import Named, named
+from rl_sentinel.audit.source.fetch import source
+from rl_sentinel.audit.source.overlay import overlays
+from rl_sentinel.audit.source.target_spec import Named, named
 from rl_sentinel.core.boundary import Boundary
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.audit.cache import kept
+from rl_sentinel.audit.source.cache import kept
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
 from rl_sentinel.train.config.selection import select_components
 from rl_sentinel.train.model.policy import Policy, init_policy

@@ -4,7 +4,7 @@ import sys
 import tempfile
 
 from benchmarks.trainers.common import Turns, recipe
-from rl_sentinel.audit.cache import kept
+from rl_sentinel.audit.source.cache import kept
 from rl_sentinel.train.run import loop
 
 

@@ -21,8 +21,8 @@ from mutants.trial import Baseline, Trial
 from rl_sentinel.adapters import loading
 from rl_sentinel.adapters.library import FRAMEWORK
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.audit.worker.children import run_all
-from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.audit.engine.worker import laws
+from rl_sentinel.audit.sandbox.supervisor import run_all
 from rl_sentinel.core.law import Law
 
 PACKAGE = Path(rl_sentinel.__file__).parent

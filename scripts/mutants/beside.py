@@ -14,9 +14,9 @@ import pytest
 from mutants import peer
 from mutants.planted import plant
 from mutants.sites import Mutant
-from rl_sentinel.audit.worker.job import CANARY, Event
-from rl_sentinel.audit.worker.pulse import beat
-from rl_sentinel.audit.worker.tracing import entered
+from rl_sentinel.audit.engine.call_trace import entered
+from rl_sentinel.audit.sandbox.heartbeat import beat
+from rl_sentinel.audit.sandbox.job import CANARY, Event
 
 ROOT = Path(__file__).parents[2]
 SIGNAL = ROOT / "src" / "rl_sentinel" / "signal"

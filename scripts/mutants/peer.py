@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mutants.planted import SIGNAL
 from rl_sentinel.adapters.framework import Framework
-from rl_sentinel.audit.overlay import overlays
+from rl_sentinel.audit.source.overlay import overlays
 
 NAME, VERSION = "polgrad", "0.2.1"
 

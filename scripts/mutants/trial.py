@@ -12,10 +12,10 @@ from rl_sentinel.adapters.library import FRAMEWORK
 from rl_sentinel.adapters.library.arguments import SIGNAL
 from rl_sentinel.adapters.loading import while_running
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.job import CANARY, Event
-from rl_sentinel.audit.worker.judging import FIXED_SEED, canary, search
-from rl_sentinel.audit.worker.tracing import entered
+from rl_sentinel.audit.engine.call_trace import entered
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.judge import FIXED_SEED, canary, search
+from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.cases.random import random_cases
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import COLUMNS

@@ -23,7 +23,7 @@ from peers.review import Entry
 from rl_sentinel import signal
 from rl_sentinel.adapters.loading import load
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.audit.overlay import overlays
+from rl_sentinel.audit.source.overlay import overlays
 
 #: The folder of our functions.
 SIGNAL = str(Path(signal.__path__[0])) + os.sep

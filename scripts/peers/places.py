@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 from peers.peer import Peer
-from rl_sentinel.audit.cache import kept
-from rl_sentinel.audit.history import commit_of, write_out
-from rl_sentinel.audit.source import pip
+from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.fetch import pip
+from rl_sentinel.audit.source.git_revision import commit_of, write_out
 from rl_sentinel.core.errors import SentinelError
 
 #: What of the environment tests may see.

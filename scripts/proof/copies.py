@@ -8,7 +8,7 @@ from pathlib import Path
 from repair import repaired
 from running import MAIN, audited, digest, outcomes, replayed
 
-from rl_sentinel.audit.cache import home
+from rl_sentinel.audit.source.cache import home
 
 RELEASE = home() / "releases" / "verl-0.9.1"
 CAUSE = "MSK001:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage:default"

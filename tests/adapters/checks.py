@@ -2,8 +2,8 @@
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.judging import Judgement, canary, search
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.judge import Judgement, canary, search
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.law import Law

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_sentinel.adapters.installation import Installation, requirement
-from rl_sentinel.audit.worker.main import frameworks
+from rl_sentinel.audit.engine.worker import frameworks
 
 
 def test_command_in_the_words_of_a_shell() -> None:

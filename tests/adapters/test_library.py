@@ -15,9 +15,9 @@ import rl_sentinel.signal.loss
 from rl_sentinel.adapters.library import FRAMEWORK
 from rl_sentinel.adapters.library.rewards import WAYS
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.judging import canary
-from rl_sentinel.audit.worker.tracing import entered
+from rl_sentinel.audit.engine.call_trace import entered
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.judge import canary
 from rl_sentinel.cli.main import app
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.modules import defined

@@ -8,8 +8,8 @@ import pytest
 import rl_sentinel
 from rl_sentinel.adapters import own_trainer
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.audit.worker.asking import Asker
-from rl_sentinel.audit.worker.judging import canary
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.judge import canary
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as DEAD_ROW

@@ -12,7 +12,7 @@ import torch
 from adapters.checks import answering, bound, judged_at
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_function import FRAMEWORK, CallFailed
-from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.errors import NotApplicable, SentinelError

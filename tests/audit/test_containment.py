@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import MODULE, checkout
-from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.findings import Audit
-from rl_sentinel.audit.target import named
+from rl_sentinel.audit.sandbox.worker_process import events, request
+from rl_sentinel.audit.source.target_spec import named
 
 LINE = '    """Group mean over all rows."""\n'
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.cases.agreement import ENOUGH, as_claimed, distance, fitting
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch

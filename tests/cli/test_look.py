@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import MODULE, checkout
-from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.laws import dead_row_shifts_signal
 from told import ran, told
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_sentinel.adapters.user_function import STAGES
-from rl_sentinel.audit.target import named
+from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.options import described
 from rl_sentinel.core.errors import SentinelError
 from told import ran, told

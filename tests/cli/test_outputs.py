@@ -7,7 +7,7 @@ import pytest
 
 from report_fixtures import finding
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.audit.target import named
+from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.outputs import Outputs
 from rl_sentinel.core.errors import SentinelError
 

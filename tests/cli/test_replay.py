@@ -9,8 +9,8 @@ import pytest
 
 from audit_fixtures import MODULE, checkout
 from report_fixtures import evidence
-from rl_sentinel.audit.driver import events
-from rl_sentinel.audit.worker.request import Request
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.audit.sandbox.worker_process import events
 from rl_sentinel.cli import replay as command
 from told import ran, told
 

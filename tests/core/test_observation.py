@@ -2,7 +2,7 @@
 
 import torch
 
-from rl_sentinel.audit.worker.asking import Asker
+from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case

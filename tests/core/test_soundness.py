@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.cases.random import random_cases
 from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import batch_of

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from rl_sentinel.audit import known as knowledge
-from rl_sentinel.audit.driver import events, request
 from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
-from rl_sentinel.audit.source import Source
-from rl_sentinel.audit.target import Named, named
-from rl_sentinel.audit.worker.request import Request
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.audit.sandbox.worker_process import events, request
+from rl_sentinel.audit.source.fetch import Source
+from rl_sentinel.audit.source.target_spec import Named, named
 from rl_sentinel.cli.codes import codes
 from rl_sentinel.cli.options import BoundaryOption, ClaimOption, LevelOption, SeedOption, StageOption, described
 from rl_sentinel.cli.outputs import Outputs

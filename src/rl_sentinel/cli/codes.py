@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from rl_sentinel.audit.worker.main import laws
+from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.core.errors import SentinelError
 
 

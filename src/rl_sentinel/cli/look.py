@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import rl_sentinel.laws
-from rl_sentinel.audit.driver import events, request
-from rl_sentinel.audit.target import named
-from rl_sentinel.audit.worker import main as worker
+from rl_sentinel.audit.engine import worker
+from rl_sentinel.audit.sandbox.worker_process import events, request
+from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.codes import code
 from rl_sentinel.cli.options import BoundaryOption, ClaimOption, StageOption, described
 from rl_sentinel.core.errors import SentinelError

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from rl_sentinel.adapters.user_function import STAGES, checked
-from rl_sentinel.audit.target import Named
+from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.core.errors import SentinelError
 
 LevelOption = Annotated[

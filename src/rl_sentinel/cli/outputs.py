@@ -10,7 +10,7 @@ from typing import Any, Self
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.audit.target import Named
+from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.cli.place import folder, put, writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import issue, repro

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from rl_sentinel.audit.driver import events, request
-from rl_sentinel.audit.interpreter import checked
-from rl_sentinel.audit.stored import stored
-from rl_sentinel.audit.target import named
+from rl_sentinel.audit.repro.evidence_file import stored
+from rl_sentinel.audit.sandbox.worker_process import events, request
+from rl_sentinel.audit.source.interpreter import checked
+from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.core.errors import SentinelError
 
 #: Exit status of each answer; whatever else is said cannot be told.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from rl_sentinel.audit.cache import kept
+from rl_sentinel.audit.source.cache import kept
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
 from rl_sentinel.report.curves import picture, table

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rl_sentinel.audit.cache import kept
+from rl_sentinel.audit.source.cache import kept
 from rl_sentinel.report.training import Live
 from rl_sentinel.train.config.recipe import load_recipe
 from rl_sentinel.train.run.loop import Callbacks

@@ -1,0 +1,1 @@
+"""What runs in the worker: calling boundaries, searching cases, judging laws."""

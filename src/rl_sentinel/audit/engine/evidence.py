@@ -1,0 +1,96 @@
+"""Evidence: a broken expectation with its case and provenance, as plain JSON (schema 2)."""
+
+import math
+import platform
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from rl_sentinel.audit.engine.judge import Break
+from rl_sentinel.audit.engine.signature import identifier, signature
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.expectations import Expectation, Pair, Refuses
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.storage import case_as_json, plain
+
+KIND = "rl_sentinel_training_signal_validation"
+SCHEMA = 2
+
+#: Schemas that can be replayed: all that name law, boundary and case.
+REPLAYABLE = (1, SCHEMA)
+
+#: Numbers of a change.
+_CHANGED = ("before", "after")
+
+
+def _expectation(expectation: Expectation) -> dict[str, Any]:
+    """What was expected and what came out, with the sentence that says so."""
+    change, broken = getattr(expectation, "change", None), expectation.broken()
+    stored: dict[str, Any] = {
+        "kind": type(expectation).__name__,
+        "output": expectation.output,
+        "sentence": expectation.sentence(),
+        "change": None if change is None else asdict(change) | {n: _word(getattr(change, n)) for n in _CHANGED},
+        "results": [_result(pair) for pair in expectation.pairs()],
+        "broken": {"cells": torch.nonzero(broken).tolist(), "count": int(broken.sum())},
+    }
+    if isinstance(expectation, Refuses):
+        stored |= {"accepts": expectation.accepts, "attempts": [one._asdict() for one in expectation.attempts]}
+    return stored
+
+
+def _result(pair: Pair) -> dict[str, Any]:
+    expected = None if pair.expected is None else plain(pair.expected)
+    return {"output": pair.output, "expected": expected, "observed": plain(pair.observed)}
+
+
+def _word(number: float) -> float | str:
+    """A number as JSON has it: one that is not finite is a word."""
+    return number if math.isfinite(number) else str(number)
+
+
+def evidence(  # noqa: PLR0913 - provenance has these parts
+    law: Law,
+    boundary: Boundary,
+    found: Break,
+    request: Request,
+    source: tuple[str, int],
+    script: list[str],
+    tiers: dict[str, str],
+) -> dict[str, Any]:
+    """One finding as the record that every report is made from."""
+    framework = request.framework
+    case = found.case
+    named = (framework, law.code, boundary.path, case.setting)
+    return {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "candidate_id": identifier(*named),
+        "signature": signature(*named),
+        "law": law.code,
+        "law_name": law.name,
+        "level": law.level(case),
+        "target": dict(request.target) | {"framework": framework, "version": request.version},
+        "boundary": boundary.path,
+        "stage": boundary.stage,
+        "source": {"file": source[0], "line": source[1]},
+        "setting": case.setting,
+        "knobs": dict(boundary.settings.get(case.setting, {})),
+        "reach": boundary.reach,
+        "claims": {k: {"value": c.value, "cite": c.cite} for k, c in boundary.claims.texts().items()},
+        "reads": sorted(boundary.reads),
+        "constructed_scenario": case_as_json(case, boundary.reads),
+        "expectation": _expectation(found.expectation),
+        "distance": str(found.distance),
+        "allowed": found.allowed,
+        "quiet_training_signal_bug": law.level(case) != "hazard",
+        "status": "reproduced",
+        "could_be_intended": law.other_side(boundary),
+        "shows_with": law.shows_with,
+        "environment": {"python": platform.python_version(), "torch": torch.__version__},
+        "loaded": tiers,
+        "script": script,
+        "replay": "rl-sentinel replay FILE [TARGET]",
+    }

@@ -1,0 +1,179 @@
+"""Calling a boundary on a case: copies in, checked tensors out, refusals told from accidents."""
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.execution import Execution, columns_after, execute, inputs_of
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.mutation_tracker import Watch
+from rl_sentinel.audit.sandbox.heartbeat import beat
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.observation import Observation
+
+#: Exceptions by which code refuses an input loudly; others are accidents.
+REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
+
+
+#: The target of boundaries that call functions of ours alone.
+_NOWHERE = Target(Path("/nowhere"))
+
+
+class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
+    """The boundary's outputs are not what it declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """All that a law may do with a target; batches that are drawn for every law are asked once.
+
+    ``kept`` has, by the identity of such a batch, what was observed on it. A call is watched at the ``gate`` of
+    the target, where there is one, and the law wants it or it is kept for all of them.
+    """
+
+    boundary: Boundary
+    others: Mapping[str, Boundary]
+    kept: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
+    gate: Target | None = None
+
+    def __call__(
+        self,
+        case: Case,
+        /,
+        *,
+        gradients: Iterable[str] = (),
+        on: str | None = None,
+        fresh: bool = False,
+        watched: bool = False,
+    ) -> Observation:
+        """Call the boundary, or the twin at path ``on``, on a fresh copy of the case."""
+        wanted, known = tuple(gradients), self.kept.get(id(case.batch))
+        if known is None or fresh:
+            return self._watched(case) if watched else self._asked(case, wanted, on)
+        key = (case.setting, tuple(sorted(case.override.items())), case.seed, wanted, on)
+        if key not in known:
+            known[key] = self._asked(case, wanted, on) if wanted or on else self._watched(case)
+        return known[key]
+
+    def _watched(self, case: Case) -> Observation:
+        if self.gate is None:
+            return self._asked(case, (), None)
+        told = self.gate.recorder
+        self.gate.recorder = watch = Watch(self.gate, told)
+        try:
+            return replace(self._asked(case, (), None), arguments=watch.changed)
+        finally:
+            self.gate.recorder = told
+
+    def _asked(self, case: Case, wanted: tuple[str, ...], on: str | None) -> Observation:
+        boundary = self.boundary if on is None else self.others[on]
+        batch = _copied(case.batch, wanted)
+        settings = dict(boundary.settings.get(case.setting, boundary.settings[next(iter(boundary.settings))]))
+        seed_everything(case.seed)
+        beat()
+        run = Execution()
+        try:
+            if boundary.steps:
+                run = execute(self.gate or _NOWHERE, boundary, inputs_of(boundary, case, batch))
+                values: dict[str, Tensor] = dict(run.values)
+            else:
+                values = dict(boundary.call(batch, settings | dict(case.override)))
+        except NotApplicable:
+            raise
+        except REFUSALS as refusal:
+            words = str(refusal).strip()
+            if not words:
+                raise
+            raise Refused(f"{type(refusal).__name__}: {words}") from refusal
+        checked = {n: _checked(boundary, n, values.get(n), case.batch) for n in boundary.outputs}
+        after = {n: getattr(batch, n).detach() for n in boundary.reads}
+        after |= {k.removeprefix("after/"): v.detach() for k, v in values.items() if k.startswith("after/")}
+        slopes = _slopes(checked, batch, wanted)
+        late = _ColumnsAfter(run, case.batch, after) if run.references else after
+        return Observation({n: v.detach() for n, v in checked.items()}, slopes, late)
+
+
+@dataclass(slots=True)
+class _ColumnsAfter(Mapping[str, Tensor]):
+    """The inputs as a call left them, read from its arguments when a law asks: few laws do."""
+
+    run: Execution
+    batch: Batch
+    plain: Mapping[str, Tensor]
+    _read: dict[str, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if not self._read:
+            self._read.update(self.plain)
+            self._read.update({n: column.detach() for n, column in columns_after(self.run, self.batch).items()})
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.plain)
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+
+def seed_everything(seed: int) -> None:
+    """Set every generator that a target may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the target's own global generator
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a stack per absent accelerator
+
+
+class _Copy(Batch):
+    """A batch whose columns are copied when they are first read: a boundary reads few of them."""
+
+    __slots__ = ("_source",)
+
+    def __getattr__(self, name: str) -> Tensor:
+        """The copy of a column that was not read yet."""
+        fresh: Tensor = getattr(self._source, name).clone()
+        object.__setattr__(self, name, fresh)
+        return fresh
+
+
+def _copied(batch: Batch, wanted: tuple[str, ...]) -> Batch:
+    copy = object.__new__(_Copy)
+    object.__setattr__(copy, "_source", batch)
+    for name in wanted:
+        getattr(copy, name).requires_grad_(True)  # noqa: FBT003 - torch's own signature
+    return copy
+
+
+def _checked(boundary: Boundary, name: str, value: object, batch: Batch) -> Tensor:
+    output = boundary.outputs[name]
+    sizes = {"B": batch.rows, "T": batch.width}
+    shape = [sizes[a] for a in output.axes.split()]
+    if not isinstance(value, Tensor):
+        message = f"output {name!r} is {type(value).__name__}, expected a tensor {_of(output.axes)}"
+        raise Misbehaved(message)
+    if list(value.shape) != shape:
+        message = f"output {name!r} has shape {list(value.shape)}, expected {shape}, {_of(output.axes)}"
+        raise Misbehaved(message)
+    return value
+
+
+def _of(axes: str) -> str:
+    return f"of axes [{axes}]" if axes else "of one number"
+
+
+def _slopes(values: Mapping[str, Tensor], batch: Batch, wanted: tuple[str, ...]) -> dict[str, Tensor]:
+    """Of the loss; of the sum of all that is handed back where nothing has that name."""
+    if not wanted:
+        return {}
+    leaves = [getattr(batch, n) for n in wanted]
+    loss = values["loss"] if "loss" in values else torch.stack([v.sum() for v in values.values()]).sum()
+    if not loss.requires_grad:
+        return {n: torch.zeros_like(x) for n, x in zip(wanted, leaves, strict=True)}
+    found = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
+    return {n: torch.zeros_like(x) if g is None else g.detach() for n, x, g in zip(wanted, leaves, found, strict=True)}

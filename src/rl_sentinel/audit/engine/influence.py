@@ -1,0 +1,127 @@
+"""The influence map: which output cells move when one input cell moves."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from rl_sentinel.adapters.loading import while_running
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.sandbox.job import Event
+from rl_sentinel.cases.filling import filled
+from rl_sentinel.cases.small import small_cases
+from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch
+from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.storage import plain
+
+#: How far each cell is moved, in the unit of its column.
+AMOUNTS = (-1.0, 1.0, -0.1, 100.0)
+
+
+#: Trained tokens of four responses, the prompt of each, and its length: the second group has a masked token and
+#: a row that is out.
+MASK, GROUP, LENGTH = ((1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 0, 0)), (0, 0, 1, 1), (3, 2, 3, 2)
+
+#: Their rewards, near enough that a move changes the order in a group.
+REWARD = (1.0, 0.0, 1.0, 0.5)
+
+#: What the one piece of the work calls itself in events.
+_PIECE = "influence"
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """The map of one boundary under one setting, as work for a child."""
+
+    boundary: Boundary
+    setting: str
+    root: Path
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Boundary and setting."""
+        return self.boundary.path, self.setting
+
+    def pieces(self) -> list[str]:
+        """There is but one."""
+        return [_PIECE]
+
+    def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is but one piece
+        """The same: it is whole or lost."""
+        return self
+
+    def lost(self, piece: str, reason: str) -> Event:
+        """No map, with the reason."""
+        return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
+
+    def run(self, send: Callable[[Event], None]) -> None:
+        """Send the map, or why there is none."""
+        send({"event": "start", "law": _PIECE})
+        try:
+            found = influence(self.boundary, self.setting)
+        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+            send(self.lost(_PIECE, f"{type(error).__name__}: {error}"))
+            return
+        if isinstance(found, str):
+            send(self.lost(_PIECE, found))
+        else:
+            send({"event": "influence", "law": _PIECE, "path": self.boundary.path, "map": found})
+
+
+def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
+    """The map on a batch of two groups, or on the largest small case that the target accepts, or why there is none.
+
+    It names the case's mask and, for every read signal cell, the output cells that moved.
+    """
+    refusal = ""
+    shown = Case(filled(MASK, reward=REWARD, group=GROUP, length=LENGTH), setting)
+    for case in (shown, *sorted(small_cases(setting), key=lambda c: -c.batch.mask.numel())):
+        try:
+            with while_running():
+                return _map(Asker(boundary, {}), case)
+        except (Refused, NotApplicable) as words:
+            refusal = refusal or str(words)
+    return f"every small case is refused: {refusal}"
+
+
+def _map(ask: Asker, case: Case) -> dict[str, Any]:
+    before = ask(case)
+    moves: dict[str, dict[str, list[list[int]]]] = {}
+    for column in sorted(ask.boundary.reads):
+        if COLUMNS[column]["role"] != "signal":
+            continue
+        for cell in torch.nonzero(torch.ones_like(getattr(case.batch, column))).tolist():
+            reached = _reached(ask, case, column, cell, before.values)
+            if reached:
+                moves[f"{column}{cell}"] = reached
+    return {
+        "setting": case.setting,
+        "mask": plain(case.batch.mask),
+        "group": plain(case.batch.group),
+        "moves": moves,
+    }
+
+
+def _reached(
+    ask: Asker,
+    case: Case,
+    column: str,
+    cell: list[int],
+    before: Any,  # noqa: ANN401 - a mapping
+) -> dict[str, list[list[int]]]:
+    reached: dict[str, list[list[int]]] = {}
+    for amount in AMOUNTS:
+        changed = getattr(case.batch, column).clone()
+        changed[tuple(cell)] += amount
+        batch = type(case.batch)(**{n: changed if n == column else getattr(case.batch, n) for n in COLUMNS})
+        after = ask(with_batch(case, batch)).values
+        for name, value in before.items():
+            cells = torch.nonzero(~torch.isclose(value, after[name], equal_nan=True).reshape(value.shape or (1,)))
+            for where in cells.tolist():
+                if where not in reached.setdefault(name, []):
+                    reached[name].append(where)
+    return {k: sorted(v) for k, v in reached.items() if v}

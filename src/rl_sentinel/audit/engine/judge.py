@@ -1,0 +1,195 @@
+"""Judging one pair: search, the canary, shrinking, and the verdict."""
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.float64_check import vanishes
+from rl_sentinel.cases.companions import drawn
+from rl_sentinel.cases.random import random_cases
+from rl_sentinel.cases.shrinking import shrunk
+from rl_sentinel.cases.small import small_cases, small_kinds
+from rl_sentinel.cases.transforms import moved
+from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.expectations import Expectation
+from rl_sentinel.core.law import Law
+
+#: Seed of the random cases that every audit tries before those of its own seed.
+FIXED_SEED = 17
+
+#: So many small cases of each kind, of those that fit a law, are tried under every variant of it.
+LEADING = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Break:
+    """An expectation that did not hold, and by how much."""
+
+    case: Case
+    expectation: Expectation
+    distance: float
+    allowed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The result of a search for a counterexample."""
+
+    tried: int
+    found: Break | None
+    reason: str = ""
+
+
+def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
+    """Make all cases of the laws, once for all the children that will be forked from here."""
+    drawn()
+    for law in laws:
+        with suppress(Exception):  # a law that cannot make its cases is told of where it is asked
+            _varied(law, seed, budget)
+
+
+def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
+    """Try the law on small cases, on fixed random ones, then on those of ``seed``."""
+    tried, refusals, first = 0, "", None
+    for case in (*_all_cases(seed, budget), *drawn()):
+        ask.kept.setdefault(id(case.batch), {})
+    for varied in _varied(law, seed, budget):
+        case = replace(varied, setting=setting)
+        try:
+            outcome = _first_break(law, ask, case)
+        except Refused as refusal:
+            refusals = refusals or str(refusal)
+            continue
+        except NotApplicable as inapplicable:
+            refusals = refusals or str(inapplicable)
+            continue
+        if outcome is None:
+            continue
+        tried += 1
+        if isinstance(outcome, Break):
+            first = first or outcome
+            if law.fails == "on-one-case":
+                return Judgement(tried, outcome)
+        elif law.fails == "on-all-cases":
+            return Judgement(tried, None)  # one case that holds settles it
+    if first is not None:
+        return Judgement(tried, first)
+    return Judgement(tried, None, "" if tried else refusals or "no case fulfils the law's precondition")
+
+
+@cache
+def _varied(law: Law, seed: int, budget: int) -> tuple[Case, ...]:
+    """The first small cases of each kind under every variant of the law, all others under one that fits, in turn.
+
+    Under no setting yet.
+    """
+    kinds, seen, varied = small_kinds(), Counter[str](), list[Case]()
+    for number, case in enumerate(_all_cases(seed, budget)):
+        fitting = [fit for v in range(law.variants) if (fit := law.vary(case, v)) is not None]
+        kind = kinds[number] if fitting and number < len(kinds) else ""
+        seen[kind] += 1
+        leads = bool(kind) and seen[kind] <= LEADING
+        varied += fitting if leads else fitting[number % max(1, len(fitting)) :][:1]
+    return tuple(varied)
+
+
+@cache
+def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
+    half = budget // 2
+    fixed = small_cases() + random_cases(FIXED_SEED, half)
+    return (*fixed, *random_cases(seed + 1000, budget - half))
+
+
+def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
+    """The first broken expectation; True where some were compared and held; None where none was."""
+    seen: bool | None = None
+    for expectation in law.expect(ask, case):
+        measured = expectation.measure() if expectation.name == key or not key else None
+        if measured is None:
+            continue
+        seen = True
+        if measured.distance > measured.allowed and not vanishes(law, ask, case, expectation):
+            return Break(case, expectation, *measured)
+    return seen
+
+
+def smallest(law: Law, ask: Asker, found: Break) -> Break:
+    """The found break on the smallest case that breaks the same expectation.
+
+    What is broken only where all cases are is shown on the first of them: cut down, it would be a case
+    on which nothing could differ.
+    """
+    if law.fails == "on-all-cases":
+        return found
+    variant = int(found.case.draw.get("variant") or 0)
+
+    def retried(candidate: Case) -> Break | None:
+        varied = law.vary(candidate, variant)
+        if varied is None:
+            return None
+        try:
+            outcome = _first_break(law, ask, varied, found.expectation.name)
+        except Exception:  # noqa: BLE001 - a candidate that errs is no smaller witness
+            return None
+        return outcome if isinstance(outcome, Break) else None
+
+    least = shrunk(found.case, lambda c: retried(c) is not None, ask.boundary.reads)
+    return retried(least) or found
+
+
+def recheck(law: Law, ask: Asker, case: Case) -> Break | bool | None:
+    """The law on one stored case: a break, True where it holds, None where it does not apply."""
+    varied = law.vary(case, int(case.draw.get("variant") or 0))
+    return None if varied is None else _first_break(law, ask, varied)
+
+
+def canary(ask: Asker, setting: str) -> str:
+    """Why the boundary cannot be judged: no tensor, or the output that it is there for, its first, never moves.
+
+    Raises:
+        NotApplicable: where the target refuses every small case.
+    """
+    refusal = ""
+    answered = False
+    for case in small_cases(setting) + random_cases(FIXED_SEED, 4, setting):
+        try:
+            if _moves(ask, case):
+                return ""
+            answered = True
+        except Refused as words:
+            refusal = refusal or str(words)
+        except NotApplicable as words:
+            refusal = refusal or str(words)
+    if not answered:
+        raise NotApplicable(refusal)
+    return f"output {next(iter(ask.boundary.outputs))} moves with no column that it reads"
+
+
+def _moves(ask: Asker, case: Case) -> bool:
+    before, main = ask(case), next(iter(ask.boundary.outputs))
+    rows = torch.ones(case.batch.rows, dtype=torch.bool)
+    for name in sorted(ask.boundary.reads):
+        if COLUMNS[name]["role"] != "signal":
+            continue
+        ramp = torch.arange(case.batch.rows) == 0
+        for where in (_first_word(case, name, ramp), _first_word(case, name, rows)):
+            after = ask(Case(moved(case.batch, name, where, -0.5), case.setting, case.override, {}, case.seed))
+            if not torch.equal(before.values[main], after.values[main]):
+                return True
+    return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)
+
+
+def _first_word(case: Case, column: str, rows: torch.Tensor) -> torch.Tensor:
+    """``rows``, or their first word where a column has a vocabulary: no softmax sees all of it move."""
+    if "V" not in COLUMNS[column]["axes"].split():
+        return rows
+    like = getattr(case.batch, column)
+    first = torch.arange(like.shape[-1]) == 0
+    return (rows.reshape(-1, 1, 1) & first).expand(like.shape)

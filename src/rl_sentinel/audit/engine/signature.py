@@ -1,0 +1,49 @@
+"""What a record says of itself in several places must be one story: the one that is replayed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.law import Law
+
+
+def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
+    """The first key of a record that names something else than what a replay of it runs, or an empty word.
+
+    Law, boundary and case are what is run; setting, signature, identifier, the law's name and the
+    level follow from them. Keys that a record lacks say nothing.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.audit.engine.signature import contradiction
+        >>> from rl_sentinel.audit.engine.worker import laws
+        >>> from rl_sentinel.core.batch import batch_of
+        >>> from rl_sentinel.core.case import Case
+        >>> case = Case(batch_of(torch.ones(1, 1)), setting="no-std")
+        >>> record = {"boundary": "m.f", "setting": "default", "target": {"framework": "f"}}
+        >>> contradiction(record, laws()["GRP001"], case)
+        "[setting] is 'default', expected 'no-std' as in its case"
+    """
+    named = str(record.get("signature", "")).partition(":")[0]
+    framework, boundary = str(record["target"].get("framework", named)), str(record["boundary"])
+    expected = {
+        "setting": (case.setting, "case"),
+        "signature": (signature(framework, law.code, boundary, case.setting), "law, boundary and setting"),
+        "candidate_id": (identifier(framework, law.code, boundary, case.setting), "law, boundary and setting"),
+        "law_name": (law.name, "law"),
+        "level": (law.level(case), "case"),
+    }
+    for key, (value, source) in expected.items():
+        if key in record and record[key] != value:
+            return f"[{key}] is {record[key]!r}, expected {value!r} as in its {source}"
+    return ""
+
+
+def signature(framework: str, law: str, boundary: str, setting: str) -> str:
+    """The name of a finding, stable over releases, lines and seeds."""
+    return f"{framework}:{law}:{boundary}:{setting}"
+
+
+def identifier(framework: str, law: str, boundary: str, setting: str) -> str:
+    """The name under which a finding is filed."""
+    return "-".join((framework, law, boundary.rpartition(".")[2], setting)).upper()

@@ -1,0 +1,173 @@
+"""One unit of work in a forked child: a boundary under one setting, canary first, then its laws."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from rl_sentinel.adapters.loading import while_running
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.call_trace import entered
+from rl_sentinel.audit.engine.evidence import evidence
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.judge import Break, canary, recheck, search, smallest
+from rl_sentinel.audit.repro.literal import Unwritable
+from rl_sentinel.audit.repro.script import Recorder, no_script, script
+from rl_sentinel.audit.sandbox.job import CANARY, Event
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
+from rl_sentinel.core.expectations import Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Observation
+
+
+@dataclass(slots=True)
+class Unit:
+    """A boundary under one setting with the laws still to be tried on it."""
+
+    target: Target
+    boundary: Boundary
+    setting: str
+    laws: Sequence[Law]
+    others: dict[str, Boundary]
+    request: Request
+    tiers: dict[str, str] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    kept: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Boundary and setting."""
+        return self.boundary.path, self.setting
+
+    @property
+    def root(self) -> Path:
+        """The target's tree."""
+        return self.target.root
+
+    def pieces(self) -> list[str]:
+        """Codes of the laws."""
+        return [law.code for law in self.laws]
+
+    def without(self, done: Collection[str]) -> Self:
+        """The same unit with the laws that are left."""
+        return replace(self, laws=[law for law in self.laws if law.code not in done])
+
+    def lost(self, piece: str, reason: str) -> Event:
+        """An errored verdict for a law."""
+        return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
+
+    def run(self, send: Callable[[Event], None]) -> None:
+        """Send a start and a verdict for each law; the canary's failure settles all of them."""
+        send({"event": "start", "law": CANARY})
+        outcome, reason = self._canary()
+        send({"event": "entered", "names": self.names})
+        for law in self.laws:
+            if outcome:
+                send(self._verdict(law, outcome, reason=reason))
+                continue
+            send({"event": "start", "law": law.code})
+            send(self._judged(law))
+
+    def _canary(self) -> tuple[str, str]:
+        ask = Asker(self.boundary, self.others, gate=self.target)
+        try:
+            with entered(self.target.root) as names, while_running():
+                why = canary(ask, self.setting)
+        except NotApplicable as words:
+            return "not-applicable", str(words)
+        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+            return "errored", f"{type(error).__name__}: {error}"
+        self.names = names
+        if why:
+            return "errored", why
+        return ("", "") if names else ("errored", "no code of the target was entered")
+
+    def _judged(self, law: Law) -> Event:
+        why_not = law.applies(self.boundary)
+        if why_not:
+            return self._verdict(law, "not-applicable", reason=why_not)
+        ask = Asker(self.boundary, self.others, self.kept, self.target)
+        try:
+            with while_running():
+                seed, budget = self.request.seed, self.request.budget
+                judgement = search(law, ask, self.setting, seed=seed, budget=budget)
+                if judgement.found is None:
+                    outcome = "holds" if judgement.tried else "not-applicable"
+                    return self._verdict(law, outcome, tried=judgement.tried, reason=judgement.reason)
+                found = smallest(law, ask, judgement.found)
+            return self._verdict(law, "broken", tried=judgement.tried, evidence=self._evidence(law, found))
+        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+            return self._verdict(law, "errored", reason=f"{type(error).__name__}: {error}")
+
+    def replayed(self, law: Law, found_case: Any) -> tuple[str, Break | None]:  # noqa: ANN401 - a Case
+        """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case.
+
+        Raises:
+            NotApplicable: where the boundary refuses the case or fails its canary, which mends nothing.
+        """
+        failed, reason = self._canary()
+        if failed:
+            raise NotApplicable(reason)
+        with while_running():
+            try:
+                outcome = recheck(law, Asker(self.boundary, self.others, gate=self.target), found_case)
+            except Refused as words:
+                raise NotApplicable(str(words)) from words
+        if isinstance(outcome, Break):
+            return "reproduced", outcome
+        return ("fixed", None) if outcome else ("not-reproducible", None)
+
+    def _evidence(self, law: Law, found: Break) -> dict[str, Any]:
+        try:
+            source = self.target.source(self.target.find(self.boundary.path.split(" -> ")[0]))
+        except Unbindable:
+            source = ("", 0)
+        script = self._script(law, found)
+        return evidence(law, self.boundary, found, self.request, source, script, self.tiers)
+
+    def _script(self, law: Law, found: Break) -> list[str]:
+        ask = Recorder(Asker(self.boundary, self.others, gate=self.target))
+        broken = found.expectation
+        with while_running(), suppress(Refused):
+            for expectation in law.expect(ask, found.case):
+                if expectation.name == found.expectation.name and _same_results(expectation, found.expectation):
+                    broken = expectation
+                    break
+        try:
+            return script(law.code, broken, ask.runs)
+        except Unwritable as why:
+            return no_script(why)
+
+    def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
+        about = {"law": law.code, "boundary": self.boundary.path, "setting": self.setting}
+        return {"event": "verdict", **about, "outcome": outcome, **more}
+
+
+def _same_results(one: Expectation, other: Expectation) -> bool:
+    """Whether two expectations are about the same observed numbers."""
+    pairs = [*zip(one.pairs(), other.pairs(), strict=False)]
+    return all(
+        a.observed.shape == b.observed.shape and torch.equal(a.observed.nan_to_num(), b.observed.nan_to_num())
+        for a, b in pairs
+    )
+
+
+def units(
+    target: Target,
+    boundaries: Sequence[Boundary],
+    laws: Sequence[Law],
+    others: dict[str, Boundary],
+    request: Request,
+) -> Iterator[Unit]:
+    """A unit for each boundary and setting, with the laws of its stage; none where no law is left to ask."""
+    for boundary in boundaries:
+        mine = [law for law in laws if boundary.stage in law.stages]
+        for n, setting in enumerate(boundary.settings):
+            asked = [law for law in mine if n == 0 or not law.at_once]
+            if asked:
+                yield Unit(target, boundary, setting, asked, others, request)

@@ -1,0 +1,172 @@
+"""The worker process: load a target, bind its boundaries, do what the request says."""
+
+import json
+import os
+import select
+import signal
+import sys
+import warnings
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import rl_sentinel.adapters
+import rl_sentinel.laws
+from rl_sentinel.adapters import loading
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.influence import Influence
+from rl_sentinel.audit.engine.judge import prepare
+from rl_sentinel.audit.engine.unit import Unit, units
+from rl_sentinel.audit.repro.stored_case import Replay, replays
+from rl_sentinel.audit.sandbox import limits
+from rl_sentinel.audit.sandbox.import_timeout import patience
+from rl_sentinel.audit.sandbox.job import Event
+from rl_sentinel.audit.sandbox.request import Request, from_json
+from rl_sentinel.audit.sandbox.supervisor import run_all
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.modules import defined
+
+
+def frameworks() -> dict[str, Framework]:
+    """Name to framework, for each adapter that the package walk finds."""
+    return {f.name: f for f in defined(rl_sentinel.adapters, "FRAMEWORK").values()}
+
+
+def laws() -> dict[str, Law]:
+    """Code to law, for each law that the package walk finds."""
+    return dict(rl_sentinel.laws.LAWS)
+
+
+def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of one event
+    """Carry out a request; everything that is found goes through ``send``."""
+    torch.set_num_threads(1)
+    limits.limit_memory(limits.LOADING_MEMORY, finally_=False)
+    with patience():
+        target, found = _loaded(request)
+    everything = [b for b in found if isinstance(b, Boundary)]
+    bound = [b for b in everything if _wanted(b.path, request)]
+    unbound = [b for b in found if isinstance(b, Unbound) and _wanted(b.path, request)]
+    if request.task == "replay":
+        _replay(target, bound, unbound, request, send)
+        return
+    if request.task == "boundaries":
+        for b in bound:
+            send({"event": "boundary", **_about(b)})
+    if request.task == "influence":
+        run_all([Influence(b, setting, target.root) for b in bound for setting in b.settings], request.jobs, send)
+    if request.task == "audit":
+        _audit(target, bound, {b.path: b for b in everything}, request, send)
+    for missing in unbound:
+        send(_unbound(missing))
+
+
+def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
+    framework = frameworks()[request.framework]
+    root, overlays = Path(request.root), [Path(p) for p in request.overlays]
+    target = loading.load(framework, root, request.version, overlays)
+    if request.function:
+        os.environ["RL_SENTINEL_FUNCTION"] = request.function
+        os.environ["RL_SENTINEL_STAGE"] = request.stage
+        os.environ["RL_SENTINEL_CLAIMS"] = "\n".join(request.claims)
+    return target, list(framework.boundaries(target))
+
+
+def _audit(
+    target: Target,
+    bound: list[Boundary],
+    others: dict[str, Boundary],
+    request: Request,
+    send: Any,  # noqa: ANN401 - a function of one event
+) -> None:
+    chosen = [law for code, law in laws().items() if _chosen(code, request)]
+    work = list(units(target, bound, chosen, others, request))
+    for unit in work:
+        unit.tiers = dict(loading.used)
+    send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})
+    prepare(chosen, request.seed, request.budget)
+    work.sort(key=lambda unit: -len(unit.boundary.outputs))  # what takes longest first, so that none is waited for
+    run_all(work, request.jobs, send)
+
+
+def _chosen(code: str, request: Request) -> bool:
+    return (not request.laws or code in request.laws) and code not in request.ignore
+
+
+def _wanted(path: str, request: Request) -> bool:
+    tried = [p for pattern in request.boundaries for p in (pattern, f"*{pattern}", f"*{pattern}*")]
+    return not tried or any(fnmatchcase(path, p) for p in tried)
+
+
+def _about(b: Boundary) -> dict[str, Any]:
+    return {
+        "path": b.path,
+        "stage": b.stage,
+        "settings": list(b.settings),
+        "reads": sorted(b.reads),
+        "outputs": {n: o.axes for n, o in b.outputs.items()},
+        "claims": {k: [c.value, c.cite] for k, c in b.claims.texts().items()},
+    }
+
+
+def _unbound(missing: Unbound) -> Event:
+    about = {"law": "*", "boundary": missing.path, "setting": "*"}
+    return {"event": "verdict", **about, "outcome": "errored", "reason": missing.reason}
+
+
+def _replay(
+    target: Target,
+    bound: list[Boundary],
+    unbound: list[Unbound],
+    request: Request,
+    send: Any,  # noqa: ANN401 - a function of one event
+) -> None:
+    others = {b.path: b for b in bound}
+
+    def unit(boundary: Boundary, setting: str, chosen: list[Law]) -> Unit:
+        return Unit(target, boundary, setting, chosen, others, request)
+
+    work = list[Replay]()
+    for made in replays(request.records, bound, unbound, laws(), unit):
+        if isinstance(made, Replay):
+            work.append(made)
+        else:
+            send(made)
+    run_all(work, request.jobs, send)
+
+
+def main(arguments: list[str]) -> None:
+    """Read a request from a file, write events to a file descriptor."""
+    warnings.simplefilter("ignore")
+    limits.die_with_parent()
+    if _unread(int(arguments[1])):
+        return
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a child that is asked where it is before it can answer
+    request = from_json(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    with os.fdopen(int(arguments[1]), "w", buffering=1, encoding="utf-8") as out:
+
+        def send(event: Event) -> None:
+            out.write(json.dumps(event) + "\n")
+
+        try:
+            serve(request, send)
+            send({"event": "done"})
+        except SentinelError as error:
+            send({"event": "failed", "message": str(error)})
+        except Exception as error:  # noqa: BLE001 - told to the user by the driver in one line
+            send({"event": "failed", "message": f"{type(error).__name__}: {error}"})
+
+
+def _unread(pipe: int) -> bool:
+    """Whether nobody is left to read from a pipe."""
+    watch = select.poll()
+    watch.register(pipe, 0)
+    return bool(watch.poll(0))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""What shows a finding again: scripts, stored cases."""

@@ -1,0 +1,200 @@
+"""Calls as Python source: values as literals, objects as the calls that make them, doubles as their own source."""
+
+import ast
+import builtins
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from rl_sentinel.audit.repro.literal import Names, Unwritable, source
+from rl_sentinel.core.call import Call, Function, Use
+
+#: Names that a script cannot give to a variable.
+_RENAMED = {"self": "owner", "class": "cls"}
+
+
+@dataclass(slots=True)
+class Source:
+    """What the text of a script needs besides its calls: imports, and functions of ours that it carries along.
+
+    ``parameters`` collects the values that differ between runs, by the name of the parameter that stands for each.
+    """
+
+    names: Names = field(default_factory=lambda: Names({"import torch": None}))
+    carried: dict[str, str] = field(default_factory=dict)
+    parameters: dict[str, list[str]] = field(default_factory=dict)
+
+    def alike(self, values: list[Any], hint: str) -> str:
+        """Source of one value of all runs: itself where it is the same in each, else with parameters where they differ.
+
+        Raises:
+            Unwritable: if a value has no source text.
+        """
+        texts = [self.text(value) for value in values]
+        if all(text == texts[0] for text in texts):
+            return texts[0]
+        first = values[0]
+        if all(_same_call(first, value) for value in values):
+            return self._call(values)
+        if all(type(value) is dict and list(value) == list(first) for value in values):
+            inner = [f"{key!r}: {self.alike([value[key] for value in values], str(key))}" for key in first]
+            return wrapped("{", inner, "}")
+        if all(isinstance(value, list) and _calls(value) and len(value) == len(first) for value in values):
+            return wrapped("[", [self.alike(list(row), hint) for row in zip(*values, strict=True)], "]")
+        return self._parameter(texts, hint)
+
+    def _parameter(self, texts: list[str], hint: str) -> str:
+        name = "".join(c if c.isalnum() else "_" for c in hint).strip("_").lower() or "value"
+        name = name if name.isidentifier() and name not in _RENAMED else f"value_{name}"
+        number, free = 2, name
+        while self.parameters.get(free, texts) != texts:
+            free, number = f"{name}_{number}", number + 1
+        self.parameters[free] = texts
+        return free
+
+    def _call(self, values: list[Call]) -> str:
+        first = values[0]
+        args = [self.alike([v.args[n] for v in values], _noun(first)) for n in range(len(first.args))]
+        args += [keyword(k, self.alike([v.kwargs[k] for v in values], k)) for k in first.kwargs]
+        return wrapped(f"{self.function(first.function)}(", args, ")")
+
+    def text(self, value: Any) -> str:  # noqa: ANN401, PLR0911 - any expression; one line per kind
+        """Source of one expression.
+
+        Raises:
+            Unwritable: if it has none.
+        """
+        if isinstance(value, Call):
+            return self._call([value])
+        if isinstance(value, Use):
+            return variable(value)
+        if isinstance(value, Function):
+            return self.names.imported(value.path)
+        if type(value) is dict:
+            return wrapped("{", [f"{key!r}: {self.text(inner)}" for key, inner in value.items()], "}")
+        if isinstance(value, list) and _calls(value):
+            return wrapped("[", [self.text(inner) for inner in value], "]")
+        if inspect.isfunction(value) or inspect.isclass(value):
+            return self.carry(value)
+        return source(value, self.names)
+
+    def function(self, function: str | Use | Callable[..., Any]) -> str:
+        """What is called: an import, a method of an earlier value, or a double whose source the script carries."""
+        if isinstance(function, str):
+            return self.names.imported(function)
+        return variable(function) if isinstance(function, Use) else self.carry(function)
+
+    def carry(self, thing: Any) -> str:  # noqa: ANN401 - a function or a class of ours
+        """Put the source of a function or class of ours into the script, with all that it uses.
+
+        Raises:
+            Unwritable: if it has no source, or uses what cannot be written.
+        """
+        name: str = thing.__name__
+        if name in self.carried:
+            return name
+        self.carried[name] = ""
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+        except (OSError, TypeError) as error:
+            raise Unwritable(f"no source text for {name}") from error
+        _without_docstrings(tree)
+        module = sys.modules[thing.__module__]
+        for used in _names_used(tree):
+            self._bring(used, module)
+        text = ast.unparse(tree)
+        del self.carried[name]
+        self.carried[name] = text
+        return name
+
+    def _bring(self, name: str, module: ModuleType) -> None:
+        """Make a name that carried source uses known to the script: carried itself, imported, or assigned."""
+        if name not in vars(module) or hasattr(builtins, name):
+            return
+        value = vars(module)[name]
+        if isinstance(value, ModuleType):
+            self.names.imports[f"import {value.__name__} as {name}" if name != value.__name__ else f"import {name}"] = (
+                None
+            )
+        elif getattr(value, "__module__", "").startswith("rl_sentinel."):
+            self.carry(value)
+        elif inspect.isfunction(value) or inspect.isclass(value) or hasattr(value, "__origin__") or callable(value):
+            home = getattr(value, "__module__", "typing")
+            self.names.imports[f"from {home} import {name}"] = None
+        else:
+            self.carried[name] = f"{name} = {source(value, self.names)}"
+
+
+#: Text longer than this is broken into lines.
+_WIDTH = 88
+
+
+def keyword(name: str, text: str) -> str:
+    """A keyword argument; a name that is no identifier, such as a dotted path, goes through a dict.
+
+    Example:
+        >>> from rl_sentinel.audit.repro.call_source import keyword
+        >>> keyword("lam", "1.0"), keyword("actor.lam", "1.0")
+        ('lam=1.0', "**{'actor.lam': 1.0}")
+    """
+    return f"{name}={text}" if name.isidentifier() else f"**{{{name!r}: {text}}}"
+
+
+def wrapped(before: str, items: list[str], after: str) -> str:
+    """Items between brackets, one to a line where they are long."""
+    line = before + ", ".join(items) + after
+    if len(line) <= _WIDTH and "\n" not in line:
+        return line
+    return before + "\n" + "".join(textwrap.indent(item, "    ") + ",\n" for item in items) + after
+
+
+def variable(use: Use) -> str:
+    """The expression of an earlier value in a script."""
+    return str(Use(_RENAMED.get(use.name, use.name), use.way))
+
+
+def _noun(call: Call) -> str:
+    last = call.function if isinstance(call.function, str) else getattr(call.function, "__name__", "value")
+    return str(last).rpartition(".")[2]
+
+
+def _calls(values: list[Any]) -> bool:
+    return bool(values) and all(isinstance(value, Call | Use | Function) for value in values)
+
+
+def _same_call(one: Any, other: Any) -> bool:  # noqa: ANN401 - expressions
+    both = isinstance(one, Call) and isinstance(other, Call)
+    return (
+        both
+        and one.function == other.function
+        and len(one.args) == len(other.args)
+        and list(one.kwargs) == list(other.kwargs)
+    )
+
+
+def _names_used(tree: ast.AST) -> Iterator[str]:
+    """Names that run when the source runs: annotations are not, since the script does not evaluate them."""
+    skipped = {id(inner) for node in ast.walk(tree) for noted in _annotations(node) for inner in ast.walk(noted)}
+    yield from dict.fromkeys(
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in skipped
+    )
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
+        yield node.returns
+    if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
+        yield node.annotation
+
+
+def _without_docstrings(tree: ast.AST) -> None:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        first = node.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]

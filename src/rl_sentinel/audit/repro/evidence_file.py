@@ -1,0 +1,108 @@
+"""Evidence files as they come back: checked before anything is done with them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from rl_sentinel.audit.engine.evidence import KIND, REPLAYABLE, SCHEMA
+from rl_sentinel.audit.engine.signature import contradiction
+from rl_sentinel.audit.engine.worker import laws
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.soundness import check_whole
+from rl_sentinel.core.storage import case_from_json
+
+
+class _Record(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow", strict=True)
+
+    kind: str
+    schema_: int = pydantic.Field(alias="schema")
+    signature: str
+    law: str
+    boundary: str
+    stage: str
+    setting: str
+    claims: dict[str, dict[str, str]] = {}
+    target: dict[str, str]
+    constructed_scenario: dict[str, Any]
+
+
+def stored(file: Path) -> list[dict[str, Any]]:
+    """The evidence records of a file: one, all of an audit's JSON report, or all of several reports.
+
+    Raises:
+        SentinelError: if it cannot be read, is truncated, holds none, or is no evidence of this schema.
+    """
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SentinelError(
+            f"evidence {file} cannot be read ({error.strerror}), expected JSON that an audit wrote"
+        ) from error
+    except RecursionError as error:
+        raise SentinelError(f"evidence {file} is nested too deeply, expected JSON that an audit wrote") from error
+    except ValueError as error:
+        raise SentinelError(f"evidence {file} is damaged ({error}), expected JSON that an audit wrote") from error
+    many = isinstance(data, list) or (isinstance(data, dict) and "findings" in data)
+    records = _gathered(data if isinstance(data, list) else [data], file) if many else [("", data)]
+    if not records:
+        raise SentinelError(f"evidence {file} holds no finding, expected a report that has some: nothing to replay")
+    return [_checked(record, file, where) for where, record in records]
+
+
+def _gathered(reports: list[Any], file: Path) -> list[tuple[str, Any]]:
+    """Where each record of some reports stands, and the record."""
+    found: list[tuple[str, Any]] = []
+    for n, report in enumerate(reports):
+        at = f"{n}." if len(reports) > 1 else ""
+        findings = report.get("findings") if isinstance(report, dict) else None
+        if not isinstance(findings, list):
+            raise SentinelError(f"evidence {file}[{at}findings] is no list, expected a report of an audit")
+        for m, finding in enumerate(findings):
+            record = finding.get("evidence") if isinstance(finding, dict) else None
+            found.append((f"{at}findings.{m}.evidence.", record))
+    return found
+
+
+def _check_draw(law: Law, case: Case) -> None:
+    """Hold what was drawn to the names of what the law draws of this case."""
+    varied = law.vary(case, int(case.draw.get("variant") or 0))
+    if varied is not None and set(case.draw) != set(varied.draw):
+        names = ", ".join(sorted(varied.draw)) or "nothing"
+        found = ", ".join(sorted(case.draw)) or "nothing"
+        raise ValueError(f"draw has {found}, expected {names} as {law.code} draws: it was edited, so audit again")
+
+
+def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    if not isinstance(record, dict):
+        where = at.rstrip(".") or "top"
+        raise SentinelError(f"evidence {file}[{where}] is no object, expected a finding of an audit")
+    try:
+        known = _Record.model_validate(record)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = at + ".".join(str(p) for p in first["loc"])
+        raise SentinelError(f"evidence {file}[{where}]: {first['msg']}, expected a finding of an audit") from error
+    if known.kind != KIND or known.schema_ not in REPLAYABLE:
+        raise SentinelError(
+            f"evidence {file} is {known.kind!r} of schema {known.schema_}, expected {KIND!r} of schema {SCHEMA}"
+        )
+    if "spec" not in known.target:
+        raise SentinelError(f"evidence {file}[{at}target] lacks 'spec', expected a finding of an audit")
+    law = laws().get(known.law)
+    if law is None:
+        raise SentinelError(f"evidence {file}[{at}law] is {known.law!r}, expected one of {', '.join(laws())}")
+    try:
+        case = case_from_json(known.constructed_scenario)
+        check_whole("draw[variant]", case.draw.get("variant", 0), law.variants - 1)
+        _check_draw(law, case)
+    except (SentinelError, ValueError) as error:
+        raise SentinelError(f"evidence {file}[{at}constructed_scenario]: {error}") from error
+    wrong = contradiction(record, law, case)
+    if wrong:
+        raise SentinelError(f"evidence {file}{wrong.replace('[', f'[{at}', 1)}: it was edited, so audit again")
+    return dict(record)

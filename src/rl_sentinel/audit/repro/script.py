@@ -1,0 +1,325 @@
+"""A stand-alone script of a finding: the calls of its runs, what they gave, and whether the expectation holds."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.execution import Encoded, encode, inputs_of, sizes_of
+from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.audit.engine.executor import REFUSALS, Asker
+from rl_sentinel.audit.repro.call_source import Source, keyword, variable, wrapped
+from rl_sentinel.audit.repro.literal import Unwritable, literal
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.call import Call, Use
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.codec import Sizes
+from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.expectations import Expectation, Pair, Refuses
+from rl_sentinel.core.observation import Observation
+
+#: How a script refuses to be what it is not: exceptions by which code refuses an input.
+_REFUSALS = f"({', '.join(kind.__name__ for kind in REFUSALS)})"
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run of a boundary: its calls as data, the shape of its batch, and its outputs (none where it was refused)."""
+
+    boundary: Boundary
+    case: Case
+    calls: list[Encoded]
+    outputs: Mapping[str, Tensor] = field(default_factory=dict)
+    after: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The shape of the batch."""
+        return sizes_of(self.case.batch)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """An asker that keeps the calls and outputs of each run."""
+
+    asker: Asker
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def boundary(self) -> Boundary:
+        """The boundary that is asked."""
+        return self.asker.boundary
+
+    def __call__(
+        self,
+        case: Case,
+        /,
+        *,
+        gradients: Iterable[str] = (),
+        on: str | None = None,
+        fresh: bool = False,
+        watched: bool = False,
+    ) -> Observation:
+        """Call the boundary, or its twin, and keep what was called."""
+        boundary = self.boundary if on is None else self.asker.others[on]
+        run = Run(boundary, case, encode(boundary, inputs_of(boundary, case)))
+        self.runs.append(run)
+        seen = self.asker(case, gradients=gradients, on=on, fresh=fresh, watched=watched)
+        run.outputs, run.after = seen.values, seen.arguments
+        return seen
+
+
+def script(code: str, expectation: Expectation, runs: Sequence[Run]) -> list[str]:
+    """The lines of a script that shows one broken expectation, without its first line.
+
+    Raises:
+        Unwritable: if the calls have no source, or no run holds what was compared.
+    """
+    if isinstance(expectation, Refuses):
+        return _of_refusals(code, expectation, runs)
+    pairs = expectation.pairs()
+    found = [_sides(pair, runs) for pair in pairs]
+    if not pairs or any(side is None for side in found):
+        raise Unwritable("no run of the boundary holds what was compared")
+    sides = [side for side in found if side is not None]
+    used = list(dict.fromkeys(view.run for pair in sides for view in pair if view is not None))
+    chosen = [runs[number] for number in used]
+    outputs = tuple(dict.fromkeys(pair.output for pair in pairs))
+    text = Source()
+    functions = _functions(text, chosen, outputs)
+    names = {number: _label(n, len(used)) for n, number in enumerate(used)}
+    lines = [f"{names[number]} = {call}" for number, call in zip(used, functions.calls, strict=True)]
+    lines += ["", f"# {code}: {expectation.sentence()}"]
+    tests = []
+    for n, (pair, (expected, observed)) in enumerate(zip(pairs, sides, strict=True)):
+        mark = "" if len(pairs) == 1 else f"_{n}"
+        known, got = f"expected{mark}", f"observed{mark}"
+        if pair.expected is not None:
+            place = expected.text(names, pair.output) if expected else _tensor(pair.expected)
+            lines.append(f"{known} = {place}")
+        lines.append(f"{got} = {observed.text(names, pair.output)}" if observed else "")
+        lines += [
+            f'print("{name}:", {name}.tolist())' for name in ([known] if pair.expected is not None else []) + [got]
+        ]
+        tests.append(expectation.assertion(got, known))
+    return [*_head(text, functions.body), *lines, f"holds = {' or '.join(tests)}", *_end(code, expectation.output)]
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Where a tensor is in a script: the output of a run, or some of its rows and columns."""
+
+    run: int
+    index: str = ""
+
+    def text(self, names: Mapping[int, str], output: str) -> str:
+        return f"{names[self.run]}[{output!r}]{self.index}"
+
+
+def _label(number: int, count: int) -> str:
+    return "answer" if count == 1 else ("before", "after")[number] if count == 2 else f"answer_{number}"
+
+
+def _sides(pair: Pair, runs: Sequence[Run]) -> tuple[_View | None, _View] | None:
+    """The views of what was expected (None: it is a literal) and of what was observed (the last run that holds it)."""
+    observed = next(
+        (view for n in reversed(range(len(runs))) if (view := _view(n, runs[n], pair.output, pair.observed))), None
+    )
+    if observed is None:
+        return None
+    others = [n for n in range(len(runs)) if n != observed.run]
+    expected = None
+    if pair.expected is not None:
+        expected = next((view for n in others if (view := _view(n, runs[n], pair.output, pair.expected))), None)
+    return expected, observed
+
+
+def _view(number: int, run: Run, output: str, wanted: Tensor) -> _View | None:
+    held = run.outputs.get(output)
+    if held is None:
+        return None
+    if _equal(held, wanted):
+        return _View(number)
+    if held.dim() != wanted.dim() or not held.dim() or held.shape[1:] != wanted.shape[1:]:
+        narrow = held.dim() == 2 and wanted.dim() == 2 and held.shape[1] > wanted.shape[1]
+        fits = narrow and _equal(held[:, : wanted.shape[1]], wanted)
+        return _View(number, f"[:, :{wanted.shape[1]}]") if fits else None
+    rows = _rows(held, wanted)
+    return _View(number, f"[{rows}]") if rows else None
+
+
+def _rows(held: Tensor, wanted: Tensor) -> list[int]:
+    """Rows of a tensor that are the wanted ones, in any order, each once; empty where some are missing."""
+    rows: list[int] = []
+    for row in wanted:
+        match = next((n for n, other in enumerate(held) if n not in rows and _equal(other, row)), None)
+        if match is None:
+            return []
+        rows.append(match)
+    return rows
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    a, b = one.detach().double(), other.detach().double()
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _tensor(tensor: Tensor) -> str:
+    return f"torch.tensor({literal(tensor.detach().tolist())})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Functions:
+    """Functions of a script, and the call of one for each run."""
+
+    body: list[str]
+    calls: list[str]
+
+
+def _functions(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> _Functions:
+    """One function for the runs of each boundary; what differs between the runs is a parameter."""
+    body: list[str] = []
+    calls: dict[int, str] = {}
+    shapes = dict.fromkeys((run.boundary.path, len(run.calls)) for run in runs)
+    for number, shape in enumerate(shapes):
+        mine = [n for n, run in enumerate(runs) if (run.boundary.path, len(run.calls)) == shape]
+        name = "run" if len(shapes) == 1 else f"run_{number}"
+        text.parameters = {}
+        lines = _body(text, [runs[n] for n in mine], outputs)
+        body += [f"def {name}({', '.join(text.parameters)}):", *(f"    {line}" for line in lines), ""]
+        for place, n in enumerate(mine):
+            given = ",\n    ".join(f"{key}={values[place]}" for key, values in text.parameters.items())
+            calls[n] = f"{name}(\n    {given},\n)" if given else f"{name}()"
+    return _Functions(body, [calls[n] for n in range(len(runs))])
+
+
+def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[str]:
+    first = runs[0]
+    if not first.calls:
+        raise Unwritable("the boundary has no calls")
+    if any(encoded.step.each or encoded.step.inside for encoded in first.calls):
+        raise Unwritable("a step that is repeated, or looked into, has no source")
+    places = {name: _place(first, first.boundary.outputs[name]) for name in outputs if name in first.boundary.outputs}
+    used = {place.name for place in places.values()} | {use.name for run in runs for use in _uses(run)}
+    lines: list[str] = []
+    for number, encoded in enumerate(first.calls):
+        same = [run.calls[number].call for run in runs]
+        args = [text.alike([call.args[n] for call in same], encoded.step.result) for n in range(len(same[0].args))]
+        for key in same[0].kwargs:
+            value = text.alike([call.kwargs[key] for call in same], key)
+            if key in used or ("\n" in value and key.isidentifier()):
+                lines += f"{variable(Use(key))} = {value}".splitlines()
+                value = variable(Use(key))
+            args.append(value if key == "self" else keyword(key, value))
+        call = wrapped(f"{text.function(encoded.call.function)}(", args, ")")
+        lines += (f"{encoded.step.result} = {call}" if encoded.step.result in used else call).splitlines()
+    results = []
+    for name, place in places.items():
+        output = first.boundary.outputs[name]
+        form = output.form or (PerRow() if output.axes == "B" else Number())
+        text_of = _alike_form([form.source(variable(place), run.sizes) for run in runs], text, name)
+        results.append(f"{name!r}: {text_of}")
+    return [*lines, *wrapped("return {", results, "}").splitlines()]
+
+
+def _alike_form(sources: list[str], text: Source, name: str) -> str:
+    """The reading of an output; where it depends on the shape of the batch, the runs differ in it."""
+    if all(source == sources[0] for source in sources):
+        return sources[0]
+    reader = f"read_{''.join(c if c.isalnum() else '_' for c in name)}"
+    place = sources[0]
+    text.parameters[reader] = [f"lambda value: {_with_value(source, sources)}" for source in sources]
+    return f"{reader}({_common(sources, place)})"
+
+
+def _common(sources: list[str], default: str) -> str:
+    """The expression that all readings are of: the longest place that each of them names."""
+    words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
+    shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
+    if not shared:
+        raise Unwritable("the outputs of the runs are read in different ways")
+    return max(shared, key=len)
+
+
+def _with_value(source: str, sources: list[str]) -> str:
+    return source.replace(_common(sources, sources[0]), "value")
+
+
+def _place(run: Run, output: Output) -> Use:
+    return output.at or Use(run.calls[-1].step.result)
+
+
+def _uses(run: Run) -> list[Use]:
+    found: list[Use] = []
+
+    def walk(value: object) -> None:
+        if isinstance(value, Use):
+            found.append(value)
+        elif isinstance(value, dict):
+            for inner in value.values():
+                walk(inner)
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                walk(inner)
+        elif isinstance(value, Call):
+            walk([*value.args, *value.kwargs.values(), value.function])
+
+    for encoded in run.calls:
+        walk(encoded.call)
+    return found
+
+
+def _of_refusals(code: str, expectation: Refuses, runs: Sequence[Run]) -> list[str]:
+    """Each attempt that ends the wrong way, made again."""
+    wrong = expectation.broken().tolist()
+    names = [attempt.name for attempt, broken in zip(expectation.attempts, wrong, strict=True) if broken]
+    chosen = [next((run for run in runs if run.case.setting == name), None) for name in names]
+    if not names or any(run is None for run in chosen):
+        raise Unwritable("no run of the boundary is one of the attempts")
+    text = Source()
+    functions = _functions(text, [run for run in chosen if run is not None], ())
+    attempts = ", ".join(f"{json.dumps(n)}: lambda: {call}" for n, call in zip(names, functions.calls, strict=True))
+    word = "accepted, but must be refused" if not expectation.accepts else "refused, but must be accepted"
+    return [
+        *_head(text, functions.body),
+        f"attempts = {{{attempts}}}",
+        "holds = True",
+        "for name, attempt in attempts.items():",
+        "    try:",
+        "        attempt()",
+        "        message = None",
+        f"    except {_REFUSALS} as refusal:",
+        "        message = str(refusal)",
+        '    print(name + ":", "accepted" if message is None else "refused: " + message)',
+        f"    holds = holds and ({expectation.assertion('message')})",
+        "",
+        f'print("{code}:", "as expected" if holds else "{word}")',
+        "raise SystemExit(0 if holds else 1)",
+    ]
+
+
+def _head(text: Source, body: list[str]) -> list[str]:
+    carried = [line for part in text.carried.values() for line in ("", *part.splitlines())]
+    code = "\n".join([*carried, *body, *(v for values in text.parameters.values() for v in values)])
+    imports = [line for line in sorted(text.names.imports) if _is_used(line, code) or line == "import torch"]
+    return ["from __future__ import annotations", *imports, "", *carried[1:], *([""] if carried else []), *body]
+
+
+def _is_used(line: str, code: str) -> bool:
+    return line.rpartition(" ")[2] in code
+
+
+def _end(code: str, output: str) -> list[str]:
+    return [
+        f'print("{code}: {output}", "is as expected" if holds else "is not as expected")',
+        "raise SystemExit(0 if holds else 1)",
+    ]
+
+
+def no_script(why: Unwritable | Refused) -> list[str]:
+    """What stands in the place of a script that cannot be written."""
+    return [f"# no script: {why}"]

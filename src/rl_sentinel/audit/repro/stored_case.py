@@ -1,0 +1,122 @@
+"""One stored finding, tried again in a child under the limits of an audit."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rl_sentinel.audit.engine.judge import Break
+from rl_sentinel.audit.engine.unit import Unit
+from rl_sentinel.audit.sandbox.job import CANARY, Event
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.errors import NotApplicable, SentinelError
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.storage import case_from_json
+
+#: Where a law has nothing to compare on a stored case.
+_LAPSED = "its law has nothing to compare on this case: the case was edited, or the law has changed since; audit again"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A unit of one law with the one case that is tried; ``number`` is its place in the request."""
+
+    unit: Unit
+    case: Case
+    number: int
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Boundary and setting, told apart by the number: each replay has crashes of its own."""
+        return self.unit.boundary.path, f"{self.unit.setting} #{self.number}"
+
+    @property
+    def root(self) -> Path:
+        """The target's tree."""
+        return self.unit.root
+
+    def pieces(self) -> list[str]:
+        """The law's code."""
+        return self.unit.pieces()
+
+    def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is but one piece
+        """The same replay: it is whole or lost."""
+        return self
+
+    def lost(self, piece: str, reason: str) -> Event:
+        """It cannot be told."""
+        return answer(self.number, "not-reproducible", reason, law=piece)
+
+    def run(self, send: Callable[[Event], None]) -> None:
+        """Try the case once; the answer is ``reproduced``, ``fixed`` or ``not-reproducible``."""
+        send({"event": "start", "law": CANARY})
+        law = self.unit.laws[0]
+        try:
+            status, found = self.unit.replayed(law, self.case)
+        except NotApplicable as words:
+            status, found, reason = "not-reproducible", None, str(words)
+        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+            status, found, reason = "not-reproducible", None, f"{type(error).__name__}: {error}"
+        else:
+            reason = _LAPSED if status == "not-reproducible" else ""
+        more = {"distance": str(found.distance)} if isinstance(found, Break) else {}
+        send(answer(self.number, status, reason, law=law.code, **more))
+
+
+def answer(number: int, status: str, reason: str, **more: Any) -> Event:  # noqa: ANN401 - plain JSON
+    """What is sent for a record of the request."""
+    return {"event": "replay", "number": number, "status": status, "reason": reason, **more}
+
+
+def replays(
+    records: Sequence[Any],
+    bound: Sequence[Boundary],
+    unbound: Sequence[Unbound],
+    laws: dict[str, Law],
+    unit: Callable[[Boundary, str, list[Law]], Unit],
+) -> Iterator[Replay | Event]:
+    """A replay for each record, or its answer where the target has no such boundary.
+
+    Raises:
+        SentinelError: if a record says another stage than the boundary's, overrides what is no setting of it, or,
+            of a target with the same digest, says other knobs than the setting's.
+    """
+    for number, record in enumerate(records):
+        case = case_from_json(record["constructed_scenario"])
+        path, law = str(record["boundary"]), laws.get(str(record["law"]))
+        match = next((b for b in bound if b.path == path and case.setting in b.settings), None)
+        if law is None:
+            yield answer(number, "not-reproducible", f"{record['law']} is no law that is known here")
+        elif match is None:
+            yield answer(number, "not-reproducible", f"{path}: {_why(path, case.setting, bound, unbound)}")
+        else:
+            made = unit(match, case.setting, [law])
+            _check(record, made)
+            yield Replay(made, case, number)
+
+
+def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
+    expected: dict[str, Any] = {"stage": unit.boundary.stage}
+    digest = unit.request.target.get("digest")
+    if digest and record["target"].get("digest") == digest:
+        expected["knobs"] = dict(unit.boundary.settings[unit.setting])
+    settings = unit.boundary.settings[unit.setting]
+    knobs = {*settings, *(knob.name for knob in unit.boundary.claims.knobs)}
+    for key in record["constructed_scenario"].get("override", {}):
+        if key not in knobs:
+            place = f"evidence {record['signature']}[constructed_scenario.override]"
+            told = f"expected settings of that boundary ({', '.join(sorted(knobs)) or 'it has none'})"
+            raise SentinelError(f"{place} has {key!r}, {told}: it was edited, so audit again")
+    for key, value in expected.items():
+        if key in record and record[key] != value:
+            place = f"evidence {record['signature']}[{key}]"
+            raise SentinelError(
+                f"{place} is {record[key]!r}, expected {value!r} as at that boundary: it was edited, so audit again"
+            )
+
+
+def _why(path: str, setting: str, bound: Sequence[Boundary], unbound: Sequence[Unbound]) -> str:
+    if any(b.path == path for b in bound):
+        return f"the boundary has no setting {setting!r} in this target"
+    return next((u.reason for u in unbound if u.path == path), "the target has no such boundary")

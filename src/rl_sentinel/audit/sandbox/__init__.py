@@ -1,0 +1,1 @@
+"""Processes of an audit: workers, their children, limits and time-outs."""

@@ -1,0 +1,52 @@
+"""Functions of the target in which a call hung, so that the next call in them is given up sooner.
+
+Nothing is given up for having entered such a function: a call is, if it is still inside one after
+a time in which a healthy call on a few rows ends a thousand times over.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from rl_sentinel.audit.sandbox import limits
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Seconds of processor time and of the clock."""
+
+    cpu: float
+    clock: float
+
+    def __sub__(self, other: Self) -> "Time":
+        return Time(self.cpu - other.cpu, self.clock - other.clock)
+
+    def doubled(self) -> "Time":
+        """Twice as long."""
+        return Time(2 * self.cpu, 2 * self.clock)
+
+
+@dataclass(slots=True)
+class Suspects:
+    """Places, ``file:first line`` each, where a call used up its processor time, or its time by the clock."""
+
+    spinning: set[str] = field(default_factory=set)
+    sleeping: set[str] = field(default_factory=set)
+
+    def add(self, stack: Sequence[str], *, spins: bool) -> str:
+        """Remember the innermost function of a call that hung, and name it (empty if there is none)."""
+        if not stack:
+            return ""
+        (self.spinning if spins else self.sleeping).add(stack[0])
+        return stack[0]
+
+    def worth_a_look(self, call: Time, after: Time) -> bool:
+        """Whether a call has lasted long enough to ask where it is."""
+        spins = bool(self.spinning) and call.cpu >= after.cpu
+        return spins or (bool(self.sleeping) and call.clock >= after.clock)
+
+    def recognise(self, stack: Sequence[str], call: Time) -> str:
+        """The suspect that a call is in, innermost first, or an empty word."""
+        spins = self.spinning if call.cpu >= limits.SUSPECT_CPU_SECONDS else set[str]()
+        sleeps = self.sleeping if call.clock >= limits.SUSPECT_CLOCK_SECONDS else set[str]()
+        return next((place for place in stack if place in spins | sleeps), "")

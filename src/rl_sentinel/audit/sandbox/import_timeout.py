@@ -1,0 +1,89 @@
+"""An import that does not end is interrupted, and fails at once from then on."""
+
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from types import FrameType
+
+from rl_sentinel.audit.sandbox.limits import ASLEEP
+
+#: Most seconds that may pass between the start of one import and the next, of processor time and of the clock.
+CPU_SECONDS, CLOCK_SECONDS = 20.0, 90.0
+
+#: Processor time of all loading, in seconds, after which the kernel ends the process: for what cannot be interrupted.
+MOST_CPU_SECONDS = 600
+
+
+@contextmanager
+def patience(cpu: float = CPU_SECONDS, clock: float = CLOCK_SECONDS) -> Iterator[None]:
+    """Interrupt what runs when ``cpu`` or ``clock`` seconds pass in which no import starts.
+
+    The module whose body was running is refused from then on, so that each of its importers fails at
+    once. Each import that starts gives the full time again: a slow machine gets through.
+
+    Raises:
+        TimeoutError: inside whatever ran; it names the module and the time.
+    """
+    watch = _Watch(cpu, clock)
+    sys.meta_path.insert(0, watch)
+    before = {s: signal.signal(s, watch.interrupt) for s in (signal.SIGPROF, signal.SIGALRM)}
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    most = int(used) + MOST_CPU_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    watch.arm()
+    try:
+        yield
+    finally:
+        watch.arm(cpu=0, clock=0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+        sys.meta_path.remove(watch)
+
+
+class _Watch(MetaPathFinder):
+    """Sees every import start; refuses the modules that hung."""
+
+    def __init__(self, cpu: float, clock: float) -> None:
+        self.cpu, self.clock = cpu, clock
+        self.refused: dict[str, str] = {}
+        self.used = 0.0
+
+    def arm(self, cpu: float | None = None, clock: float | None = None) -> None:
+        self.used = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, self.cpu if cpu is None else cpu)
+        signal.setitimer(signal.ITIMER_REAL, self.clock if clock is None else clock)
+
+    def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> None:
+        self.arm()
+        if fullname in self.refused:
+            raise TimeoutError(self.refused[fullname])
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGALRM and time.process_time() - self.used > ASLEEP * self.clock:
+            signal.setitimer(signal.ITIMER_REAL, self.clock)  # starved by others, not asleep
+            return
+        self.arm()
+        limit = (
+            f"{self.cpu:g} s of processor time" if number == signal.SIGPROF else f"{self.clock:g} s without an answer"
+        )
+        module = _importing(frame)
+        words = f"the body of {module} ran for more than {limit}" if module else f"loading took more than {limit}"
+        if module:
+            self.refused[module] = words
+        raise TimeoutError(words)
+
+
+def _importing(frame: FrameType | None) -> str:
+    """The module whose body is running, or an empty word."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__spec__") is not None:
+            name = str(frame.f_globals["__name__"])
+            return "" if name == "__main__" else name
+        frame = frame.f_back
+    return ""

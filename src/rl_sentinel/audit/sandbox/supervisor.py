@@ -1,0 +1,168 @@
+"""Forked children under watch: a crash, a hang or a wild allocation costs one piece and no other."""
+
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rl_sentinel.audit.sandbox import heartbeat as pulse
+from rl_sentinel.audit.sandbox import limits
+from rl_sentinel.audit.sandbox.hang_detector import Suspects, Time
+from rl_sentinel.audit.sandbox.heartbeat import Pulse
+from rl_sentinel.audit.sandbox.job import CANARY, Event, Job
+from rl_sentinel.audit.sandbox.stack_dump import Whereabouts
+
+#: After so many crashes in one job its remaining pieces are given up, untried.
+MOST_CRASHES = 3
+
+
+@dataclass(slots=True)
+class _Child:
+    job: Job
+    pid: int
+    pipe: int
+    pulse: Pulse
+    whereabouts: Whereabouts
+    piece: str = CANARY
+    beats: int = 0
+    #: Where processor time and clock stood when the piece, and when the last call, began.
+    since: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
+    called: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
+    look: Time = field(default_factory=lambda: Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS))
+    rest: bytes = b""
+    done: set[str] = field(default_factory=set)
+    ended: bool = False
+
+    def now(self) -> Time:
+        return Time(limits.cpu_seconds(self.pid), time.monotonic())
+
+
+def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> None:
+    """Run every job, ``jobs`` at a time, each in a child of its own, and send their events."""
+    gc.collect()
+    gc.freeze()  # what is loaded stays: a child that looked through it would copy every page
+    waiting, running = list(reversed(work)), list[_Child]()
+    crashes: dict[tuple[str, str], int] = {}
+    suspects = Suspects()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            running.append(_started(waiting.pop()))
+        ready, _, _ = select.select([c.pipe for c in running], [], [], 0.1)
+        for child in list(running):
+            finished = child.pipe in ready and _read(child, send)
+            late = "" if finished else _late(child, suspects)
+            if late:
+                os.kill(child.pid, signal.SIGKILL)
+            if finished or late:
+                running.remove(child)
+                again = _buried(child, late, crashes, send)
+                if again is not None:
+                    waiting.append(again)
+
+
+def _started(job: Job) -> _Child:
+    here, there = os.pipe()
+    beats, stack = Pulse(), Whereabouts()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(there)
+        return _Child(job, pid, here, beats, stack)
+    try:
+        os.close(here)
+        limits.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(70)
+        limits.limit_memory(limits.CHILD_MEMORY, finally_=True)
+        pulse.adopt(beats)
+        stack.answer()
+
+        def send(event: Event) -> None:
+            text = json.dumps(event).encode() + b"\n"
+            while text:
+                text = text[os.write(there, text) :]
+
+        job.run(send)
+        send({"event": "end"})
+    except BaseException as error:  # noqa: BLE001 - the parent tells the story of a child's end
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        os._exit(70)
+    os._exit(0)
+
+
+def _read(child: _Child, send: Callable[[Event], None]) -> bool:
+    """Forward what came; True at the end of the pipe."""
+    data = os.read(child.pipe, 1 << 20)
+    *lines, child.rest = (child.rest + data).split(b"\n")
+    boundary, setting = child.job.name
+    for line in lines:
+        event = json.loads(line)
+        if event["event"] == "start":
+            child.piece, child.since = event["law"], child.now()
+            child.called = child.since
+        elif event["event"] == "end":
+            child.ended = True
+        else:
+            if "law" in event:
+                child.done.add(event["law"])
+            send({"boundary": boundary, "setting": setting} | event)
+    return not data
+
+
+def _late(child: _Child, suspects: Suspects) -> str:
+    """Why the child must end now, or an empty word."""
+    now, beats = child.now(), child.pulse.count
+    if beats != child.beats:
+        child.beats, child.called = beats, now
+        child.look = Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS)
+    call, piece = now - child.called, now - child.since
+    limit = _exceeded(call)
+    if limit:
+        stack = child.whereabouts.ask(child.pid, child.job.root)
+        where = suspects.add(stack, spins=call.cpu > limits.ASLEEP * call.clock)
+        return f"took more than {limit}" + (f", last in {where}" if where else "")
+    if piece.cpu > limits.PAIR_CPU_SECONDS:
+        return f"and its like took more than {limits.PAIR_CPU_SECONDS:g} s of processor time"
+    if piece.clock > limits.PAIR_CLOCK_SECONDS:
+        return f"and its like took more than {limits.PAIR_CLOCK_SECONDS:g} s"
+    if not suspects.worth_a_look(call, child.look):
+        return ""
+    child.look = child.look.doubled()
+    where = suspects.recognise(child.whereabouts.ask(child.pid, child.job.root), call)
+    return f"is in {where}, where an earlier call never came back" if where else ""
+
+
+def _exceeded(call: Time) -> str:
+    """The limit that one call has passed, or an empty word."""
+    if call.cpu > limits.CALL_CPU_SECONDS:
+        return f"{limits.CALL_CPU_SECONDS:g} s of processor time"
+    if call.clock > limits.CALL_CLOCK_SECONDS and call.cpu < limits.ASLEEP * call.clock:
+        return f"{limits.CALL_CLOCK_SECONDS:g} s"
+    return f"{limits.PAIR_CLOCK_SECONDS:g} s" if call.clock > limits.PAIR_CLOCK_SECONDS else ""
+
+
+def _buried(child: _Child, late: str, crashes: dict[tuple[str, str], int], send: Callable[[Event], None]) -> Job | None:
+    """Tell what a dead child leaves undone; the job to go on with, if any."""
+    os.close(child.pipe)
+    child.pulse.close()
+    child.whereabouts.close()
+    status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+    if child.ended and not late:
+        return None
+    job = child.job
+    crashes[job.name] = crashes.get(job.name, 0) + 1
+    reason = late or (f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}")
+    left = [piece for piece in job.pieces() if piece not in child.done]
+    spent = child.piece == CANARY or crashes[job.name] >= MOST_CRASHES
+    for piece in left:
+        if spent or piece == child.piece:
+            mine = child.piece in {piece, CANARY}
+            words = f"the call {reason}" if mine else f"untried: {MOST_CRASHES} crashes in this function"
+            send({"boundary": job.name[0], "setting": job.name[1]} | job.lost(piece, words))
+    remaining = [piece for piece in left if piece != child.piece]
+    return None if spent or not remaining else job.without({*child.done, child.piece})

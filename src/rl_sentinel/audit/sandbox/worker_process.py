@@ -1,0 +1,132 @@
+"""Starting a worker on a request and reading what it finds."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import rl_sentinel
+from rl_sentinel.audit.sandbox.request import Request, Task
+from rl_sentinel.audit.source.cache import home
+from rl_sentinel.audit.source.fetch import Source, source
+from rl_sentinel.audit.source.interpreter import checked
+from rl_sentinel.audit.source.overlay import overlays
+from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.core.errors import SentinelError
+
+#: Environment variables that a worker keeps; everything else is the user's own business.
+_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
+
+
+def request(named: Named, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
+    """The request for a target, its code and light packages brought to disk."""
+    found = source(named, python)
+    about = {"spec": named.text, "commit": found.commit, "digest": found.digest}
+    about |= {"stage": more["stage"]} if more.get("stage") else {}
+    light = overlays(named.framework, found.version) if named.form != "installed" else ()
+    job = Request(
+        task=task,
+        framework=named.framework.name,
+        root=str(found.root),
+        version=found.version,
+        overlays=light,
+        target=about,
+        function=named.function,
+        **more,
+    )
+    return job, found
+
+
+def events(job: Request, python: str = sys.executable) -> Generator[dict[str, Any]]:
+    """Run a worker on a request and hand over its events as they come.
+
+    The worker and its children end with the generator (close it), and with this process.
+
+    Raises:
+        SentinelError: if the worker cannot start, fails as a whole, or dies.
+    """
+    checked(python)
+    with tempfile.TemporaryDirectory(prefix="rl-sentinel-") as scratch:
+        wish, log = Path(scratch) / "request.json", Path(scratch) / "output.txt"
+        wish.write_text(json.dumps(job.as_json()), encoding="utf-8")
+        here, there = os.pipe()
+        with log.open("wb") as output:
+            command = [python, "-s", *_unwritten(job), "-m", "rl_sentinel.audit.engine.worker", str(wish), str(there)]
+            worker = subprocess.Popen(  # noqa: S603 - our own worker
+                command,
+                cwd=scratch,
+                env=_environment(scratch, _ours(Path(scratch), python)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(there,),
+                start_new_session=True,
+            )
+        os.close(there)
+        try:
+            yield from _read(here, worker, log)
+        finally:
+            _end(worker)
+
+
+def _unwritten(job: Request) -> tuple[str, ...]:
+    """What keeps a worker from leaving compiled code in a user's tree; what the cache holds never changes."""
+    return () if Path(job.root).is_relative_to(home()) else ("-B",)
+
+
+def _ours(scratch: Path, python: str) -> Path:
+    """The folder from which a worker imports us: for another environment, one that holds nothing else."""
+    package = Path(rl_sentinel.__file__).parent
+    if python == sys.executable:
+        return package.parent
+    alone = scratch / "code"
+    alone.mkdir()
+    (alone / package.name).symlink_to(package)
+    return alone
+
+
+def _environment(scratch: str, ours: Path) -> dict[str, str]:
+    kept = {k: os.environ[k] for k in _KEPT if k in os.environ}
+    quiet = {
+        "HOME": scratch,
+        "PYTHONPATH": str(ours),
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "RAY_DEDUP_LOGS": "0",
+    }
+    return kept | quiet
+
+
+def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Generator[dict[str, Any]]:
+    finished = False
+    with os.fdopen(pipe, encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] == "failed":
+                raise SentinelError(str(event["message"]))
+            if event["event"] == "done":
+                finished = True
+                break
+            yield event
+    if not finished:
+        status = worker.wait()
+        tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        message = f"the worker {how} before it was done (loading the target runs its code): {tail[0][:200]}"
+        raise SentinelError(message)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker.pid, 9)
+    worker.wait()

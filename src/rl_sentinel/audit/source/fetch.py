@@ -1,0 +1,196 @@
+"""Where a target's code comes from: a wheel of the package index, a folder, or a git revision."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from rl_sentinel.audit.source.cache import digest_of, kept
+from rl_sentinel.audit.source.git_revision import commit_of, write_out
+from rl_sentinel.audit.source.interpreter import asked, checked
+from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.source.version_file import stated
+from rl_sentinel.core.errors import SentinelError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A target's tree on disk: ``root`` is the folder that holds the import package.
+
+    ``version`` is the release that was asked for or is installed; ``stated`` what a tree says of itself.
+    """
+
+    root: Path
+    version: str
+    digest: str
+    commit: str = ""
+    stated: str = ""
+
+
+def source(named: Named, python: str = sys.executable) -> Source:
+    """Bring the code of a target to disk (from the cache where it is there).
+
+    Raises:
+        SentinelError: if there is no such release, folder, revision or installation.
+    """
+    if named.form == "release":
+        return _release(named)
+    if named.form == "checkout":
+        return _checkout(named)
+    if named.form == "function":
+        return _function(named)
+    return _installed(named, python)
+
+
+def _release(named: Named) -> Source:
+    name = named.framework.distribution
+    if not name:
+        way = f"{named.framework.name}@PATH"
+        message = f"target is {named.text!r}, expected a checkout ({way}): the package index has no release of it"
+        raise SentinelError(message)
+    folder = kept("releases", f"{name}-{named.version}", lambda to: _fetch(name, named.version, to))
+    return Source(folder, named.version, digest_of(folder))
+
+
+def _fetch(name: str, version: str, to: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        run = pip("download", "--no-deps", "--only-binary=:all:", "-d", scratch, f"{name}=={version}")
+        wheels = list(Path(scratch).glob("*.whl"))
+        if run.returncode or not wheels:
+            raise SentinelError(_why(name, version, run.stdout + run.stderr))
+        unpack(wheels[0], to)
+
+
+#: Words of pip where it did not get through to the package index.
+_UNREACHED = re.compile(
+    r"connection broken|Max retries|Failed to establish|NameResolution|timed out|ProxyError|SSLError|"
+    r"Could not fetch URL|is not a trusted or secure host|Temporary failure",
+    re.IGNORECASE,
+)
+
+
+def _why(name: str, version: str, said: str) -> str:
+    have = said.partition("from versions:")[2].partition(")")[0].strip()
+    if have and have != "none":
+        return f"{name}=={version} is no wheel on the package index, expected one of {have}"
+    way = f"connect, or name a checkout ({name}@PATH)"
+    if _UNREACHED.search(said):
+        return f"{name}=={version} is not in the cache and the package index cannot be reached: {way}"
+    if have:
+        return f"{name}=={version} is not in the cache and the package index that pip asks has no {name} at all: {way}"
+    last = [line for line in said.strip().splitlines() if line][-1:] or ["no answer"]
+    return f"{name}=={version} is not in the cache and cannot be fetched ({last[0][:160]}): {way}"
+
+
+def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pip of this environment, quietly."""
+    base = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "2"]
+    return subprocess.run([*base, *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - fixed program
+
+
+def unpack(wheel: Path, to: Path) -> None:
+    """Unpack a wheel; code under ``*.data/purelib`` and ``platlib`` goes where an installer puts it.
+
+    Raises:
+        SentinelError: if the archive is damaged or a name points out of the folder.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for info in archive.infolist():
+                parts = PurePosixPath(info.filename).parts
+                if info.is_dir() or not parts:
+                    continue
+                if parts[0].endswith(".data"):
+                    if len(parts) < 3 or parts[1] not in ("purelib", "platlib"):
+                        continue
+                    parts = parts[2:]
+                if ".." in parts or info.filename.startswith(("/", "\\")):
+                    message = f"wheel[{wheel.name}] holds {info.filename!r}, expected names inside the folder"
+                    raise SentinelError(message)
+                place = to.joinpath(*parts)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(archive.read(info))
+    except zipfile.BadZipFile as error:
+        message = f"wheel[{wheel.name}] is damaged ({error}), expected a zip archive: fetch it again"
+        raise SentinelError(message) from error
+
+
+def _checkout(named: Named) -> Source:
+    folder = Path(named.path).expanduser()
+    if not folder.is_dir():
+        message = f"checkout is {named.path!r}, expected a folder that holds {named.framework.package}/"
+        raise SentinelError(message)
+    if named.revision:
+        return _revision(named, folder)
+    root = _root(folder, named)
+    return Source(root, "", digest_of(root / named.framework.package), stated=_stated(root, named))
+
+
+def _stated(root: Path, named: Named) -> str:
+    framework = named.framework
+    return stated(root, framework.package, framework.distribution, framework.version_file)
+
+
+def _root(folder: Path, named: Named, told: str = "") -> Path:
+    package = named.framework.package
+    for root in (folder, folder / "src"):
+        if (root / package).is_dir():
+            return root.resolve()
+    message = f"checkout[{told or folder}] holds no {package}/, expected a checkout of {named.framework.name}"
+    raise SentinelError(message)
+
+
+def _revision(named: Named, folder: Path) -> Source:
+    commit, package = commit_of(folder, named.revision), named.framework.package
+    told = f"{named.path}#{named.revision}"
+
+    def write(to: Path) -> None:
+        write_out(folder, commit, package, to)
+        _root(to, named, told)  # what holds no package is not kept
+
+    root = _root(kept("revisions", f"{named.framework.name}-{commit}", write), named)
+    return Source(root, "", digest_of(root / package), commit, _stated(root, named))
+
+
+def _installed(named: Named, python: str) -> Source:
+    package = named.framework.package
+    find = (
+        "import importlib.util as u, importlib.metadata as m\n"
+        "s = u.find_spec(sys.argv[2])\n"
+        "o = s and (s.origin or list(s.submodule_search_locations)[0])\n"
+        "try: v = m.version(sys.argv[3])\n"
+        "except Exception: v = ''\n"
+        "answer([o, v])"
+    )
+    origin, version = asked(checked(python), find, package, named.framework.distribution or package)
+    if not origin:
+        ways = f"a release ({named.text}==VERSION) or a checkout ({named.text}@PATH)"
+        message = f"target is {named.text!r}, which is not installed: name {ways}"
+        raise SentinelError(message)
+    place = Path(origin)
+    home = place.parent if place.name.startswith("__init__") else place
+    return Source(home.parent, version, digest_of(home))
+
+
+def _function(named: Named) -> Source:
+    module = named.function.partition(":")[0]
+    top = module.partition(".")[0]
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - what Python itself puts there
+    try:
+        spec = importlib.util.find_spec(top)
+    finally:
+        sys.path.pop(0)
+    if spec is None or spec.origin is None:
+        message = f"target is {named.text!r}: there is no module {top!r} here or installed"
+        raise SentinelError(message)
+    place = Path(spec.origin)
+    if place.suffix != ".py":
+        message = f"target is {named.text!r}: module {top!r} has no Python source ({spec.origin}), expected your own"
+        raise SentinelError(message)
+    root = place.parent.parent if place.name == "__init__.py" else place.parent
+    return Source(root, "", "")

@@ -1,0 +1,34 @@
+"""Light packages that must really run: installed aside for a target, never where the user works."""
+
+import hashlib
+from pathlib import Path
+
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.fetch import pip
+from rl_sentinel.core.errors import SentinelError
+
+
+def overlays(framework: Framework, version: str) -> tuple[str, ...]:
+    """Folders for ``sys.path`` with the target's light packages, at their locked versions.
+
+    Raises:
+        SentinelError: if they cannot be fetched and are not in the cache.
+    """
+    lock = "\n".join(sorted(framework.light(version).split()))
+    if not lock:
+        return ()
+    key = f"{framework.name}-{hashlib.sha256(lock.encode()).hexdigest()[:16]}"
+    return (str(kept("overlays", key, lambda to: _install(lock, to))),)
+
+
+def _install(lock: str, to: Path) -> None:
+    wanted = lock.splitlines()
+    run = pip("install", "--no-deps", "--prefer-binary", "--no-compile", "-q", "--target", str(to), *wanted)
+    if run.returncode:
+        last = [line for line in run.stderr.strip().splitlines() if "ERROR" in line][-1:] or ["no answer"]
+        message = (
+            f"light packages ({', '.join(wanted)}) are not in the cache and cannot be fetched ({last[0][:160]}): "
+            "connect to a package index that has them, once"
+        )
+        raise SentinelError(message)

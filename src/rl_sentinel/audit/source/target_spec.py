@@ -1,0 +1,76 @@
+"""Targets as a user names them, and the framework that each is audited as."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from packaging.version import InvalidVersion, Version
+
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.audit.engine.worker import frameworks
+from rl_sentinel.core.errors import SentinelError
+
+Form = Literal["release", "installed", "checkout", "function"]
+
+_RELEASE = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>.*)$")
+_RANGE = re.compile(r"^(?P<name>[\w.-]+?)\s*(?:[<>~!]=?|===|=(?!=)).*$")
+_CHECKOUT = re.compile(r"^(?P<name>[\w.-]+)@(?P<path>[^#]+)(?:#(?P<revision>[\w./~^@{}-]+))?$")
+_FUNCTION = re.compile(r"^(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A target as it was typed, taken apart."""
+
+    text: str
+    form: Form
+    framework: Framework
+    version: str = ""
+    path: str = ""
+    revision: str = ""
+    function: str = ""
+
+
+def named(text: str) -> Named:
+    """Take a target apart.
+
+    Forms: ``verl==0.9.1``, ``verl``, ``slime@PATH``, ``slime@PATH#REV``, ``pkg.module:function``,
+    ``rl_sentinel``.
+
+    Raises:
+        SentinelError: if the text has none of these forms, or names no known framework.
+    """
+    if match := _RELEASE.match(text):
+        framework = _framework(match["name"], text)
+        return Named(text, "release", framework, version=_version(match["version"], text))
+    if match := _RANGE.match(text):
+        framework = _framework(match["name"], text)
+        message = f"target is {text!r}, expected one release, as in {framework.name}==1.2.3"
+        raise SentinelError(message)
+    if match := _CHECKOUT.match(text):
+        framework = _framework(match["name"], text)
+        return Named(text, "checkout", framework, path=match["path"], revision=match["revision"] or "")
+    if _FUNCTION.match(text):
+        return Named(text, "function", _framework("own", text), function=text)
+    return Named(text, "installed", _framework(text, text))
+
+
+def _version(given: str, text: str) -> str:
+    try:
+        return str(Version(given))
+    except InvalidVersion as error:
+        name = text.partition("==")[0]
+        raise SentinelError(f"target is {text!r}, expected a release number, as in {name}==1.2.3") from error
+
+
+def _framework(name: str, text: str) -> Framework:
+    known = frameworks()
+    key = name.lower().replace("-", "_")
+    if key in known:
+        return known[key]
+    offered = ", ".join(sorted(set(known) - {"own"}))
+    message = (
+        f"target is {text!r}, expected one of {offered} with ==VERSION or @PATH, or pkg.module:function "
+        f"with --stage: {name!r} is no framework known here"
+    )
+    raise SentinelError(message)

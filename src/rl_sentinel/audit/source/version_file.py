@@ -1,0 +1,83 @@
+"""Which release a tree of code says that it is: read, never run."""
+
+import re
+import tomllib
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+#: Files of a package that hold nothing but its version, in the order in which they are believed.
+_PLAIN = ("VERSION", "version.txt")
+
+#: Modules of a package in which a version is given as a text.
+_MODULES = ("version.py", "_version.py", "__version__.py", "__about__.py", "__init__.py")
+
+_ASSIGNED = re.compile(r"""^(?:__version__|version|VERSION)\s*(?::\s*str\s*)?=\s*["']([^"'\n]+)["']""", re.MULTILINE)
+
+
+def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
+    """The version that a checkout states of itself, or empty where it states none.
+
+    Args:
+        root: the folder that holds the import package.
+        package: the import package's name.
+        distribution: its name on the package index, or empty where it has none.
+        where: the file that an adapter knows to hold the version, relative to the package.
+
+    Returns:
+        A version in its normal form, such as ``"0.9.1"``. The package's own files are asked first, then
+        ``*.dist-info`` beside it, then ``pyproject.toml`` beside it or, of a ``src`` folder, above it.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from rl_sentinel.audit.source.version_file import stated
+        >>> stated(Path("/nonesuch"), "verl", "verl")
+        ''
+    """
+    home = root / package
+    names: set[str] = {canonicalize_name(n) for n in (package, distribution) if n}
+    files = [_line(home / name) for name in ([where] if where else []) + list(_PLAIN)]
+    files += [_assigned(home / name) for name in _MODULES]
+    beside = [_metadata(p, names) for p in sorted(root.glob("*.dist-info"))]
+    above = [root, root.parent] if root.name == "src" else [root]
+    return next(filter(None, (*files, *beside, *(_project(p / "pyproject.toml", names) for p in above))), "")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _number(text: object) -> str:
+    try:
+        return str(Version(str(text).strip()))
+    except InvalidVersion:
+        return ""
+
+
+def _line(file: Path) -> str:
+    return _assigned(file) if file.suffix == ".py" else _number(_text(file))
+
+
+def _assigned(file: Path) -> str:
+    found = _ASSIGNED.search(_text(file))
+    return _number(found[1]) if found else ""
+
+
+def _metadata(folder: Path, names: set[str]) -> str:
+    head = HeaderParser().parsestr(_text(folder / "METADATA"))
+    return _number(head["Version"]) if canonicalize_name(head["Name"] or "") in names else ""
+
+
+def _project(file: Path, names: set[str]) -> str:
+    try:
+        project: Any = tomllib.loads(_text(file)).get("project", {})
+    except tomllib.TOMLDecodeError:
+        return ""
+    mine = isinstance(project, dict) and canonicalize_name(str(project.get("name", ""))) in names
+    return _number(project.get("version", "")) if mine else ""

@@ -1,0 +1,69 @@
+"""Evidence: all provenance, the effect counted, and a case that comes back."""
+
+import json
+import math
+from typing import Any
+
+import torch
+
+from rl_sentinel.audit.engine.evidence import KIND, SCHEMA, evidence
+from rl_sentinel.audit.engine.judge import Break
+from rl_sentinel.audit.engine.worker import laws
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.cases.small import small_cases
+from rl_sentinel.core.case import with_draw
+from rl_sentinel.core.expectations import Attempt, Change, Equal, Expectation, Refuses
+from rl_sentinel.core.storage import case_from_json
+from specimens import specimen
+
+CASE = with_draw(small_cases()[0], variant=0)
+REQUEST = Request(task="audit", framework="f", root="/r", version="1.0", target={"spec": "f==1.0"})
+
+
+def _made(expectation: Expectation) -> dict[str, Any]:
+    boundary = specimen(lambda b: b.reward, reads="reward mask", path="m.f")
+    found = Break(CASE, expectation, 2.0, 0.1)
+    return evidence(laws()["MSK001"], boundary, found, REQUEST, ("m.py", 7), ["import torch"], {"ray": "stand-in"})
+
+
+def test_record_names_everything() -> None:
+    """And is plain JSON."""
+    change = Change("its reward", "reward", (0,), 1.0, math.nan, 1)
+    equal = Equal("advantage", torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, -2.0]]), change=change)
+    record = json.loads(json.dumps(_made(equal), allow_nan=False))
+    assert (record["kind"], record["schema"]) == (KIND, SCHEMA)
+    assert record["signature"] == "f:MSK001:m.f:default"
+    assert record["target"] == {"spec": "f==1.0", "framework": "f", "version": "1.0"}
+    assert record["source"] == {"file": "m.py", "line": 7}
+    assert record["expectation"] == {
+        "kind": "Equal",
+        "output": "advantage",
+        "sentence": "its reward moves advantage at row 0, token 1 from 2 to -2",
+        "change": {
+            "subject": "its reward",
+            "column": "reward",
+            "cell": [0],
+            "before": 1.0,
+            "after": "nan",
+            "cells": 1,
+        },
+        "results": [{"output": "advantage", "expected": [[1.0, 2.0]], "observed": [[1.0, -2.0]]}],
+        "broken": {"cells": [[0, 1]], "count": 1},
+    }
+    assert record["loaded"] == {"ray": "stand-in"}
+    back = case_from_json(record["constructed_scenario"])
+    assert torch.equal(back.batch.reward, CASE.batch.reward)
+    assert back.draw == {"variant": 0}
+
+
+def test_refusals_are_stored_with_their_words() -> None:
+    """And a setting that was accepted with none."""
+    refuses = Refuses("accepted", (Attempt("lone", "nothing is left", None), Attempt("none", "no rows", "rows is 0")))
+    stored = _made(refuses)["expectation"]
+    assert stored["sentence"] == "accepted, but must be refused: lone (nothing is left)"
+    assert (stored["change"], stored["results"], stored["accepts"]) == (None, [], False)
+    assert stored["attempts"] == [
+        {"name": "lone", "reason": "nothing is left", "refusal": None},
+        {"name": "none", "reason": "no rows", "refusal": "rows is 0"},
+    ]
+    assert stored["broken"] == {"cells": [[0]], "count": 1}

@@ -1,0 +1,89 @@
+"""Judging: the smoke check, the cases that a law is tried on, and their order."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.judge import LEADING, canary, search
+from rl_sentinel.cases.small import small_kinds
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+from specimens import specimen
+
+
+def test_canary_sees_what_cannot_move() -> None:
+    """A constant is not judged."""
+    still = specimen(lambda batch: torch.zeros_like(batch.reward).unsqueeze(1) * batch.mask, reads="reward mask")
+    moving = specimen(lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="reward mask")
+    assert canary(Asker(still, {}), "default") == "output advantage moves with no column that it reads"
+    assert canary(Asker(moving, {}), "default") == ""
+
+
+def test_a_drawn_batch_is_asked_once_for_all_laws_unless_fresh() -> None:
+    """A second law is answered from what was kept; one that asks for a fresh call gets one."""
+    calls = []
+
+    def compute(batch: Batch) -> Tensor:
+        calls.append(batch.rows)
+        return batch.reward.unsqueeze(1) * batch.mask
+
+    ask = Asker(specimen(compute, reads="reward mask"), {})
+    drawn = Law(
+        code="TOY001",
+        name="toy",
+        stages=frozenset({"advantage"}),
+        applies=lambda _b: "",
+        vary=lambda c, _n: c,
+        expect=_same,
+    )
+    first = search(drawn, ask, "default", seed=0, budget=4)
+    once = len(calls)
+    search(drawn, ask, "default", seed=0, budget=4)
+    assert (first.tried, len(calls)) == (once, once)
+    search(replace(drawn, expect=_twice), ask, "default", seed=0, budget=4)
+    assert len(calls) == 3 * once
+
+
+def _same(ask: Ask, case: Case) -> Iterator[Expectation]:
+    seen = ask(case).values["advantage"]
+    yield Equal("advantage", seen, seen)
+
+
+def _twice(ask: Ask, case: Case) -> Iterator[Expectation]:
+    before, after = (ask(case, fresh=True).values["advantage"] for _ in range(2))
+    yield Equal("advantage", before, after)
+
+
+def test_variants_in_turn() -> None:
+    """The first of each kind under every variant that fits, each other case under one, and none is left out."""
+    seen: dict[int, list[object]] = {}
+
+    def expect(_ask: Ask, case: Case) -> Iterator[Expectation]:
+        seen.setdefault(id(case.batch), []).append(case.draw["variant"])
+        yield Equal("x", torch.zeros(1), torch.zeros(1))
+
+    def vary(case: Case, variant: int) -> Case | None:
+        return with_draw(case, variant=variant) if variant != 1 else None
+
+    law = Law(
+        code="XXX001",
+        name="in-turn",
+        stages=frozenset({"advantage"}),
+        applies=lambda _boundary: "",
+        vary=vary,
+        expect=expect,
+        variants=3,
+    )
+    boundary = specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask")
+    search(law, Asker(boundary, {}), "default", seed=0, budget=6)
+    turns, kinds = list(seen.values()), small_kinds()
+    assert len(turns) == len(kinds) + 6
+    for number, kind in enumerate(kinds):
+        assert turns[number] == [0, 2] if kinds[:number].count(kind) < LEADING else len(turns[number]) == 1
+    assert {one for turn in turns if len(turn) == 1 for one in turn} == {0, 2}

@@ -1,0 +1,109 @@
+"""One boundary under one setting: canary first, then each law."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.unit import Unit, units
+from rl_sentinel.audit.engine.worker import laws
+from rl_sentinel.audit.sandbox.job import Event
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.core.storage import case_from_json
+from specimens import specimen
+
+HERE = Path(__file__).parent
+REQUEST = Request(task="audit", framework="f", root=str(HERE), version="", budget=4)
+
+
+def leaking(batch: Batch) -> Tensor:
+    """Every row counts in the mean, dead ones too."""
+    return (batch.reward - batch.reward.mean()).unsqueeze(1) * batch.mask
+
+
+def sound(batch: Batch) -> Tensor:
+    """Each row for itself."""
+    return batch.reward.unsqueeze(1) * batch.mask
+
+
+def _unit(compute: Any, *codes: str, root: Path = HERE, **more: Any) -> Unit:
+    boundary = specimen(compute, reads="reward mask", **more)
+    return Unit(Target(root=root), boundary, "default", [laws()[c] for c in codes], {}, REQUEST)
+
+
+def _verdicts(unit: Unit) -> dict[str, Event]:
+    events: list[Event] = []
+    unit.run(events.append)
+    return {e["law"]: e for e in events if e["event"] == "verdict"}
+
+
+def test_each_law_gets_its_verdict() -> None:
+    """With the number of cases, or the evidence."""
+    found = _verdicts(_unit(leaking, "MSK001", "PUR001", "SHF001"))
+    assert {k: v["outcome"] for k, v in found.items()} == {
+        "MSK001": "broken",
+        "PUR001": "holds",
+        "SHF001": "not-applicable",
+    }
+    assert found["MSK001"]["evidence"]["signature"] == "f:MSK001:specimen:default"
+    assert found["PUR001"]["tried"] > 0
+    assert found["SHF001"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("compute", "root", "outcome", "reason"),
+    [
+        (lambda b: torch.zeros(b.mask.shape), HERE, "errored", "output advantage moves with no column that it reads"),
+        (
+            lambda _b: None,
+            HERE,
+            "errored",
+            "Misbehaved: output 'advantage' is NoneType, expected a tensor of axes [B T]",
+        ),
+        (sound, Path("/nonesuch"), "errored", "no code of the target was entered"),
+    ],
+    ids=["constant", "nothing", "elsewhere"],
+)
+def test_canary_settles_all_laws(compute: Any, root: Path, outcome: str, reason: str) -> None:
+    """None of them is tried, none holds."""
+
+    def made(batch: Batch) -> Any:
+        return {"advantage": compute(batch)}
+
+    found = _verdicts(_unit(compute if root != HERE else made, "MSK001", "PUR001", root=root))
+    assert {(v["outcome"], v["reason"]) for v in found.values()} == {(outcome, reason)}
+    assert list(found) == ["MSK001", "PUR001"]
+
+
+def test_refusal_of_every_case_is_not_applicable() -> None:
+    """With the target's words."""
+
+    def refuse(_batch: Batch) -> Tensor:
+        raise ValueError("never")
+
+    found = _verdicts(_unit(refuse, "MSK001"))
+    assert (found["MSK001"]["outcome"], found["MSK001"]["reason"]) == ("not-applicable", "ValueError: never")
+
+
+def test_replay_tells_three_ways() -> None:
+    """Reproduced, fixed, and what cannot be told."""
+    law = laws()["MSK001"]
+    record = _verdicts(_unit(leaking, "MSK001"))["MSK001"]["evidence"]
+    case = case_from_json(record["constructed_scenario"])
+    assert _unit(leaking, "MSK001").replayed(law, case)[0] == "reproduced"
+    assert _unit(sound, "MSK001").replayed(law, case) == ("fixed", None)
+    with pytest.raises(NotApplicable, match="moves with no column"):
+        _unit(lambda b: torch.zeros(b.mask.shape), "MSK001").replayed(law, case)
+
+
+def test_units_pair_settings_with_the_laws_of_the_stage() -> None:
+    """One for each setting; a law of another stage is left out."""
+    boundary: Boundary = specimen(sound, reads="reward mask", settings={"a": {}, "b": {}})
+    made = list(units(Target(root=HERE), [boundary], [laws()["MSK001"], laws()["SPL001"]], {}, REQUEST))
+    assert [(u.name, u.pieces()) for u in made] == [(("specimen", "a"), ["MSK001"]), (("specimen", "b"), ["MSK001"])]

@@ -1,0 +1,53 @@
+"""Values become Python that reads back."""
+
+import math
+from argparse import Namespace
+from collections import OrderedDict
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from rl_sentinel.audit.repro.literal import Names, Unwritable, source
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor([[1.5, math.inf]]),
+        torch.tensor([1, 2]),
+        torch.tensor([True]),
+        0.25,
+        None,
+        "a",
+        [1, (2.0,), ()],
+        {"k": 1},
+        Namespace(kl_coef=0.0),
+        SimpleNamespace(args=Namespace(gamma=1.0)),
+    ],
+)
+def test_source_reads_back(value: object) -> None:
+    """What is written evaluates to what was there."""
+    names = {"torch": torch, "np": np, "Namespace": Namespace, "SimpleNamespace": SimpleNamespace}
+    back = eval(source(value, Names({})), names)  # noqa: S307 - our own text
+    if isinstance(value, torch.Tensor):
+        assert torch.equal(back, value)
+        assert back.dtype == value.dtype
+    else:
+        assert back == value
+
+
+def test_labels_read_back() -> None:
+    """An array of objects keeps its kind."""
+    names = Names({})
+    back = eval(source(np.array(["a", "b"], dtype=object), names), {"np": np})  # noqa: S307 - our own text
+    assert back.tolist() == ["a", "b"]
+    assert back.dtype == object
+    assert list(names.imports) == ["import numpy as np"]
+
+
+def test_what_cannot_be_written_is_said() -> None:
+    """No script is better than a wrong one."""
+    with pytest.raises(Unwritable, match="no source text for a OrderedDict"):
+        source(OrderedDict(), Names({}))

@@ -1,0 +1,163 @@
+"""Scripts of findings run by themselves: exit 1 where the finding shows, 0 where the function is right."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Column, Constant, Knob, Spread
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import Accepted, Padded, PerRow, Ragged
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.judge import search, smallest
+from rl_sentinel.audit.repro.script import Recorder, script
+from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.expectations import Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
+from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
+from rl_sentinel.laws.row_order_matters import LAW as PRM001
+
+TREE = """
+import torch
+
+class Settings:
+    def __init__(self, scale=1.0):
+        if scale < 0 and CHECKED:
+            raise ValueError("scale is negative")
+        self.scale = scale
+
+def centred(rewards, mask, config):
+    live = mask.sum(1) > 0
+    mean = rewards[live].mean() if CHECKED else rewards.mean()
+    return ((rewards - mean) * config.scale)[:, None] * mask
+
+def in_place(data):
+    first = data["rewards"][0]
+    pairs = zip(data["rewards"], data["masks"])
+    data["advantages"] = [mask * (reward - (0 if CHECKED else first)) for reward, mask in pairs]
+"""
+
+
+@pytest.fixture
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[bool, Path]:
+    """The package with its faults, on the path of this process, and without them in a second folder."""
+    folders = {checked: tmp_path / str(checked) for checked in (False, True)}
+    for checked, folder in folders.items():
+        (folder / "house").mkdir(parents=True)
+        (folder / "house" / "__init__.py").write_text("")
+        (folder / "house" / "rules.py").write_text(TREE.replace("CHECKED", str(checked)))
+    monkeypatch.syspath_prepend(str(folders[False]))
+    for name in [n for n in sys.modules if n.partition(".")[0] == "house"]:
+        monkeypatch.delitem(sys.modules, name)
+    return folders
+
+
+ADVANTAGE = {"advantage": Output("B T", "reward", "advantage", at=Use("result"), form=Padded())}
+
+CENTRED = Boundary(
+    path="house.rules.centred",
+    stage="advantage",
+    steps=(
+        Step(
+            call="house.rules.centred",
+            name="result",
+            arguments={
+                "rewards": Column("reward"),
+                "mask": Column("mask", dtype=torch.int64),
+                "config": Object("house.rules.Settings", {"scale": Knob("scale", 2.0)}),
+            },
+        ),
+    ),
+    outputs=ADVANTAGE,
+)
+
+IN_PLACE = Boundary(
+    path="house.rules.in_place",
+    stage="advantage",
+    steps=(
+        Step(
+            call="house.rules.in_place",
+            arguments={
+                "data": Table(
+                    {"rewards": Column("reward", PerRow("list")), "masks": Column("mask", Ragged(), torch.int32)}
+                )
+            },
+        ),
+    ),
+    outputs={
+        "advantage": Output("B T", "reward", "advantage", at=Use("data")["advantages"], form=Ragged()),
+    },
+)
+
+CHECK = Boundary(
+    path="house.rules.Settings",
+    stage="config",
+    steps=(Step(call="house.rules.Settings", name="made", arguments={"settings": Spread()}),),
+    outputs={"accepted": Output("", "", "accepted", form=Accepted())},
+    settings={"default": {}, "negative scale": {"scale": -1.0}},
+    claims=claims("house", refused={"negative scale": "advantages would change their sign"}),
+)
+
+
+def _lines(law: Law, boundary: Boundary, target: Target) -> list[str]:
+    ask = Asker(boundary, {}, gate=target)
+    found = search(law, ask, "default", seed=0, budget=8).found
+    assert found is not None
+    least = smallest(law, ask, found)
+    recorder = Recorder(ask)
+    broken: Expectation = next(e for e in law.expect(recorder, least.case) if e.name == least.expectation.name)
+    return script(law.code, broken, recorder.runs)
+
+
+def _run(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    place = folder / "shown.py"
+    place.write_text("\n".join(lines) + "\n")
+    return subprocess.run([sys.executable, str(place)], capture_output=True, text=True, cwd=folder, check=False)
+
+
+@pytest.mark.parametrize(("law", "boundary"), [(MSK001, CENTRED), (PRM001, IN_PLACE), (CFG003, CHECK)])
+def test_exit_status(trees: Mapping[bool, Path], law: Law, boundary: Boundary) -> None:
+    """1 with the faulty functions and 0 with the right ones; both sides are printed, and nothing is ours."""
+    lines = _lines(law, boundary, Target(trees[False]))
+    assert not any("rl_sentinel" in line for line in lines)
+    faulty, right = _run(lines, trees[False]), _run(lines, trees[True])
+    assert (faulty.returncode, faulty.stderr) == (1, "")
+    assert (right.returncode, right.stderr) == (0, "")
+    if law is not CFG003:
+        assert faulty.stdout.splitlines()[0].startswith("expected: [[")
+
+
+def test_what_differs_is_a_parameter(trees: Mapping[bool, Path]) -> None:
+    """The rewards alone differ between the two runs; the rest is written once, under the names of the parameters."""
+    text = "\n".join(_lines(MSK001, CENTRED, Target(trees[False])))
+    assert "def run(rewards):" in text
+    assert text.count("mask=torch.tensor") == 1
+    assert "config=Settings(scale=2.0)" in text
+    assert text.count("    rewards=torch.tensor(") == 2
+
+
+def _double(numbers: Tensor) -> Tensor:
+    """A function of ours that scripts carry along."""
+    return numbers * FACTOR
+
+
+FACTOR = 2.0
+
+
+def test_functions_of_ours_are_carried_along(trees: Mapping[bool, Path]) -> None:
+    """A double stands in the script with its own source and the constants that it uses."""
+    passed = {"rewards": Object(_double, {"0": Column("reward")}), "mask": Column("mask", dtype=torch.int64)}
+    config = {"config": Object("house.rules.Settings", {"scale": Constant(2.0)})}
+    step = Step(call="house.rules.centred", name="result", arguments={**passed, **config})
+    boundary = Boundary(path="house.rules.centred", stage="advantage", steps=(step,), outputs=ADVANTAGE)
+    lines = _lines(MSK001, boundary, Target(trees[False]))
+    assert {"FACTOR = 2.0", "    return numbers * FACTOR"} <= set(lines)
+    assert _run(lines, trees[False]).returncode == 1

@@ -1,0 +1,30 @@
+"""Who is suspected, and when a call is looked at."""
+
+from rl_sentinel.audit.sandbox.hang_detector import Suspects, Time
+
+
+def test_innermost_function_is_remembered() -> None:
+    """Its callers are not, and a call that cannot tell where it is blames nobody."""
+    suspects = Suspects()
+    assert suspects.add(["a.py:1", "b.py:2"], spins=True) == "a.py:1"
+    assert suspects.add([], spins=True) == ""
+    assert suspects.spinning == {"a.py:1"}
+
+
+def test_a_loop_is_recognised_by_processor_time_only() -> None:
+    """A busy machine stretches the clock, not the processor time."""
+    suspects = Suspects()
+    suspects.add(["a.py:1"], spins=True)
+    assert not suspects.worth_a_look(Time(0.1, 50.0), Time(0.5, 5.0))
+    assert suspects.worth_a_look(Time(0.6, 0.6), Time(0.5, 5.0))
+    assert suspects.recognise(["c.py:3", "a.py:1"], Time(0.6, 0.6)) == "a.py:1"
+    assert suspects.recognise(["a.py:1"], Time(0.1, 50.0)) == ""
+    assert suspects.recognise(["b.py:2"], Time(9.0, 9.0)) == ""
+
+
+def test_a_sleeper_is_recognised_by_the_clock() -> None:
+    """It uses no processor time."""
+    suspects = Suspects()
+    suspects.add(["a.py:1"], spins=False)
+    assert suspects.worth_a_look(Time(0.0, 6.0), Time(0.5, 5.0))
+    assert suspects.recognise(["a.py:1"], Time(0.0, 6.0)) == "a.py:1"

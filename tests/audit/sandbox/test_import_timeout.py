@@ -1,0 +1,60 @@
+"""An import that does not end is interrupted, told by name, and not tried again."""
+
+import importlib
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rl_sentinel.audit.sandbox.import_timeout import patience
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("body", "clock", "words"),
+    [
+        ("while True: pass", 60.0, "the body of endless_a ran for more than 0.3 s of processor time"),
+        ("import time\ntime.sleep(60)", 3.0, "the body of endless_a ran for more than 3 s without an answer"),
+    ],
+    ids=["loops", "sleeps"],
+)
+def test_endless_module_is_refused_by_name(modules: Path, body: str, clock: float, words: str) -> None:
+    """Its importers fail too, at once; a sound one goes on."""
+    (modules / "endless_a.py").write_text(body, encoding="utf-8")
+    (modules / "endless_b.py").write_text("import endless_a", encoding="utf-8")
+    (modules / "endless_c.py").write_text("VALUE = 1", encoding="utf-8")
+    with patience(cpu=0.3, clock=clock):
+        with pytest.raises(TimeoutError) as first:
+            importlib.import_module("endless_a")
+        began = time.process_time()
+        with pytest.raises(TimeoutError) as second:
+            importlib.import_module("endless_b")
+        assert time.process_time() - began < 0.2
+        assert importlib.import_module("endless_c").VALUE == 1
+    assert str(first.value) == str(second.value) == words
+    sys.modules.pop("endless_c")
+
+
+def test_nothing_is_left_behind() -> None:
+    """The import machinery is as it was, and no timer is running."""
+    before = list(sys.meta_path)
+    with patience(cpu=0.2, clock=0.4):
+        assert sys.meta_path != before
+    assert sys.meta_path == before
+    time.sleep(0.5)
+
+
+def test_busy_module_is_not_taken_for_a_sleeper(modules: Path) -> None:
+    """The clock is for what uses next to no processor time."""
+    body = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nVALUE = 2"
+    (modules / "endless_d.py").write_text(body, encoding="utf-8")
+    with patience(cpu=30.0, clock=0.1):
+        assert importlib.import_module("endless_d").VALUE == 2
+    sys.modules.pop("endless_d")

@@ -1,0 +1,29 @@
+"""A request goes through JSON and comes back the same."""
+
+import json
+
+import pytest
+
+from rl_sentinel.audit.sandbox.request import Request, from_json
+
+
+def test_round_trip() -> None:
+    """Lists become tuples again, the rest stays."""
+    request = Request(
+        task="replay",
+        framework="verl",
+        root="/r",
+        version="1",
+        overlays=("/a", "/b"),
+        laws=("MSK001",),
+        seed=3,
+        records=({"law": "MSK001", "rows": [1, 2]},),
+        target={"spec": "verl@/r"},
+    )
+    assert from_json(json.loads(json.dumps(request.as_json()))) == request
+
+
+def test_unknown_key_is_refused() -> None:
+    """A driver and a worker of two versions do not talk past each other."""
+    with pytest.raises(TypeError, match="colour"):
+        from_json({"task": "audit", "framework": "f", "root": "", "version": "", "colour": 1})
