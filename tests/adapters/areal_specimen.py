@@ -34,15 +34,15 @@ DATA = """
     class KLEstimator:
         def __init__(self, kind):
             self.kind = kind
-        def __call__(self, a, b):
-            d = a - b
+        def __call__(self, log_probs, log_probs_base):
+            d = log_probs - log_probs_base
             return {"k1": d, "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[self.kind]
 
     class Normalization:
         def __init__(self, config):
             self.config = config
-        def __call__(self, x, mask=None):
-            weight = mask if mask is not None else x * 0 + 1
+        def __call__(self, x, loss_mask=None):
+            weight = loss_mask if loss_mask is not None else x * 0 + 1
             return (x - (x * weight).sum() / weight.sum().clamp(min=1)) * weight
 """
 
@@ -64,7 +64,8 @@ ACTOR = """
             score = self.norm(score) if self.norm else score
             if self.config.mask_no_eos_with_zero:
                 score = score * ended
-            per_token = -self.config.kl_ctl * (data["logprobs"].roll(-1, 1) - data["ref_logp"]) * mask
+            old = data["logprobs"].roll(-1, 1)
+            per_token = -self.config.kl_ctl * (old - data.get("ref_logp", old)) * mask
             data["advantages"] = (score[:, None] + per_token) * mask
             data["returns"] = data["advantages"] + data.get("values", 0)
             data["kl_rewards"] = per_token
@@ -80,11 +81,11 @@ FUNCTIONAL = """
 
     def ppo_actor_loss_fn(logprobs, proximal_logprobs, old_logprobs, advantages, eps_clip, loss_mask,
                           eps_clip_higher=None, c_clip=None, rejection_sampling=None,
-                          importance_sampling_level="token"):
+                          importance_sampling_level="token", cu_seqlens=None):
         return _mean(-advantages * (logprobs - proximal_logprobs).exp(), loss_mask), {}
 
     def sapo_loss_fn(logprobs, old_logprobs, advantages, tau_pos, tau_neg, loss_mask,
-                     importance_sampling_level="token"):
+                     importance_sampling_level="token", cu_seqlens=None):
         return _mean(-advantages * (logprobs - old_logprobs).sigmoid(), loss_mask), {}
 
     def ppo_critic_loss_fn(value, old_value, target_value, value_eps_clip, loss_mask=None, loss_fn_type="mse"):

@@ -1,10 +1,15 @@
 """What the tests of every adapter ask: all boundaries bound, all answer, a law's verdict at one."""
 
+from torch import Tensor
+
 from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import Judgement, canary, search
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.law import Law
 
@@ -31,6 +36,11 @@ def answering(boundaries: dict[tuple[str, str], Boundary], target: Target | None
         if reason:
             silent.append((name, reason))
     return silent
+
+
+def outputs_of(target: Target, boundary: Boundary, setting: str, batch: Batch) -> dict[str, Tensor]:
+    """The outputs of a boundary on one batch, under one of its settings."""
+    return execute(target, boundary, inputs_of(boundary, Case(batch, setting=setting))).values
 
 
 def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None = None) -> Judgement:

@@ -6,6 +6,7 @@ import pytest
 
 from adapters.areal_specimen import files
 from adapters.checks import answering, bound, judged_at
+from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Unbound
@@ -16,17 +17,28 @@ Loads = Callable[..., Target]
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     """Each family binds and its outputs move."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(early=True)))
+    target = loads(FRAMEWORK, files(early=True))
+    boundaries = bound(FRAMEWORK, target)
     assert len(boundaries) == 38
-    assert answering(boundaries) == []
+    assert answering(boundaries, target) == []
+
+
+def test_every_call_reads_back(loads: Loads) -> None:
+    """Columns and arguments of every boundary survive the round trip."""
+    target = loads(FRAMEWORK, files(early=True))
+    distinct = {id(b): b for b in bound(FRAMEWORK, target).values()}.values()
+    checked = [check_round_trip(target, boundary) for boundary in distinct]
+    assert sum(one.columns for one in checked) > 1000
+    assert sum(one.arguments for one in checked) > 1000
 
 
 @pytest.mark.parametrize(("early", "found"), [(True, False), (False, True)])
 def test_suppressed_reward(loads: Loads, early: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
     """Void before the mean, the reward moves nothing; after it, it moves the rows that ended."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(early=early)))
+    target = loads(FRAMEWORK, files(early=early))
+    boundaries = bound(FRAMEWORK, target)
     setting = "no EOS masked, batch mean"
-    judgement = judged_at(MSK003, boundaries["_compute_advantages", setting], setting)
+    judgement = judged_at(MSK003, boundaries["_compute_advantages", setting], setting, target)
     assert (judgement.found is not None) is found
     assert judgement.tried > 0
 

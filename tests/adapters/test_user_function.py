@@ -8,12 +8,14 @@ from textwrap import dedent
 
 import pytest
 import torch
+from torch import Tensor
 
-from adapters.checks import answering, bound, judged_at
+from adapters.checks import answering, bound, judged_at, outputs_of
+from rl_sentinel.adapters.kit.user_results import CallFailed
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.user_function import FRAMEWORK, CallFailed
+from rl_sentinel.adapters.user_function import FRAMEWORK
 from rl_sentinel.audit.engine.worker import laws
-from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.errors import NotApplicable, SentinelError
 
@@ -83,29 +85,34 @@ def _boundary(target: Target) -> Boundary:
     return bound(FRAMEWORK, target)["one", "default"]
 
 
-def _broken(boundary: Boundary) -> set[str]:
+def _call(target: Target, batch: Batch = BATCH) -> dict[str, Tensor]:
+    return outputs_of(target, _boundary(target), "default", batch)
+
+
+def _broken(target: Target) -> set[str]:
+    boundary = _boundary(target)
     wanted = [law for law in laws().values() if law.applies(boundary) == ""]
     assert len(wanted) > 5
-    return {law.code for law in wanted if judged_at(law, boundary, "default").found is not None}
+    return {law.code for law in wanted if judged_at(law, boundary, "default", target).found is not None}
 
 
 @pytest.mark.parametrize("source", [RLOO, KEYED])
 def test_right_ones_answer_and_break_nothing(own: Own, source: str) -> None:
     """A reward per row, and one per token with uids, are both passed in the form asked for."""
     target = own(source, "advantage")
-    assert answering(bound(FRAMEWORK, target)) == []
-    assert _broken(_boundary(target)) == set()
+    assert answering(bound(FRAMEWORK, target), target) == []
+    assert _broken(target) == set()
 
 
 def test_wrong_one_is_found(own: Own) -> None:
     """A mean over the width falls when padding is added."""
-    assert "PAD001" in _broken(_boundary(own(WIDTH, "advantage")))
+    assert "PAD001" in _broken(own(WIDTH, "advantage"))
 
 
 def test_wrong_one_with_a_reward_per_row_is_found(own: Own) -> None:
     """A mean over the batch where dead rows stand in it."""
     source = "def one(rewards, mask): return (rewards - rewards.mean())[:, None] * mask"
-    assert "MSK001" in _broken(_boundary(own(source, "advantage")))
+    assert "MSK001" in _broken(own(source, "advantage"))
 
 
 @pytest.mark.parametrize(
@@ -120,30 +127,30 @@ def test_wrong_one_with_a_reward_per_row_is_found(own: Own) -> None:
 )
 def test_entry_of_a_dict(own: Own, stage: str, entries: str, key: str, expected: float) -> None:
     """The entry that is named for the stage's output is taken, a plain name before a longer one."""
-    boundary = _boundary(own(f"def one(rewards, x=None):\n    x = rewards\n    return {{{entries}}}", stage))
-    assert boundary.call(BATCH, {})[key].flatten()[0].item() == expected
+    target = own(f"def one(rewards, x=None):\n    x = rewards\n    return {{{entries}}}", stage)
+    assert _call(target)[key].flatten()[0].item() == expected
 
 
 def test_dict_that_names_no_output(own: Own) -> None:
     """Its entries and the wanted name are told in one line."""
-    boundary = _boundary(own("def one(rewards): return {'a': rewards, 'b': rewards}", "advantage"))
-    with pytest.raises(CallFailed, match=r"^the answer is a dict of a, b; expected one entry named advantage$"):
-        boundary.call(BATCH, {})
+    target = own("def one(rewards): return {'a': rewards, 'b': rewards}", "advantage")
+    with pytest.raises(CallFailed, match=r"^the result is a dict of a, b, expected one entry named advantage$"):
+        _call(target)
 
 
 def test_failure_names_what_was_passed(own: Own) -> None:
     """Parameter, column and shape."""
-    boundary = _boundary(own("def one(rewards, mask, uid): return rewards * mask", "advantage"))
+    target = own("def one(rewards, mask, uid): return rewards * mask", "advantage")
     passed = r"passed rewards=reward\[2\], mask=mask\[2, 3\], uid=group as numpy\[2\]$"
     with pytest.raises(CallFailed, match=rf"^RuntimeError: .*; {passed}"):
-        boundary.call(BATCH, {})
+        _call(target)
 
 
 def test_refusal_names_what_was_passed_and_stays_a_refusal(own: Own) -> None:
     """A ValueError in words is judged by the laws as one."""
-    boundary = _boundary(own("def one(rewards): rows, width = rewards.shape", "kl"))
+    target = own("def one(rewards): rows, width = rewards.shape", "kl")
     with pytest.raises(ValueError, match=r"not enough values .*; passed rewards=reward\[2\]$"):
-        boundary.call(BATCH, {})
+        _call(target)
 
 
 def test_unknown_name_and_unknown_stage(own: Own) -> None:
@@ -172,7 +179,7 @@ PPO = """
 def _judged(target: Target) -> tuple[set[str], set[str]]:
     """Codes of the laws that were tried and hold, and that are broken."""
     boundary = _boundary(target)
-    found = {c: judged_at(law, boundary, "default") for c, law in laws().items() if law.applies(boundary) == ""}
+    found = {c: judged_at(law, boundary, "default", target) for c, law in laws().items() if law.applies(boundary) == ""}
     staged = {c: j for c, j in found.items() if boundary.stage in laws()[c].stages}
     broken = {c for c, j in staged.items() if j.found is not None}
     return {c for c, j in staged.items() if j.tried} - broken, broken
@@ -267,9 +274,9 @@ def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it b
 
 def test_answer_that_is_no_tensor(own: Own) -> None:
     """What it is, what is expected, and how to make one of it."""
-    boundary = _boundary(own("def one(rewards, mask): return (rewards[:, None] * mask).numpy()", "advantage"))
+    target = own("def one(rewards, mask): return (rewards[:, None] * mask).numpy()", "advantage")
     with pytest.raises(CallFailed, match=r"its advantage is of type ndarray, expected a tensor: .*torch.as_tensor"):
-        boundary.call(batch_of(torch.ones(1, 2, dtype=torch.bool)), {})
+        _call(target, batch_of(torch.ones(1, 2, dtype=torch.bool)))
 
 
 def test_number_type_that_a_function_refuses_is_its_own_affair(own: Own) -> None:
@@ -280,11 +287,11 @@ def test_number_type_that_a_function_refuses_is_its_own_affair(own: Own) -> None
             raise TypeError("no such numbers")
         return rewards[:, None] * mask
     """
-    boundary, mask = _boundary(own(source, "advantage")), torch.ones(1, 2, dtype=torch.bool)
+    target, mask = own(source, "advantage"), torch.ones(1, 2, dtype=torch.bool)
     with pytest.raises(NotApplicable, match="it refuses bfloat16: TypeError: no such numbers"):
-        boundary.call(batch_of(mask, reward=torch.ones(1, dtype=torch.bfloat16)), {})
+        _call(target, batch_of(mask, reward=torch.ones(1, dtype=torch.bfloat16)))
     with pytest.raises(CallFailed, match="TypeError: no such numbers"):
-        boundary.call(batch_of(mask.expand(2, 2)), {})
+        _call(target, batch_of(mask.expand(2, 2)))
 
 
 def test_what_is_no_function(own: Own) -> None:
@@ -302,12 +309,12 @@ def test_what_is_no_function(own: Own) -> None:
         (
             "class K:\n    def m(self, rewards): return rewards",
             "K.m",
-            "K.m is a method, which wants an object: name a f",
+            "K.m is a method, expected a function: name a function of",
         ),
         (
             "def one(rewards, /): return rewards",
             "one",
-            "one takes rewards by position only, expected parameters passed",
+            "one takes rewards by position only, expected parameters by name: remove",
         ),
         ("def one(*args): return args[0]", "one", "one takes *args, expected parameters by name: name them, or keep"),
         ("def one(*a, **k): return a[0]", "one", "one takes *a, **k, expected parameters by name: name them, or keep"),
@@ -327,6 +334,6 @@ def test_what_cannot_be_called_by_names_is_told_at_once(
 
 def test_error_of_several_lines_is_one(own: Own) -> None:
     """With what was passed behind it."""
-    boundary = _boundary(own("def one(rewards, mask): raise TypeError('a\\n  b\\nc')", "advantage"))
+    target = own("def one(rewards, mask): raise TypeError('a\\n  b\\nc')", "advantage")
     with pytest.raises(CallFailed, match=r"^TypeError: a b c; passed rewards="):
-        boundary.call(batch_of(torch.ones(1, 2, dtype=torch.bool)), {})
+        _call(target, batch_of(torch.ones(1, 2, dtype=torch.bool)))

@@ -64,7 +64,8 @@ class Step:
     its result by ``name``, and each argument by the name of its parameter. ``each`` repeats the step for every cut of
     the rows; ``inside`` names functions of the target whose last arguments and result are kept while the step runs.
     ``optional`` arguments are left out where a release has no such parameter. A ``remembered`` step answers equal
-    arguments with a copy of its first answer. ``produced_by`` cites, for an argument whose form is a choice, the line
+    arguments with a copy of its first answer. ``explain`` turns an exception of the call, and the arguments by name,
+    into the one that is raised. ``produced_by`` cites, for an argument whose form is a choice, the line
     of the framework's trainer that makes it.
     """
 
@@ -76,6 +77,7 @@ class Step:
     produced_by: Mapping[str, str] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     remembered: bool = False
+    explain: Callable[[Exception, Mapping[str, Any]], Exception] | None = None
 
     @property
     def result(self) -> str:

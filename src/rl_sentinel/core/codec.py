@@ -37,7 +37,8 @@ class Inputs:
 class Sizes:
     """The shape of a batch, read from the arguments of a call before its columns are.
 
-    ``length`` and ``prompt_length`` are ``[B]`` tokens; ``mask`` is ``[B, T]``. A size that no argument tells is None.
+    ``length``, ``prompt_length`` and ``total_length`` (both together) are ``[B]`` tokens; ``mask`` is ``[B, T]``.
+    A size that no argument tells is None.
     """
 
     rows: int | None = None
@@ -45,6 +46,7 @@ class Sizes:
     length: Tensor | None = None
     prompt_length: Tensor | None = None
     mask: Tensor | None = None
+    total_length: Tensor | None = None
 
     def tell(self, names: frozenset[str]) -> bool:
         """Whether all of these sizes are known."""
@@ -52,7 +54,7 @@ class Sizes:
 
     def merge(self, other: "Sizes") -> "Sizes":
         """These sizes, completed by the ``other`` ones where they are None."""
-        names = ("rows", "width", "length", "prompt_length", "mask")
+        names = ("rows", "width", "length", "prompt_length", "mask", "total_length")
         return Sizes(**{n: getattr(other, n) if getattr(self, n) is None else getattr(self, n) for n in names})
 
 

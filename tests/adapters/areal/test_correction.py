@@ -1,4 +1,4 @@
-"""What AReaL's rejection is given and how its answer is read, on a double of it."""
+"""What AReaL's rejection is passed and where its results are read, on a double of it."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,16 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
+from adapters.checks import outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
-from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries, rejection
+from rl_sentinel.adapters.areal.arguments import rejection
+from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries
+from rl_sentinel.adapters.kit.execution import evaluate
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Inputs
 
 Loads = Callable[..., Target]
 
@@ -52,12 +57,13 @@ def _bound(target: Target) -> dict[str, Boundary]:
     return {setting: b for b in found if isinstance(b, Boundary) for setting in b.settings}
 
 
-def test_what_is_dropped_is_what_trained(loads: Loads) -> None:
-    """Weights by old policy and sampler; a place that never trained is not told as rejected; the batch stays."""
-    boundary, batch = _bound(loads(FRAMEWORK, _files()))["token ratio"], _batch()
-    found = boundary.call(batch, boundary.settings["token ratio"])
-    assert found["keep"].tolist() == [[1.0, 0.0, 1.0]]
-    torch.testing.assert_close(found["weight"], torch.tensor([[1.0, 4.0, 4.0]]))
+def test_only_trained_tokens_are_rejected(loads: Loads) -> None:
+    """Weights of old policy and sampler; a token that never trained does not read as rejected; the batch stays."""
+    target, batch = loads(FRAMEWORK, _files()), _batch()
+    boundary = _bound(target)["token ratio"]
+    outputs = outputs_of(target, boundary, "token ratio", batch)
+    assert outputs["keep"].tolist() == [[1.0, 0.0, 1.0]]
+    torch.testing.assert_close(outputs["weight"], torch.tensor([[1.0, 4.0, 4.0]]))
     assert batch.mask.tolist() == [[True, True, False]]
     assert boundary.reads == {"old_logprob", "rollout_logprob", "mask"}
 
@@ -75,8 +81,10 @@ def test_scopes_are_those_of_the_setting(loads: Loads, name: str) -> None:
 
 
 def test_the_configuration_is_the_targets_own(loads: Loads) -> None:
-    """With what the setting says, and the target's defaults for the rest."""
-    config = rejection(loads(FRAMEWORK, _files()), {"level": "sequence", "upper": 2.0})
+    """With the numbers of the setting, and the target's defaults for the rest."""
+    target = loads(FRAMEWORK, _files())
+    settings: Settings = {"level": "sequence", "upper": 2.0}
+    config = evaluate(target, rejection(settings).put(Inputs(_batch(), settings)), {})
     assert type(config).__module__ == "areal.api.cli_args"
     assert (config.level, config.upper, config.agg, config.lower) == ("sequence", 2.0, "mean", None)
 

@@ -1,4 +1,4 @@
-"""What AReaL's losses are given, on doubles of them that answer with what they were told."""
+"""What AReaL's losses are passed, on doubles that return their arguments."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
+from adapters.checks import outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.losses import CRITIC, GATES, PLAIN, PPO, REJECTING, SAPO, boundaries
 from rl_sentinel.adapters.target import Target
@@ -16,23 +17,28 @@ Loads = Callable[..., Target]
 
 #: Each column at its own power of ten, so that a sum tells which columns went where.
 PPO_LOSS = """
+    def response(packed):
+        assert packed.shape == (2,)  # a prompt of one token and a response of one
+        return packed[0]
+
     def ppo_actor_loss_fn(logprobs, proximal_logprobs, old_logprobs, advantages, eps_clip, loss_mask,
                           eps_clip_higher=None, c_clip=None, rejection_sampling=None,
-                          importance_sampling_level="token"):
-        told = logprobs + 10 * proximal_logprobs + 100 * old_logprobs + 1000 * advantages
+                          importance_sampling_level="token", cu_seqlens=None):
+        passed = logprobs + 10 * proximal_logprobs + 100 * old_logprobs + 1000 * advantages
+        assert cu_seqlens.tolist() == [0, 2] and loss_mask.tolist() == [True, False]
         loss_mask.zero_()
-        return told.sum() + (0 if rejection_sampling is None else rejection_sampling.upper * 10**6), {}
+        return response(passed) + (0 if rejection_sampling is None else rejection_sampling.upper * 10**6), {}
 """
 
 SAPO_LOSS = """
     def sapo_loss_fn(logprobs, old_logprobs, advantages, tau_pos, tau_neg, loss_mask,
-                     importance_sampling_level="token"):
-        return (logprobs + 10 * old_logprobs + 100 * advantages).sum() * tau_neg, {}
+                     importance_sampling_level="token", cu_seqlens=None):
+        return (logprobs + 10 * old_logprobs + 100 * advantages)[0] * tau_neg, {}
 """
 
 CRITIC_LOSS = """
     def ppo_critic_loss_fn(value, old_value, target_value, value_eps_clip, loss_mask=None, loss_fn_type="mse"):
-        return (value + 10 * old_value + 100 * target_value).sum() * value_eps_clip, {}
+        return (value + 10 * old_value + 100 * target_value)[0] * value_eps_clip, {}
 """
 
 
@@ -47,34 +53,34 @@ def _batch() -> Batch:
     return batch_of(torch.ones(1, 1).bool(), **{n: torch.full((1, 1), x) for n, x in columns.items()})
 
 
-def _found(target: Target) -> dict[tuple[str, str], Boundary]:
+def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     every = [b for b in boundaries(target) if isinstance(b, Boundary)]
     return {(b.path, setting): b for b in every for setting in b.settings}
 
 
-def _told(boundary: Boundary, setting: str, batch: Batch) -> float:
-    return boundary.call(batch, boundary.settings[setting])["loss"].item()
-
-
 def test_columns_go_where_they_belong(loads: Loads) -> None:
-    """Without a sampler's column the old policy is both; decoupled, the sampler is the old one and is read."""
-    found = _found(loads(FRAMEWORK, _files(PPO_LOSS, SAPO_LOSS, CRITIC_LOSS)))
+    """The sampler is the old and the proximal policy; decoupled, it is the old one alone."""
+    target = loads(FRAMEWORK, _files(PPO_LOSS, SAPO_LOSS, CRITIC_LOSS))
+    bound = _bound(target)
+
+    def loss(path: str, setting: str) -> float:
+        return outputs_of(target, bound[path, setting], setting, _batch())["loss"].item()
+
     for setting in PLAIN:
-        assert _told(found[PPO, setting], setting, _batch()) == 1 + 20 + 200 + 4000
-        assert found[PPO, setting].reads == {"logprob", "old_logprob", "advantage", "mask"}
+        assert loss(PPO, setting) == 1 + 20 + 200 + 4000
+        assert bound[PPO, setting].reads == {"logprob", "old_logprob", "advantage", "mask"}
     for setting in REJECTING:
-        assert _told(found[PPO, setting], setting, _batch()) == 1 + 20 + 300 + 4000 + 5 * 10**6
-        assert "rollout_logprob" in found[PPO, setting].reads
-    assert _told(found[SAPO, "default"], "default", _batch()) == pytest.approx((1 + 20 + 400) * 1.05)
-    assert _told(found[CRITIC, "default"], "default", _batch()) == (5 + 60 + 700) * 0.5
-    assert {s for path, s in found if path == SAPO} == set(GATES)
+        assert loss(PPO, setting) == 1 + 20 + 300 + 4000 + 5 * 10**6
+        assert "rollout_logprob" in bound[PPO, setting].reads
+    assert loss(SAPO, "default") == pytest.approx((1 + 20 + 400) * 1.05)
+    assert loss(CRITIC, "default") == (5 + 60 + 700) * 0.5
+    assert {s for path, s in bound if path == SAPO} == set(GATES)
 
 
-def test_the_mask_given_is_the_targets_own(loads: Loads) -> None:
-    """A loss that writes into its mask does not reach the batch, which is asked again."""
-    boundary = _found(loads(FRAMEWORK, _files(PPO_LOSS, CRITIC_LOSS)))[PPO, "default"]
-    batch = _batch()
-    _told(boundary, "default", batch)
+def test_the_mask_that_is_passed_is_a_copy(loads: Loads) -> None:
+    """A loss that writes into its mask does not reach the batch."""
+    target, batch = loads(FRAMEWORK, _files(PPO_LOSS, CRITIC_LOSS)), _batch()
+    outputs_of(target, _bound(target)[PPO, "default"], "default", batch)
     assert batch.mask.tolist() == [[True]]
 
 

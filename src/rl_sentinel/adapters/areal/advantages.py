@@ -1,25 +1,31 @@
-"""AReaL's advantages: the actor's own method, from raw rewards to normalised advantages."""
+"""AReaL's advantages: the actor's own method, from raw rewards to normalized advantages."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
 
-from torch import Tensor
-
-from rl_sentinel.adapters.areal.sequences import group_size, sequences
-from rl_sentinel.adapters.layout import put_full, take_full
+from rl_sentinel.adapters.areal.arguments import (
+    ACTOR,
+    CONFIG,
+    NORM,
+    ROLLOUT,
+    actor,
+    knob,
+    rollout,
+    unfinished_are_longest,
+)
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.requirements import prompts_are_contiguous
+from rl_sentinel.adapters.kit.sequences import FullSequence
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 
-ACTOR = "areal.trainer.ppo.actor.PPOActor"
 PATH = f"{ACTOR}._compute_advantages"
-CONFIG = "areal.api.cli_args.PPOActorConfig"
-NORM = "areal.api.cli_args.NormConfig"
 
-#: A clip of rewards that no case reaches, where the clip itself is not what is asked about.
+#: A clip of rewards that no case reaches, where the clip itself is not audited.
 UNCLIPPED: Settings = {"reward_clip": 1e6}
 
 _GAE = "actor.py, _compute_advantages: values are zeros where there is no critic; discount and gae_lambda are 1"
@@ -67,6 +73,8 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "advantage, batch": ({"adv mean": "batch", "adv std": "batch"}, _OUTCOME),
 }
 
+_DATA, _FORM = Use("data"), FullSequence(shift=1)
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The method, once per family, since what it claims depends on the settings."""
@@ -76,71 +84,42 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     except Unbindable as why:
         yield Unbound(PATH, "advantage", str(why))
         return
-    for name, (settings, said) in FAMILIES.items():
-        yield _boundary(target, name, settings, said)
+    for name, (settings, claimed) in FAMILIES.items():
+        yield from bindable(target, _boundary(name, settings, claimed))
 
 
-def _boundary(target: Target, name: str, settings: Settings, said: Claims) -> Boundary:
-    reads = {"reward", "mask", "length", "prompt_length", "old_logprob", "ref_logprob"}
-    reads |= {"scored"} if settings.get("mask_no_eos_with_zero") else set()
-    reads |= {"value"} if settings.get("critic") else set()
-    reads |= {"group"} if "group" in settings.values() else set()
-    return Boundary(
+def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
+    """One family: there is a reference policy where a KL is paid, and values where there is a critic."""
+    paid = settings.get("kl_ctl") != 0.0
+    passes = [*(["ref_logp"] if paid else []), *(["values"] if settings.get("critic") else [])]
+    masked = bool(settings.get("mask_no_eos_with_zero"))
+    outputs = {
+        "advantage": Output("B T", "reward", "advantage", at=_DATA["advantages"], form=_FORM),
+        "returns": Output("B T", "reward", "returns", at=_DATA["returns"], form=_FORM),
+    }
+    if paid:
+        outputs["kl_reward"] = Output("B T", "reward", "kl_reward", at=_DATA["kl_rewards"], form=_FORM)
+    step = Step(
+        call=PATH,
+        arguments={"self": actor(settings), "data": rollout(*passes)},
+        produced_by={
+            "data": f"{ROLLOUT}; areal/trainer/rl_trainer.py, train: ref_logp where kl_ctl > 0, values with a critic, "
+            "prox_logp only where log-probs are recomputed"
+        },
+    )
+    boundary = Boundary(
         path=PATH,
         stage="advantage",
-        call=lambda batch, knobs: _call(target, batch, knobs),
-        reads=frozenset(reads),
-        outputs={
-            "advantage": Output("B T", "reward", "advantage"),
-            "returns": Output("B T", "reward", "returns"),
-            "kl_reward": Output("B T", "reward", "kl_reward"),
-        },
+        steps=(step,),
+        unused=frozenset({"token", "version", *(() if paid else ("old_logprob",))}),
+        outputs=outputs,
         settings={name: settings},
-        claims=said,
-        reach=", ".join(knob(k, v) for k, v in settings.items() if k != "critic" and k not in UNCLIPPED),
+        claims=claimed,
+        reach=", ".join(knob(k, v) for k, v in settings.items() if k != "critic"),
+        requires=(
+            *((prompts_are_contiguous,) if "group" in settings.values() else ()),
+            *((unfinished_are_longest,) if masked else ()),
+        ),
     )
-
-
-def knob(name: str, value: object) -> str:
-    """A setting in the words of AReaL's configuration."""
-    which, _, what = name.partition(" ")
-    own = {"mean": "mean_level", "std": "std_level", "leave1out": "mean_leave1out"}
-    return f"actor.{which}_norm.{own[what]}={value}" if what else f"actor.{name}={value}"
-
-
-def _call(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    data: dict[str, Tensor] = sequences(batch)
-    reference = data["ref_logp"]
-    if settings.get("critic"):
-        data["values"] = put_full(batch.value, batch, data["input_ids"].shape[1] - _full(batch), shift=1)
-    actor = target.call(ACTOR, _config(target, batch, settings), None)
-    answer = target.call(PATH, actor, data)
-    return {
-        "advantage": take_full(answer["advantages"], batch, shift=1),
-        "returns": take_full(answer["returns"], batch, shift=1),
-        "kl_reward": take_full(answer["kl_rewards"], batch, shift=1),
-        "after/ref_logprob": take_full(reference, batch, shift=1),
-    }
-
-
-def _full(batch: Batch) -> int:
-    return int(batch.prompt_length.max()) + batch.width
-
-
-def _config(target: Target, batch: Batch, settings: Settings) -> Any:  # noqa: ANN401 - the target's class
-    plain = {k: v for k, v in settings.items() if " " not in k and k != "critic"}
-    for which in ("reward", "adv"):
-        if f"{which} mean" in settings:
-            plain[f"{which}_norm"] = norm(target, batch, settings, which)
-    return target.call(CONFIG, **plain)
-
-
-def norm(target: Target, batch: Batch, settings: Settings, which: str) -> Any:  # noqa: ANN401
-    """AReaL's configuration of one normalisation; ``which`` is the first word of its settings."""
-    mean, std = settings[f"{which} mean"], settings[f"{which} std"]
-    given: dict[str, Any] = {"mean_level": mean, "std_level": std}
-    if settings.get(f"{which} leave1out"):
-        given["mean_leave1out"] = True
-    if "group" in (mean, std):
-        given["group_size"] = group_size(batch)
-    return target.call(NORM, **given)
+    # Nothing in the call says which response ended: the actor takes the longest sequences for unfinished ones.
+    return replace(boundary, reads=boundary.reads | {"scored"}) if masked else boundary

@@ -1,19 +1,18 @@
-"""AReaL's rejection sampling: what is kept, and the weight of what is kept."""
+"""AReaL's rejection sampling: which tokens stay, and their weight."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from torch import Tensor
-
+from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.forms import Kept
+from rl_sentinel.adapters.kit.sequences import PackedSequence, SequenceEnds
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Scope
-from rl_sentinel.core.errors import Unbindable
 
 PATH = "areal.utils.functional.apply_rejection_sampling"
-CONFIG = "areal.api.cli_args.RejectionSamplingConfig"
 
 FAMILIES: Mapping[str, Settings] = {
     "token ratio": {"level": "token", "metric": "ratio", "upper": 2.0, "lower": 0.5},
@@ -31,42 +30,40 @@ FAMILIES: Mapping[str, Settings] = {
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per family; releases before rejection sampling have none."""
-    if not target.has(CONFIG):
+    if not target.has(REJECTION):
         return
-    try:
-        target.find(PATH)
-    except Unbindable as why:
-        yield Unbound(PATH, "correct", str(why))
+    if not target.has(PATH):
+        yield Unbound(PATH, "correct", f"{PATH} is absent, but {REJECTION} configures it")
         return
-    for name, settings in FAMILIES.items():
-        yield _boundary(target, name, settings)
+    yield from bindable(target, *(_boundary(name, settings) for name, settings in FAMILIES.items()))
 
 
-def rejection(target: Target, settings: Settings) -> Any:  # noqa: ANN401 - the target's class
-    """AReaL's own configuration of the rejection."""
-    return target.call(CONFIG, **settings)
-
-
-def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
+def _boundary(name: str, settings: Settings) -> Boundary:
     sequence = settings["level"] == "sequence"
     scope: Scope = "sequence" if sequence else "token"
-    weight: Scope = "sequence" if sequence and settings["metric"] == "ratio" else "token"
-    outputs = {"weight": Output("B T", "ratio", "weight", weight)}
+    weighed: Scope = "sequence" if sequence and settings["metric"] == "ratio" else "token"
+    result, form = Use("result"), PackedSequence(shift=1)
+    weight = Output("B T", "ratio", "weight", weighed, at=result.attribute("behave_imp_weight"), form=form)
+    outputs = {"weight": weight}
     if settings.get("action", "mask") == "mask":
-        outputs["keep"] = Output("B T", "", "keep", scope)
-
-    def call(batch: Batch, knobs: Settings) -> Mapping[str, Tensor]:
-        config = rejection(target, knobs)
-        given = (batch.old_logprob, batch.rollout_logprob, batch.mask.clone(), None, config)
-        answer = target.call(PATH, *given)
-        keep = (answer.loss_mask | ~batch.mask).float()
-        return {"weight": answer.behave_imp_weight, "keep": keep}
-
+        outputs["keep"] = Output("B T", "", "keep", scope, at=result.attribute("loss_mask"), form=Kept(form))
+    step = Step(
+        call=PATH,
+        name="result",
+        arguments={
+            "proximal_logprobs": packed("old_logprob"),
+            "old_logprobs": packed("rollout_logprob"),
+            "loss_mask": packed("mask"),
+            "cu_seqlens": SequenceEnds(),
+            "config": rejection(settings),
+        },
+        produced_by=dict.fromkeys(("proximal_logprobs", "old_logprobs", "loss_mask", "cu_seqlens"), PACKED),
+    )
     return Boundary(
         path=PATH,
         stage="correct",
-        call=call,
-        reads=frozenset({"old_logprob", "rollout_logprob", "mask"}),
+        steps=(step,),
+        unused=frozenset({"length", "prompt_length"}),
         outputs=outputs,
         settings={name: settings},
         reach=", ".join(f"actor.rejection_sampling.{k}={v}" for k, v in settings.items()),

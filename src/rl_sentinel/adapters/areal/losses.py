@@ -1,19 +1,17 @@
-"""AReaL's policy losses and its value loss."""
+"""AReaL's policy losses and its value loss, on packed sequences."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from torch import Tensor
-
-from rl_sentinel.adapters.areal.correction import CONFIG as REJECTION
-from rl_sentinel.adapters.areal.correction import rejection
+from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Constant, IfSet, Knob
+from rl_sentinel.adapters.kit.sequences import SequenceEnds
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.errors import Unbindable
-
-Call = Callable[[Batch, Settings], Mapping[str, Tensor]]
+from rl_sentinel.core.codec import Codec
 
 PPO = "areal.utils.functional.ppo_actor_loss_fn"
 SAPO = "areal.utils.functional.sapo_loss_fn"
@@ -42,82 +40,116 @@ GATES: Mapping[str, Settings] = {
     "sequence": {"tau_pos": 1.0, "tau_neg": 1.05, "importance_sampling_level": "sequence"},
 }
 
+#: Without recomputed log-probs, those of the sampler are both the behaviour policy's and the proximal one's.
+_NOT_DECOUPLED = "areal/trainer/ppo/actor.py, _compute_advantages: data['prox_logp'] = old_logp"
+#: The trainer passes no ``loss_fn_type``.
+_CRITIC_DEFAULT = "areal/trainer/ppo/critic.py, ppo_loss_fn: float values of packed sequences, loss_mask.bool()"
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Each loss that the release has; the first and the last are in all of them."""
-    for path, make in ((PPO, _ppo), (SAPO, _sapo), (CRITIC, _critic)):
-        try:
-            if path != SAPO or target.has(path):
-                target.find(path)
-                yield from make(target)
-        except Unbindable as why:
-            yield Unbound(path, "value-loss" if path == CRITIC else "policy-loss", str(why))
-
-
-def _ppo(target: Target) -> Iterator[Boundary]:
-    def plain(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        old = batch.old_logprob
-        given = {"logprobs": batch.logprob, "proximal_logprobs": old, "old_logprobs": old}
-        given |= {"advantages": batch.advantage, "loss_mask": batch.mask.clone()}
-        return {"loss": target.call(PPO, **given, **settings)[0]}
-
-    def decoupled(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {"logprobs": batch.logprob, "proximal_logprobs": batch.old_logprob}
-        given |= {"old_logprobs": batch.rollout_logprob, "advantages": batch.advantage}
-        given |= {"loss_mask": batch.mask.clone()}
-        config = rejection(target, settings)
-        return {"loss": target.call(PPO, **given, eps_clip=0.2, rejection_sampling=config)[0]}
-
-    for name, settings in PLAIN.items():
-        yield _policy(PPO, plain, name, settings, _SEQUENCE if name == "sequence" else _RATIO)
+    ppo = [_ppo(name, settings, {n: Knob(n) for n in settings}, "old_logprob") for name, settings in PLAIN.items()]
     if target.has(REJECTION):
         for name, settings in REJECTING.items():
-            yield _policy(PPO, decoupled, name, settings, _RATIO, frozenset({"rollout_logprob"}))
+            numbers: dict[str, Codec] = {"eps_clip": Constant(0.2), "rejection_sampling": rejection(settings)}
+            ppo.append(_ppo(name, settings, numbers, "rollout_logprob"))
+    yield from bindable(target, *ppo)
+    yield from bindable(target, *(_sapo(name, settings) for name, settings in GATES.items()), optional=True)
+    yield from bindable(target, _critic())
 
 
-def _sapo(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = (batch.logprob, batch.old_logprob, batch.advantage)
-        return {"loss": target.call(SAPO, *given, loss_mask=batch.mask.clone(), **settings)[0]}
-
-    for name, settings in GATES.items():
-        yield _policy(SAPO, call, name, settings, _GATE)
-
-
-def _policy(  # noqa: PLR0913 - what two losses differ in
-    path: str,
-    call: Call,
-    name: str,
-    settings: Settings,
-    said: Claims,
-    more: frozenset[str] = frozenset(),
-) -> Boundary:
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        call=call,
-        reads=frozenset({"logprob", "old_logprob", "advantage", "mask"}) | more,
-        outputs={"loss": Output("", "", "loss")},
-        settings={name: settings},
-        claims=said,
-        reach=", ".join(f"actor.{k}={v}" for k, v in settings.items()),
+def _ppo(name: str, settings: Settings, numbers: Mapping[str, Codec], sampler: str) -> Boundary:
+    arguments = {
+        "logprobs": packed("logprob"),
+        "old_logprobs": packed(sampler),
+        "advantages": packed("advantage"),
+        "eps_clip_higher": Constant(None),
+        "loss_mask": packed("mask"),
+        "c_clip": Constant(None),
+        "proximal_logprobs": packed("old_logprob"),
+        "cu_seqlens": SequenceEnds(),
+        **numbers,
+    }
+    prefix = "actor.rejection_sampling" if "level" in settings else "actor"
+    also = ["actor.use_decoupled_loss=True"] if "level" in settings else []
+    return _policy(
+        PPO,
+        name,
+        settings,
+        arguments,
+        _SEQUENCE if name == "sequence" else _RATIO,
+        ", ".join([*also, *(f"{prefix}.{k}={v}" for k, v in settings.items())]),
+        {"proximal_logprobs": PACKED if also else f"{PACKED}; {_NOT_DECOUPLED}"},
     )
 
 
-def _critic(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = (batch.value, batch.old_value, batch.returns)
-        return {"loss": target.call(CRITIC, *given, loss_mask=batch.mask.clone(), **settings)[0]}
+def _sapo(name: str, settings: Settings) -> Boundary:
+    arguments = {
+        "logprobs": packed("logprob"),
+        "old_logprobs": packed("old_logprob"),
+        "advantages": packed("advantage"),
+        "loss_mask": packed("mask"),
+        "cu_seqlens": SequenceEnds(),
+        **{n: Knob(n) for n in settings},
+    }
+    reach = ", ".join(f"actor.{'sapo_' if k.startswith('tau') else ''}{k}={v}" for k, v in settings.items())
+    return _policy(SAPO, name, settings, arguments, _GATE, f"actor.use_sapo_loss=True, {reach}", {})
 
-    yield Boundary(
-        path=CRITIC,
-        stage="value-loss",
-        call=call,
-        reads=frozenset({"value", "old_value", "returns", "mask"}),
-        outputs={"loss": Output("", "", "loss")},
-        settings={
-            "default": {"value_eps_clip": 0.5},
-            "huber": {"value_eps_clip": 0.5, "loss_fn_type": "huber"},
-        },
-        reach="critic.eps_clip",
+
+def _policy(  # noqa: PLR0913 - what the losses differ in
+    path: str,
+    name: str,
+    settings: Settings,
+    arguments: Mapping[str, Codec],
+    claimed: Claims,
+    reach: str,
+    produced_by: Mapping[str, str],
+) -> Boundary:
+    cited = dict.fromkeys(("logprobs", "old_logprobs", "advantages", "loss_mask", "cu_seqlens"), PACKED)
+    return _loss(path, "policy-loss", arguments, {**cited, **produced_by}, {name: settings}, claimed, reach)
+
+
+def _critic() -> Boundary:
+    arguments = {
+        "value": packed("value"),
+        "old_value": packed("old_value"),
+        "target_value": packed("returns"),
+        "value_eps_clip": Knob("value_eps_clip"),
+        "loss_mask": packed("mask"),
+        "loss_fn_type": IfSet("loss_fn_type"),
+    }
+    settings: Mapping[str, Settings] = {
+        "default": {"value_eps_clip": 0.5, "loss_fn_type": "mse"},
+        "huber": {"value_eps_clip": 0.5, "loss_fn_type": "huber"},
+    }
+    cited = dict.fromkeys(("value", "old_value", "target_value", "loss_mask", "loss_fn_type"), _CRITIC_DEFAULT)
+    return _loss(CRITIC, "value-loss", arguments, cited, settings, Claims(), "critic.eps_clip")
+
+
+def _loss(  # noqa: PLR0913 - the fields of a loss
+    path: str,
+    stage: Stage,
+    arguments: Mapping[str, Codec],
+    produced_by: Mapping[str, str],
+    settings: Mapping[str, Settings],
+    claimed: Claims,
+    reach: str,
+) -> Boundary:
+    return Boundary(
+        path=path,
+        stage=stage,
+        steps=(
+            Step(
+                call=path,
+                name="result",
+                arguments=arguments,
+                produced_by=produced_by,
+                optional=frozenset({"cu_seqlens"}),
+            ),
+        ),
+        unused=frozenset({"length", "prompt_length"}),
+        outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
+        settings=settings,
+        claims=claimed,
+        reach=reach,
     )

@@ -1,21 +1,24 @@
-"""AReaL's overlong penalty, normalisation and KL estimators, each called directly."""
+"""AReaL's overlong penalty, normalization and KL estimators, each called directly."""
 
 from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor
 
-from rl_sentinel.adapters.areal.advantages import knob, norm
-from rl_sentinel.adapters.areal.sequences import sequences
+from rl_sentinel.adapters.areal.arguments import ROLLOUT, knob, norm, rollout
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, Knob
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import As, PerRow
+from rl_sentinel.adapters.kit.requirements import prompts_are_contiguous
+from rl_sentinel.adapters.kit.sequences import FullSequence
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.errors import Unbindable
 
 OVERLONG = "areal.utils.functional.reward_overlong_penalty"
-NORMALISE = "areal.utils.data.Normalization"
+NORMALIZE = "areal.utils.data.Normalization"
 KL = "areal.utils.data.KLEstimator"
 
 #: A penalty that starts at the second token of four.
@@ -28,70 +31,72 @@ LEVELS: Mapping[str, Settings] = {
     "group, leave one out": {"x mean": "group", "x std": None, "x leave1out": True},
 }
 
+_FORM = FullSequence(shift=1)
+_CALLER = "areal/trainer/ppo/actor.py, _compute_advantages"
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The penalty, each level of normalisation, each kind of KL."""
-    for path, stage, make in (
-        (OVERLONG, "reward", _overlong),
-        (NORMALISE, "normalise", _normalisations),
-        (KL, "kl", _estimators),
-    ):
-        try:
-            target.find(path)
-            yield from make(target)
-        except Unbindable as why:
-            yield Unbound(path, stage, str(why))  # type: ignore[arg-type] # the words above are stages
+    """The penalty, each level of normalization, each kind of KL."""
+    yield from bindable(target, _overlong())
+    yield from bindable(target, *(_normalization(name, settings) for name, settings in LEVELS.items()))
+    yield from bindable(target, *(_kl(kind) for kind in ("k1", "k2", "k3")))
 
 
-def _overlong(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        answer = target.call(OVERLONG, dict(sequences(batch)), **settings)
-        return {"reward": answer["rewards"]}
-
-    yield Boundary(
+def _overlong() -> Boundary:
+    arguments = {"data": rollout(), **{name: Knob(name) for name in PENALTY}}
+    return Boundary(
         path=OVERLONG,
         stage="reward",
-        call=call,
-        reads=frozenset({"reward", "mask"}),
-        outputs={"reward": Output("B", "reward", "reward")},
+        steps=(Step(call=OVERLONG, arguments=arguments, produced_by={"data": ROLLOUT}),),
+        unused=frozenset({"token", "version", "old_logprob", "length", "prompt_length"}),
+        outputs={"reward": Output("B", "reward", "reward", at=Use("data")["rewards"], form=PerRow())},
         settings={"default": PENALTY},
         writes=frozenset({"reward"}),
         reach="actor.overlong_reward_penalty=True",
     )
 
 
-def _normalisations(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        made = target.call(NORMALISE, norm(target, batch, settings, "x"))
-        return {"advantage": made(batch.advantage, batch.mask.float())}
+def _normalization(name: str, settings: Settings) -> Boundary:
+    grouped = name != "batch"
+    cite = "utils/data.py, Normalization's docstring: 'group' normalises within fixed-size groups"
+    step = Step(
+        call=f"{NORMALIZE}.__call__",
+        name="normalized",
+        arguments={
+            "self": Object(NORMALIZE, {"config": norm(settings, "x")}, shared=True),
+            "x": Column("advantage", _FORM),
+            "loss_mask": Column("mask", _FORM, torch.float32),
+        },
+        produced_by={"loss_mask": f"{_CALLER}: data['loss_mask'].float(), rolled by one position"},
+    )
+    return Boundary(
+        path=NORMALIZE,
+        stage="normalise",
+        steps=(step,),
+        outputs={"advantage": Output("B T", "reward", "advantage", at=Use("normalized"), form=_FORM)},
+        settings={name: settings},
+        claims=claims(cite, scope="group") if grouped else claims(cite, scope="batch"),
+        reach=", ".join(knob(k.replace("x ", "adv "), v) for k, v in settings.items()),
+        requires=(prompts_are_contiguous,) if grouped else (),
+    )
 
-    for name, settings in LEVELS.items():
-        grouped = name != "batch"
-        cite = "utils/data.py, Normalization's docstring: 'group' normalises within fixed-size groups"
-        yield Boundary(
-            path=NORMALISE,
-            stage="normalise",
-            call=call,
-            reads=frozenset({"advantage", "mask"} | ({"group"} if grouped else set())),
-            outputs={"advantage": Output("B T", "reward", "advantage")},
-            settings={name: settings},
-            claims=claims(cite, scope="group") if grouped else claims(cite, scope="batch"),
-            reach=", ".join(knob(k.replace("x ", "adv "), v) for k, v in settings.items()),
-        )
 
-
-def _estimators(target: Target) -> Iterator[Boundary]:
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        estimate = target.call(KL, settings["kind"])
-        return {"kl": estimate(batch.logprob, batch.ref_logprob).to(torch.float32)}
-
-    for kind in ("k1", "k2", "k3"):
-        yield Boundary(
-            path=KL,
-            stage="kl",
-            call=call,
-            reads=frozenset({"logprob", "ref_logprob"}),
-            outputs={"kl": Output("B T", "nats", f"kl.{kind}")},
-            settings={kind: {"kind": kind}},
-            reach=f"actor.kl_estimator={kind}",
-        )
+def _kl(kind: str) -> Boundary:
+    step = Step(
+        call=f"{KL}.__call__",
+        name="kl",
+        arguments={
+            "self": Object(KL, {"0": Knob("kind")}, shared=True),
+            "log_probs": Column("logprob", _FORM),
+            "log_probs_base": Column("ref_logprob", _FORM),
+        },
+        produced_by={"log_probs": f"{_CALLER}: log-probs of the sampler, float32, rolled by one position"},
+    )
+    return Boundary(
+        path=KL,
+        stage="kl",
+        steps=(step,),
+        outputs={"kl": Output("B T", "nats", f"kl.{kind}", at=Use("kl"), form=As(_FORM, torch.float32))},
+        settings={kind: {"kind": kind}},
+        reach=f"actor.kl_estimator={kind}",
+    )

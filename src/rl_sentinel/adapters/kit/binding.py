@@ -11,18 +11,24 @@ from rl_sentinel.core.errors import Absent, Unbindable
 
 
 def bindable(target: Target, *described: Boundary, optional: bool = False) -> Iterator[Boundary | Unbound]:
-    """Each description as this target has it, or why it cannot be bound.
+    """Each description as this target has it, or why it cannot be bound; equal reasons are given once.
 
     With ``optional``, what a release never had is left out; what is there and cannot be used is still reported.
     """
+    reported: set[Unbound] = set()
     for boundary in described:
         try:
             yield fitted(target, boundary)
+            continue
         except Absent as why:
-            if not optional:
-                yield Unbound(boundary.path, boundary.stage, str(why))
+            if optional:
+                continue
+            unbound = Unbound(boundary.path, boundary.stage, str(why))
         except Unbindable as why:
-            yield Unbound(boundary.path, boundary.stage, str(why))
+            unbound = Unbound(boundary.path, boundary.stage, str(why))
+        if unbound not in reported:
+            reported.add(unbound)
+            yield unbound
 
 
 def fitted(target: Target, boundary: Boundary) -> Boundary:

@@ -225,11 +225,13 @@ class Lengths(Codec):
         return self.form.lay({"response": length, "prompt": prompt, "total": prompt + length}[self.of], inputs)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
-        """The lengths of responses or prompts; totals tell the prompts once the responses are known."""
+        """The lengths of responses, of prompts, or of both together."""
         told = self.form.read(value, Sizes()).long()
         if self.of == "response":
             return Sizes(rows=len(told), length=told)
-        return Sizes(rows=len(told), prompt_length=told) if self.of == "prompt" else Sizes(rows=len(told))
+        if self.of == "prompt":
+            return Sizes(rows=len(told), prompt_length=told)
+        return Sizes(rows=len(told), total_length=told)
 
 
 @dataclass(frozen=True, slots=True)

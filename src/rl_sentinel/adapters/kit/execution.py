@@ -132,11 +132,15 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
         ]
     if before is not None:
         before(step, passed, left)
+    make = _remembered if step.remembered else _invoke
     with _observed(target, step.inside) as inner:
-        if step.remembered:
-            result = _remembered(target, call.function, args, kwargs, left)
-        else:
-            result = _invoke(target, call.function, args, kwargs, left)
+        try:
+            result = make(target, call.function, args, kwargs, left)
+        except Exception as error:
+            explained = error if step.explain is None else step.explain(error, passed)
+            if explained is error:
+                raise
+            raise explained from error
     fresh = {**kwargs, **inner, step.result: result}
     for name, value in fresh.items():
         if not step.each:

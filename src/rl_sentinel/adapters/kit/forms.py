@@ -81,7 +81,7 @@ class RightAligned(Form):
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """Each response moved to the start of its row, 0 in the padding."""
-        length = _lengths(sizes)
+        length = lengths_of(sizes)
         width = sizes.width or value.shape[1]
         rows = [row[value.shape[1] - n :] for row, n in zip(value, length, strict=True)]
         return torch.stack([pad(row, (0, width - row.shape[0])) for row in rows])
@@ -96,7 +96,7 @@ class RightAligned(Form):
 
     def source(self, expression: str, sizes: Sizes) -> str:
         """The end of each row, padded to one tensor."""
-        rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(_lengths(sizes)) if n)
+        rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(lengths_of(sizes)) if n)
         return Ragged().source(f"[{rows}]", sizes)
 
 
@@ -129,7 +129,7 @@ class Ragged(Form):
     def source(self, expression: str, sizes: Sizes) -> str:
         """The list, padded to one tensor; a row of width ``T`` needs no more."""
         padded = f"torch.nn.utils.rnn.pad_sequence({expression}, batch_first=True)"
-        missing = (sizes.width or 0) - max(_lengths(sizes), default=0)
+        missing = (sizes.width or 0) - max(lengths_of(sizes), default=0)
         return f"torch.nn.functional.pad({padded}, (0, {missing}))" if missing > 0 else padded
 
 
@@ -148,7 +148,7 @@ class Packed(Form):
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """``[B, T]`` with 0 in the padding."""
-        length = _lengths(sizes)
+        length = lengths_of(sizes)
         parts = list(torch.split(value, length))
         width = sizes.width or max(length, default=0)
         return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
@@ -159,59 +159,7 @@ class Packed(Form):
 
     def source(self, expression: str, sizes: Sizes) -> str:
         """The tensor cut by the lengths and padded."""
-        return Ragged().source(f"{expression}.split({_lengths(sizes)})", sizes)
-
-
-@dataclass(frozen=True, slots=True)
-class FullSequence(Form):
-    """``[B, S]``: each row's prompt, its response, then padding; prompt positions hold 0.
-
-    ``S`` is the longest prompt plus ``T`` plus ``more``. ``shift`` is 1 where position t holds what belongs to
-    token t + 1, as log-probs of next tokens do.
-    """
-
-    shift: int = 0
-    more: int = 0
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
-        return frozenset({"length", "prompt_length"})
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Padding can be added."""
-        return frozenset({"extra"})
-
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The response at its place behind the prompt."""
-        batch = inputs.batch
-        prompt = batch.prompt_length
-        width = int(prompt.max()) + batch.width + self.more + inputs.layout.extra
-        out = column.new_zeros(batch.rows, width)
-        for row, (p, n) in enumerate(zip(prompt.tolist(), batch.length.tolist(), strict=True)):
-            out[row, p - self.shift : p - self.shift + n] = column[row, :n]
-        return out
-
-    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """``[B, T]`` with 0 in the padding."""
-        length, prompt = _lengths(sizes), _prompts(sizes)
-        width = sizes.width or max(length, default=0)
-        rows = [
-            value[row, p - self.shift : p - self.shift + n]
-            for row, (p, n) in enumerate(zip(prompt, length, strict=True))
-        ]
-        return torch.stack([pad(part, (0, width - part.shape[0])) for part in rows])
-
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """What stood in the padding is 0."""
-        return zero_padding(column, batch)
-
-    def source(self, expression: str, sizes: Sizes) -> str:
-        """Each row's response, padded to one tensor."""
-        spans = [(p - self.shift, p - self.shift + n) for p, n in zip(_prompts(sizes), _lengths(sizes), strict=True)]
-        rows = ", ".join(f"{expression}[{row}, {low}:{high}]" for row, (low, high) in enumerate(spans))
-        return Ragged().source(f"[{rows}]", sizes)
+        return Ragged().source(f"{expression}.split({lengths_of(sizes)})", sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +229,7 @@ class RowWise(Form):
         """``[B, T]``; one number per row stands at all of the row's tokens."""
         if value.shape[1] != 1 or sizes.width == 1:
             return self.form.read(value, sizes)
-        valid = torch.arange(sizes.width or 1, device=value.device) < torch.tensor(_lengths(sizes)).unsqueeze(1)
+        valid = torch.arange(sizes.width or 1, device=value.device) < torch.tensor(lengths_of(sizes)).unsqueeze(1)
         return torch.where(valid, value, torch.zeros((), dtype=value.dtype, device=value.device))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - a column says it as well
@@ -407,17 +355,15 @@ def stack_padded(parts: Sequence[Tensor]) -> Tensor:
     return pad_sequence(list(parts), batch_first=True)
 
 
-def _lengths(sizes: Sizes) -> list[int]:
+def lengths_of(sizes: Sizes) -> list[int]:
+    """The lengths of the responses.
+
+    Raises:
+        ValueError: if no argument tells them.
+    """
     if sizes.length is None:
         raise ValueError("the lengths of the responses are unknown, expected an argument that tells them")
     lengths: list[int] = sizes.length.tolist()
-    return lengths
-
-
-def _prompts(sizes: Sizes) -> list[int]:
-    if sizes.prompt_length is None:
-        raise ValueError("the lengths of the prompts are unknown, expected an argument that tells them")
-    lengths: list[int] = sizes.prompt_length.tolist()
     return lengths
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -73,20 +73,25 @@ def observe(step: Step, arguments: Mapping[str, Any]) -> Observed:
     held = [(codec, arguments[name]) for name, codec in step.arguments.items() if name in arguments]
     told = merge_sizes([codec.sizes(value) for codec, value in held])
     sizes = complete(told)
+    full_rows = told.length is None and (told.total_length is None or told.prompt_length is None)
     columns: dict[str, Tensor] = {}
     knobs: dict[str, Any] = {}
     for codec, value in held:
         columns |= {name: column for name, column in codec.take(value, sizes).items() if name not in columns}
         knobs |= codec.knobs(value)
-    return Observed(columns, knobs, sizes, told.length is None)
+    return Observed(columns, knobs, sizes, full_rows)
 
 
 def complete(sizes: Sizes) -> Sizes:
-    """Sizes that follow from others: the width from the lengths, and lengths from the mask's last trained token.
+    """Sizes that follow from others: a length from the two others, the width from the mask or the lengths.
 
     Without lengths every response fills the width.
     """
-    width = sizes.width
+    width, prompt = sizes.width, sizes.prompt_length
+    if sizes.length is None and sizes.total_length is not None and prompt is not None:
+        sizes = replace(sizes, length=sizes.total_length - prompt)
+    if prompt is None and sizes.total_length is not None and sizes.length is not None:
+        prompt = sizes.total_length - sizes.length
     if width is None and sizes.mask is not None:
         width = sizes.mask.shape[1]
     if width is None and sizes.length is not None and sizes.length.numel():
@@ -94,7 +99,7 @@ def complete(sizes: Sizes) -> Sizes:
     length = sizes.length
     if length is None and sizes.rows is not None and width is not None:
         length = torch.full((sizes.rows,), width, dtype=torch.int64)
-    return Sizes(sizes.rows, width, length, sizes.prompt_length, sizes.mask)
+    return replace(sizes, width=width, length=length, prompt_length=prompt)
 
 
 def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

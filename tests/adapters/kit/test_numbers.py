@@ -1,10 +1,10 @@
-"""Numbers among the parameters of a function of one's own."""
+"""Numbers among the parameters of a user's function."""
 
 from inspect import Parameter, Signature
 
 import pytest
 
-from rl_sentinel.adapters.numbers import numbers
+from rl_sentinel.adapters.kit.numbers import numbers
 from rl_sentinel.core.boundary import Stage
 
 

@@ -1,0 +1,116 @@
+"""Arguments of AReaL: sequences of prompt and response, padded for the actor and packed for its losses."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Knob
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import group_sizes
+from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, PackedSequence, TokenVersions
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Codec, Inputs
+
+ACTOR = "areal.trainer.ppo.actor.PPOActor"
+CONFIG = "areal.api.cli_args.PPOActorConfig"
+NORM = "areal.api.cli_args.NormConfig"
+REJECTION = "areal.api.cli_args.RejectionSamplingConfig"
+
+#: What cites the form of every tensor of a rollout.
+ROLLOUT = (
+    "areal/workflow/rlvr.py, arun_episode: int32 tokens, masks and versions, prompt and response in one row; "
+    "areal/utils/data.py, concat_padded_tensors: padded with 0 to the longest sequence, no further"
+)
+#: What cites the form of every tensor of a loss.
+PACKED = (
+    "areal/engine/fsdp_engine.py, _compute_logprobs_and_loss: log-probs and data of packed sequences; "
+    "areal/trainer/ppo/actor.py, grpo_loss_fn: loss_mask.bool(), position t holds what belongs to token t + 1"
+)
+
+#: What a model computes at positions that belong to no response token; any number does, since none of them trains.
+LOGPROB_ELSEWHERE, VALUE_ELSEWHERE = -0.5, 0.25
+
+
+def rollout(*more: str) -> Table:
+    """The data of ``_compute_advantages``: a rollout, and what the named passes of a model computed."""
+    passes = {
+        "ref_logp": Column("ref_logprob", FullSequence(shift=1, fill=LOGPROB_ELSEWHERE)),
+        "values": Column("value", FullSequence(shift=1, fill=VALUE_ELSEWHERE)),
+    }
+    return Table(
+        {
+            "input_ids": Column("token", FullSequence(), torch.int32),
+            "attention_mask": AttentionMask(),
+            "loss_mask": Column("mask", FullSequence(), torch.int32),
+            "versions": TokenVersions(),
+            "rewards": Column("reward", PerRow()),
+            "logprobs": Column("old_logprob", FullSequence()),
+            **{name: passes[name] for name in more},
+        }
+    )
+
+
+def packed(column: str) -> Column:
+    """A column of a loss: packed, at the position that predicts the token; masks are bool."""
+    model = column in {"logprob", "old_logprob", "rollout_logprob"}
+    return Column(column, PackedSequence(shift=1, fill=LOGPROB_ELSEWHERE if model else 0.0))
+
+
+def _largest_group(inputs: Inputs) -> int:
+    return max(group_sizes(inputs), default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize(Derived):
+    """``group_size``: the number of responses that a run asks for per prompt.
+
+    A group may have fewer rows: areal/infra/remote_inf_engine.py, GroupedRolloutWorkflow, leaves out a trajectory
+    that came back as None, and a workflow of an agent gives one row per interaction.
+    """
+
+    compute: Callable[[Inputs], int] = _largest_group
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """Groups are told by their size alone."""
+        return frozenset({"group"})
+
+
+def norm(settings: Settings, which: str) -> Object:
+    """AReaL's configuration of one normalization; ``which`` is the first word of its settings."""
+    mean, std = settings[f"{which} mean"], settings[f"{which} std"]
+    parts: dict[str, Codec] = {"mean_level": Constant(mean), "std_level": Constant(std)}
+    if settings.get(f"{which} leave1out"):
+        parts["mean_leave1out"] = Constant(value=True)
+    if "group" in (mean, std):
+        parts["group_size"] = GroupSize()
+    return Object(NORM, parts)
+
+
+def actor(settings: Settings) -> Object:
+    """The actor under AReaL's own configuration, without an engine."""
+    parts: dict[str, Codec] = {key: Knob(key) for key in settings if " " not in key and key != "critic"}
+    parts |= {f"{which}_norm": norm(settings, which) for which in ("reward", "adv") if f"{which} mean" in settings}
+    config = Object(CONFIG, parts)
+    return Object(ACTOR, {"config": config, "engine": Constant(None)}, shared=True)
+
+
+def rejection(settings: Settings) -> Object:
+    """AReaL's configuration of rejection sampling."""
+    return Object(REJECTION, {name: Knob(name) for name in settings}, shared=True)
+
+
+def knob(name: str, value: object) -> str:
+    """A setting in the words of AReaL's configuration."""
+    which, _, what = name.partition(" ")
+    fields: Mapping[str, str] = {"mean": "mean_level", "std": "std_level", "leave1out": "mean_leave1out"}
+    return f"actor.{which}_norm.{fields[what]}={value}" if what else f"actor.{name}={value}"
+
+
+def unfinished_are_longest(inputs: Inputs) -> str:
+    """A response without EOS is one that reached max_new_tokens, so no other response is longer."""
+    batch = inputs.batch
+    short = ~batch.scored & (batch.length < batch.length.max())
+    return "a response without EOS is shorter than another, but max_new_tokens ends it" if bool(short.any()) else ""

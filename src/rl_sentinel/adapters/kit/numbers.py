@@ -1,0 +1,47 @@
+"""Parameters of a user's function that are numbers: what formulas call them, and their values."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.roles import parameters_of, role_of
+from rl_sentinel.core.boundary import Stage
+from rl_sentinel.core.case import Scalar
+
+#: Role of a number -> what formulas call it, and what is passed where there is no default.
+_NUMBERS: Mapping[str, tuple[tuple[str, ...], float]] = {
+    "clip": (("clip_low", "clip_high"), 0.2),
+    "clip_low": (("clip_low",), 0.2),
+    "clip_high": (("clip_high",), 0.28),
+    "clip_c": (("ceiling",), 3.0),
+    "temperature": (("temperature",), 1.0),
+    "negative_temperature": (("negative_temperature",), 1.05),
+    "value_clip": (("value_clip",), 0.5),
+    "epsilon": (("epsilon",), 1e-6),
+}
+
+
+def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
+    """The numbers by the names of formulas, and those to pass, by parameter.
+
+    A default is taken as it is and not passed; one range for both sides gives way to one for each. ``epsilon`` is a
+    clip range in a policy loss, and what is added to a divisor elsewhere.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.numbers import numbers
+        >>> numbers(lambda log_prob, cliprange, clip_ratio_high=0.3: log_prob, "policy-loss")
+        ({'clip_low': 0.2, 'clip_high': 0.3}, {'cliprange': 0.2})
+    """
+    table = {**_NUMBERS, "epsilon": _NUMBERS["clip" if stage == "policy-loss" else "epsilon"]}
+    parameters = parameters_of(function)
+    known = [(name, table[role_of(name)]) for name in parameters if role_of(name) in table]
+    values: dict[str, Scalar] = {}
+    passed: dict[str, float] = {}
+    for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):
+        default = parameters[name].default
+        if default is inspect.Parameter.empty:
+            passed[name] = usual
+        value = passed.get(name, default)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            values |= dict.fromkeys(formula_names, float(value))
+    return values, passed

@@ -1,0 +1,198 @@
+"""Layouts of prompt and response together: full sequences, padded or packed, and what tells their shape."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rl_sentinel.adapters.kit.forms import Ragged, lengths_of, zero_padding
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
+from rl_sentinel.core.layout import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence(Form):
+    """Each row's prompt and its response as one sequence.
+
+    ``shift`` is 1 where position t holds what belongs to token t + 1, as log-probs of next tokens do. ``fill`` stands
+    at the positions of a sequence that belong to no response token, where a model computes numbers as well.
+    """
+
+    shift: int = 0
+    fill: float = 0.0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return frozenset({"length", "prompt_length"})
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """What stood in the padding is 0."""
+        return zero_padding(column, batch)
+
+    def sequences(self, column: Tensor, inputs: Inputs) -> list[Tensor]:
+        """The sequence of each row, without padding."""
+        batch = inputs.batch
+        rows = []
+        for row, (p, n) in enumerate(zip(batch.prompt_length.tolist(), batch.length.tolist(), strict=True)):
+            before, after = p - self.shift, self.shift
+            rows.append(torch.cat([self._filled(column, before), column[row, :n], self._filled(column, after)]))
+        return rows
+
+    def _filled(self, like: Tensor, count: int) -> Tensor:
+        value = bool(self.fill) if like.dtype == torch.bool else self.fill
+        return torch.full((count, *like.shape[2:]), value, dtype=like.dtype, device=like.device)
+
+    def responses(self, rows: list[Tensor], sizes: Sizes) -> Tensor:
+        """``[B, T]`` from the sequence of each row, 0 in the padding."""
+        length = lengths_of(sizes)
+        width = sizes.width or max(length, default=0)
+        starts = [p - self.shift for p in _prompts(sizes)]
+        parts = [row[start : start + n] for row, start, n in zip(rows, starts, length, strict=True)]
+        return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class FullSequence(Sequence):
+    """``[B, S]``, padded with 0 at the right to the longest sequence of the batch."""
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added."""
+        return frozenset({"extra"})
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The sequences, padded to one width."""
+        width = int((inputs.batch.prompt_length + inputs.batch.length).max()) + inputs.layout.extra
+        return torch.stack([pad(row, (0, width - row.shape[0])) for row in self.sequences(column, inputs)])
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B, T]`` with 0 in the padding."""
+        return self.responses(list(value), sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows."""
+        return Sizes(rows=value.shape[0])
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """Each row's response, padded to one tensor."""
+        spans = [(p - self.shift, p - self.shift + n) for p, n in zip(_prompts(sizes), lengths_of(sizes), strict=True)]
+        rows = ", ".join(f"{expression}[{row}, {low}:{high}]" for row, (low, high) in enumerate(spans))
+        return Ragged().source(f"[{rows}]", sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSequence(Sequence):
+    """``[N]``: the sequences of all rows end to end, without padding."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The sequences, joined."""
+        return torch.cat(self.sequences(column, inputs))
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B, T]`` with 0 in the padding."""
+        return self.responses(list(torch.split(value, _totals(sizes))), sizes)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """Each row's response, padded to one tensor."""
+        ends = torch.tensor([0, *_totals(sizes)]).cumsum(0).tolist()
+        starts = [end + p - self.shift for end, p in zip(ends, _prompts(sizes), strict=False)]
+        spans = zip(starts, lengths_of(sizes), strict=True)
+        return Ragged().source("[" + ", ".join(f"{expression}[{low}:{low + n}]" for low, n in spans) + "]", sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMask(Codec):
+    """``[B, S]``: True at every token of a sequence, prompt or response; it tells the lengths of sequences."""
+
+    form: Form = field(default_factory=lambda: FullSequence(fill=1.0))
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """Prompts and responses both decide the width."""
+        return frozenset({"length", "prompt_length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form."""
+        return self.form.axes
+
+    def put(self, inputs: Inputs) -> Tensor:
+        """The mask."""
+        mask: Tensor = self.form.lay(inputs.batch.valid, inputs)
+        return mask
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and the lengths of sequences."""
+        return Sizes(rows=value.shape[0], total_length=value.sum(1))
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceEnds(Codec):
+    """``cu_seqlens``: where each packed sequence begins and ends, int32 ``[B + 1]``."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """Prompts and responses both decide where a sequence ends."""
+        return frozenset({"length", "prompt_length"})
+
+    def put(self, inputs: Inputs) -> Tensor:
+        """The ends, after a 0."""
+        return pad((inputs.batch.prompt_length + inputs.batch.length).cumsum(0), (1, 0)).to(torch.int32)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and the lengths of sequences."""
+        return Sizes(rows=len(value) - 1, total_length=value.diff().long())
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVersions(Codec):
+    """The version of the weights that sampled each token of a sequence, -1 at the prompt: it tells the prompts."""
+
+    form: Sequence = field(default_factory=lambda: FullSequence(fill=-1.0))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The versions."""
+        return frozenset({"version"})
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """Prompts and responses both decide the width."""
+        return frozenset({"length", "prompt_length"})
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form."""
+        return self.form.axes
+
+    def put(self, inputs: Inputs) -> Tensor:
+        """The versions, laid out."""
+        versions: Tensor = self.form.lay(inputs.batch.version.to(torch.int32), inputs)
+        return versions
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and the lengths of prompts."""
+        return Sizes(rows=value.shape[0], prompt_length=(value == -1).sum(1)) if value.dim() > 1 else Sizes()
+
+    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
+        """The versions of response tokens."""
+        return {"version": self.form.read(value, sizes).long()} if sizes.tell(self.form.needs) else {}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The versions, 0 in the padding."""
+        return {"version": self.form.lost(batch.version, batch)}
+
+
+def _prompts(sizes: Sizes) -> list[int]:
+    if sizes.prompt_length is None:
+        raise ValueError("the lengths of the prompts are unknown, expected an argument that tells them")
+    lengths: list[int] = sizes.prompt_length.tolist()
+    return lengths
+
+
+def _totals(sizes: Sizes) -> list[int]:
+    return [p + n for p, n in zip(_prompts(sizes), lengths_of(sizes), strict=True)]

@@ -1,0 +1,53 @@
+"""Parameters by role: what a parameter is called decides what it is."""
+
+from collections.abc import Callable
+from functools import wraps
+
+from rl_sentinel.adapters.kit.codecs import Column, Constant, TokenRewards
+from rl_sentinel.adapters.kit.roles import ROLES, by_role, role_of, roles_of, similar_names, takes
+from rl_sentinel.core.batch import COLUMNS
+
+CODECS = {"token_rewards": TokenRewards(), "mask": Column("mask"), "values": Column("value")}
+
+
+def _estimator(token_level_rewards: int, eos_mask: int, *rest: int, index: int = 9, epsilon: float = 0.5) -> None: ...
+
+
+def test_a_name_has_one_role() -> None:
+    """No name stands twice in the table, and each default column exists."""
+    names = [name for role in ROLES.values() for name in role.names]
+    assert len(names) == len(set(names))
+    assert {role.column for role in ROLES.values()} - {""} <= set(COLUMNS)
+
+
+def test_each_parameter_gets_the_codec_of_its_role() -> None:
+    """A parameter whose role has no codec keeps its default; a codec that no parameter has is not passed."""
+    assert by_role(_estimator, CODECS) == {"token_level_rewards": TokenRewards(), "eos_mask": Column("mask")}
+    assert by_role(_estimator, {"group": Constant(3)}) == {"index": Constant(3)}
+
+
+def test_values_beside_predictions_are_the_old_ones() -> None:
+    """Alone they are the critic's."""
+    assert roles_of(["values", "mask"]) == {"values": "values", "mask": "mask"}
+    assert roles_of(["values", "vpreds"]) == {"values": "old_value", "vpreds": "value_prediction"}
+
+
+def test_unknown_names_have_no_role() -> None:
+    """The most similar names are suggested."""
+    assert role_of("colour") == ""
+    assert similar_names("reward_mask")[0] in {"response_mask", "reward", "rewards", "loss_mask"}
+
+
+def test_a_decorated_function_has_the_parameters_of_the_wrapped_one() -> None:
+    """Decorators that use functools.wraps hide nothing."""
+
+    def wrapping(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def inner(*args: object, **more: object) -> None:
+            function(*args, **more)
+
+        return inner
+
+    assert set(by_role(wrapping(_estimator), CODECS)) == {"token_level_rewards", "eos_mask"}
+    assert takes(wrapping(_estimator), "group")
+    assert not takes(_estimator, "values")

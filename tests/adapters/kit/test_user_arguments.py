@@ -1,0 +1,87 @@
+"""The form in which a parameter of a user's function gets its column."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.user_arguments import arguments_by_name, describe_arguments
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.errors import Unbindable
+
+MASK = torch.tensor([[True, True, False], [True, True, True]])
+BATCH = batch_of(
+    MASK, reward=torch.tensor([1.0, 2.0]), length=torch.tensor([2, 3]), group=torch.tensor([4, 5]), value=MASK * 3.0
+)
+
+
+def _passed(function: Callable[..., object], **numbers: float) -> dict[str, Any]:
+    return {name: codec.put(Inputs(BATCH)) for name, codec in arguments_by_name(function, numbers).items()}
+
+
+def _reads(function: Callable[..., object]) -> set[str]:
+    codecs = arguments_by_name(function, {}).values()
+    return {column for codec in codecs for column in codec.columns | codec.shapes}
+
+
+def annotated(group: np.ndarray[Any, Any], uid: Tensor, index: object, uids: "np.ndarray[Any, Any]") -> None:
+    """Labels in two forms."""
+
+
+def spelled(group: "np.ndarray[Any, Any]", groups: object, group_ids: "Tensor") -> None:
+    """An annotation in words, one that says nothing, and a tensor's."""
+
+
+def masked(mask: Tensor, response_mask: Tensor, values: Tensor, gamma: float, colour: int = 7) -> None:
+    """Masks in two forms, a number, and a name that nobody knows."""
+
+
+def test_labels_are_numpy_where_said_or_usual() -> None:
+    """The annotation decides; without one, the names that frameworks use for arrays of uids."""
+    passed = _passed(annotated)
+    assert {n for n, v in passed.items() if isinstance(v, np.ndarray)} == {"group", "index", "uids"}
+    assert passed["index"].dtype == object
+    assert passed["index"].tolist() == ["prompt-4", "prompt-5"]
+    assert torch.equal(passed["uid"], torch.tensor([4, 5]))
+    passed = _passed(spelled)
+    assert [isinstance(v, np.ndarray) for v in passed.values()] == [True, False, False]
+    assert isinstance(_passed(lambda index: index)["index"], np.ndarray)
+    assert isinstance(_passed(lambda group: group)["group"], Tensor)
+
+
+@pytest.mark.parametrize("name", ["reward", "rewards", "score", "scores", "outcome"])
+def test_a_reward_per_row(name: str) -> None:
+    """These names are the outcome reward, one number a row."""
+    function = eval(f"lambda {name}: 0")  # noqa: S307 - a parameter of this name
+    assert torch.equal(_passed(function)[name], torch.tensor([1.0, 2.0]))
+    assert _reads(function) == {"reward"}
+
+
+@pytest.mark.parametrize("name", ["token_level_rewards", "token_rewards"])
+def test_a_reward_per_token(name: str) -> None:
+    """These have the outcome reward on the last token of the response."""
+    function = eval(f"lambda {name}: 0")  # noqa: S307 - a parameter of this name
+    assert torch.equal(_passed(function)[name], torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]))
+    assert _reads(function) == {"reward", "token_reward", "length"}
+
+
+def test_masks_and_numbers() -> None:
+    """``response_mask`` counts, ``mask`` is true or false; a discount is one; an unknown default stays."""
+    passed = _passed(masked)
+    assert passed.keys() == {"mask", "response_mask", "values", "gamma"}
+    assert torch.equal(passed["mask"], MASK)
+    assert torch.equal(passed["response_mask"], MASK.to(torch.int64))
+    assert torch.equal(passed["values"], MASK * 3.0)
+    assert passed["gamma"] == 1.0
+    words = "mask=mask[2, 3], response_mask=mask[2, 3], values=value[2, 3], gamma=1.0"
+    assert describe_arguments(arguments_by_name(masked, {}), passed) == words
+
+
+def test_unknown_parameter_is_named() -> None:
+    """One without a default cannot be passed anything."""
+    with pytest.raises(Unbindable, match="has the parameter 'colour'"):
+        arguments_by_name(lambda rewards, colour: (rewards, colour), {})
