@@ -10,7 +10,7 @@ import pytest
 from audit_fixtures import MODULE, checkout
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.audit.source.cache import digest_of, kept
-from rl_sentinel.audit.source.fetch import fetch as origin
+from rl_sentinel.audit.source import fetch as origin
 from told import ran, told
 
 GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "msk001")

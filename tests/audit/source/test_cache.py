@@ -6,7 +6,7 @@ from threading import Thread
 import platformdirs
 import pytest
 
-from rl_sentinel.audit.source.fetch import cache
+from rl_sentinel.audit.source import cache
 from rl_sentinel.core.errors import SentinelError
 
 

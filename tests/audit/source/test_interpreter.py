@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_sentinel.audit.source.fetch import interpreter
+from rl_sentinel.audit.source import interpreter
 from rl_sentinel.core.errors import SentinelError
 
 

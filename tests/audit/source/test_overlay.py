@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_sentinel.adapters.framework import Framework
-from rl_sentinel.audit.source.fetch import overlay
+from rl_sentinel.audit.source import overlay
 from rl_sentinel.core.errors import SentinelError
 
 
