@@ -29,9 +29,9 @@ TREE = """
 import torch
 
 class Settings:
-    def __init__(self, scale=1.0):
-        if scale < 0 and CHECKED:
-            raise ValueError("scale is negative")
+    def __init__(self, scale=1.0, shift=0.0):
+        if (scale < 0 or shift < 0) and CHECKED:
+            raise ValueError("scale or shift is negative")
         self.scale = scale
 
 def centred(rewards, mask, config):
@@ -102,8 +102,8 @@ CHECK = Boundary(
     stage="config",
     steps=(Step(call="house.rules.Settings", name="made", arguments={"settings": Spread()}),),
     outputs={"accepted": Output("", "", "accepted", form=Accepted())},
-    settings={"default": {}, "negative scale": {"scale": -1.0}},
-    claims=claims("house", refused={"negative scale": "advantages would change their sign"}),
+    settings={"default": {}, "negative scale": {"scale": -1.0}, "negative shift": {"shift": -1.0}},
+    claims=claims("house", refused={"negative scale": "signs would change", "negative shift": "it is a count"}),
 )
 
 

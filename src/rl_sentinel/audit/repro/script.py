@@ -184,9 +184,9 @@ def _functions(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> _
     """One function for the runs of each boundary; what differs between the runs is a parameter."""
     body: list[str] = []
     calls: dict[int, str] = {}
-    shapes = dict.fromkeys((run.boundary.path, len(run.calls)) for run in runs)
+    shapes = dict.fromkeys(_shape(run) for run in runs)
     for number, shape in enumerate(shapes):
-        mine = [n for n, run in enumerate(runs) if (run.boundary.path, len(run.calls)) == shape]
+        mine = [n for n, run in enumerate(runs) if _shape(run) == shape]
         name = "run" if len(shapes) == 1 else f"run_{number}"
         text.parameters = {}
         lines = _body(text, [runs[n] for n in mine], outputs)
@@ -195,6 +195,11 @@ def _functions(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> _
             given = ",\n    ".join(f"{key}={values[place]}" for key, values in text.parameters.items())
             calls[n] = f"{name}(\n    {given},\n)" if given else f"{name}()"
     return _Functions(body, [calls[n] for n in range(len(runs))])
+
+
+def _shape(run: Run) -> tuple[object, ...]:
+    """What two runs must have in common to be calls of one function: the calls, and which arguments each is given."""
+    return (run.boundary.path, *((str(c.call.function), len(c.call.args), *c.call.kwargs) for c in run.calls))
 
 
 def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[str]:
