@@ -141,7 +141,9 @@ class Unit:
         try:
             return script(law.code, broken, ask.runs)
         except Unwritable as why:
-            return no_script(why)
+            return no_script(str(why))
+        except Exception as error:  # noqa: BLE001 - a script that cannot be made must not cost the finding
+            return no_script(f"{type(error).__name__}: {error}")
 
     def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
         about = {"law": law.code, "boundary": self.boundary.path, "setting": self.setting}

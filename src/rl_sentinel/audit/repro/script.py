@@ -16,7 +16,6 @@ from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Sizes
-from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.expectations import Expectation, Pair, Refuses
 from rl_sentinel.core.observation import Observation
 
@@ -325,6 +324,6 @@ def _end(code: str, output: str) -> list[str]:
     ]
 
 
-def no_script(why: Unwritable | Refused) -> list[str]:
+def no_script(why: str) -> list[str]:
     """What stands in the place of a script that cannot be written."""
     return [f"# no script: {why}"]
