@@ -5,10 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import Judgement, search, smallest
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims_from_text
 from rl_sentinel.core.law import Law
 
@@ -29,16 +31,15 @@ def specimen(  # noqa: PLR0913 - a boundary has these parts
     """A boundary whose ``compute(batch, **settings)`` gives tensors, or one advantage ``[B, T]``."""
     declared = outputs or {"advantage": Output("B T", "reward", "advantage")}
 
-    def call(batch: Batch, settings: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         result = compute(batch, **settings)
         return {next(iter(declared)): result} if isinstance(result, Tensor) else result
 
     return Boundary(
         path=path,
         stage=stage,
-        call=call,
-        reads=frozenset(reads.split()),
-        outputs=declared,
+        steps=(batch_step(call, frozenset(reads.split())),),
+        outputs=by_name(declared),
         claims=claims_from_text(claims or {}, "specimen"),
         **more,
     )

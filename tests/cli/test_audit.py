@@ -9,8 +9,8 @@ import pytest
 
 from audit_fixtures import MODULE, checkout
 from rl_sentinel.audit.engine.worker import laws
-from rl_sentinel.audit.source.cache import digest_of, kept
 from rl_sentinel.audit.source import fetch as origin
+from rl_sentinel.audit.source.cache import digest_of, kept
 from told import ran, told
 
 GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "msk001")

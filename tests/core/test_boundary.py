@@ -1,22 +1,23 @@
-"""What a boundary says of itself."""
+"""A boundary as data: what it reads follows from its codecs, and nothing is shared between two of them."""
 
 from dataclasses import FrozenInstanceError
+from typing import Any
 
 import pytest
-import torch
 
-from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask, TokenRewards
+from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.core.claims import Claims
 
 
-def _boundary(**more: object) -> Boundary:
-    told = {"path": "a.b", "stage": "advantage", "call": lambda _batch, _settings: {"advantage": torch.zeros(1)}}
-    told |= {"reads": frozenset({"reward"}), "outputs": {"advantage": Output("B", "reward", "advantage")}}
-    return Boundary(**(told | more))  # type: ignore[arg-type]  # of each test
+def _boundary(**more: Any) -> Boundary:
+    step = Step(call="a.b", arguments={"rewards": Column("reward"), "mask": ResponseMask()})
+    fields = {"path": "a.b", "stage": "advantage", "steps": (step,)}
+    return Boundary(**({**fields, "outputs": {"advantage": Output("B", "reward", "advantage")}} | more))
 
 
 def test_a_boundary_has_one_setting_at_least() -> None:
-    """Else no law would be asked of it; and none shares what it did not say."""
+    """Defaults are not shared between boundaries."""
     one, other = _boundary(), _boundary()
     assert one.settings == {"default": {}}
     assert one.settings is not other.settings
@@ -24,15 +25,35 @@ def test_a_boundary_has_one_setting_at_least() -> None:
     assert (one.writes, one.twins, one.reach) == (frozenset(), (), "")
 
 
-def test_a_boundary_is_said_by_name_and_stays() -> None:
-    """Ten things by position would be told wrongly."""
+def test_it_reads_what_its_arguments_carry() -> None:
+    """Columns and the shapes of arguments, without what the target ignores; unless they are stated."""
+    assert _boundary().reads == {"reward", "length"}
+    assert _boundary(unused=frozenset({"length"})).reads == {"reward"}
+    assert _boundary(reads=frozenset({"scored"})).reads == {"scored"}
+
+
+def test_it_follows_the_layout_of_its_arguments() -> None:
+    """A step that is repeated follows the micro-batches as well."""
+    step = Step(call="a.b", arguments={"rewards": TokenRewards(), "logprob": Column("logprob")}, each=("micro_batch",))
+    assert _boundary().axes == {"extra"}
+    assert _boundary(steps=(step,)).axes == {"extra", "dtype", "micro_batches"}
+
+
+def test_a_step_is_named_for_what_it_calls() -> None:
+    """The last word of a path or a place, unless it has a name."""
+    assert Step(call="a.b.c").result == "c"
+    assert Step(call="a.b.c", name="answer").result == "answer"
+
+
+def test_fields_are_passed_by_name_and_stay() -> None:
+    """A boundary does not change."""
     with pytest.raises(TypeError):
-        Boundary("a.b", "advantage")  # type: ignore[call-arg]  # which is what is refused
+        Boundary("a.b", "advantage")  # type: ignore[call-arg]  # positional fields are refused
     with pytest.raises(FrozenInstanceError):
-        _boundary().path = "c"  # type: ignore[misc]  # the same
+        _boundary().path = "c"  # type: ignore[misc]  # frozen
 
 
-def test_an_output_declares_nothing_unasked() -> None:
-    """No scope and no population: laws of both would hold it to what it never said."""
+def test_an_output_declares_nothing_by_default() -> None:
+    """A scope or a population would bring laws."""
     plain = Output("B T")
     assert (plain.unit, plain.quantity, plain.scope, plain.over) == ("", "", "", "")

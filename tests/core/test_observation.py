@@ -2,6 +2,7 @@
 
 import torch
 
+from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Output
@@ -13,9 +14,13 @@ BATCH = batch_of(torch.ones(2, 2).bool(), logprob=torch.full((2, 2), -1.0), rewa
 SQUARES = Boundary(
     path="squares",
     stage="policy-loss",
-    call=lambda batch, _settings: {"loss": (batch.logprob.square() * batch.reward.unsqueeze(1)).sum()},
-    reads=frozenset({"logprob", "reward"}),
-    outputs={"loss": Output("", "", "loss")},
+    steps=(
+        batch_step(
+            lambda batch, _settings: {"loss": (batch.logprob.square() * batch.reward.unsqueeze(1)).sum()},
+            frozenset({"logprob", "reward"}),
+        ),
+    ),
+    outputs=by_name({"loss": Output("", "", "loss")}),
 )
 
 

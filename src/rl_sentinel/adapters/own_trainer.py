@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
@@ -41,7 +42,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
 
 
 def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling: str) -> Boundary:
-    def call(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+    def compute(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         rollout = {"prompts": 1, "responses": 2, "tokens": 1, "merged": False, **sampling}
         recipe, selection = _chosen(target, rollout=rollout)
         mute = SimpleNamespace(padding=0)
@@ -58,9 +59,8 @@ def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling:
     return Boundary(
         path=BUILD_BATCH,
         stage="advantage",
-        call=call,
-        reads=frozenset({"reward", "group", "mask", "length", *columns}),
-        outputs={"advantage": Output("B T", "reward", "advantage")},
+        steps=(batch_step(compute, frozenset({"reward", "group", "mask", "length", *columns})),),
+        outputs=by_name({"advantage": Output("B T", "reward", "advantage")}),
         settings={name: {"rollout": name}},
         claims=claims_from_text(said, "rl_sentinel/signal/advantage/grpo.py: CLAIMS"),
     )
@@ -95,8 +95,9 @@ def _episodes(target: Target, batch: Batch, columns: tuple[str, ...]) -> tuple[l
 
 def _loss(target: Target, name: str, mode: str) -> Boundary:
     numbers, knobs = LOSSES[name]
+    old = {"old_logprob"} if name == "ppo" else set[str]()
 
-    def call(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         told = {n: settings[n] for n in numbers}
         recipe, selection = _chosen(target, loss={"name": name, "aggregation": mode, **told})
         laid = SimpleNamespace(prompt_length=batch.prompt_length, length=batch.length)
@@ -116,9 +117,8 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
     return Boundary(
         path=f"{ROWS} -> {LOSS}",
         stage="policy-loss",
-        call=call,
-        reads=frozenset({"logprob", "advantage", "mask"} | ({"old_logprob"} if name == "ppo" else set())),
-        outputs={"loss": Output("", "", "loss", over="live")},
+        steps=(batch_step(compute, frozenset({"logprob", "advantage", "mask"} | old)),),
+        outputs=by_name({"loss": Output("", "", "loss", over="live")}),
         settings={f"{name}, {mode}": dict(numbers)},
         claims=claims_from_text(said, f"rl_sentinel/signal/loss/{name}.py: CLAIMS"),
     )

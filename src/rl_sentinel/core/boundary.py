@@ -4,9 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from torch import Tensor
-
-from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, Scope
@@ -88,11 +85,6 @@ class Step:
         return last.rpartition(".")[2]
 
 
-def _described(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """What a boundary that is described by steps has in the place of a closure."""
-    raise NotImplementedError(f"a batch of {batch.rows} rows, {settings}: run the steps instead")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
     """Real code of a target, described as data.
@@ -106,10 +98,9 @@ class Boundary:
 
     path: str
     stage: Stage
-    call: Callable[[Batch, Settings], Mapping[str, Tensor]] = _described
-    reads: frozenset[str] = frozenset()
+    steps: tuple[Step, ...]
     outputs: Mapping[str, Output]
-    steps: tuple[Step, ...] = ()
+    reads: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()
     requires: tuple[Callable[[Inputs], str], ...] = ()
     settings: Mapping[str, Settings] = field(default_factory=lambda: {"default": {}})
@@ -120,7 +111,7 @@ class Boundary:
 
     def __post_init__(self) -> None:
         """Derive the columns that are read from the codecs of the steps."""
-        if self.steps and not self.reads:
+        if not self.reads:
             carried = frozenset[str]().union(*(c.columns | c.shapes for c in self.codecs()))
             object.__setattr__(self, "reads", carried - self.unused)
 

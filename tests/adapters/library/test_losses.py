@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from adapters.library_specimen import TARGET, outputs_of
+from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.library import losses
 from rl_sentinel.adapters.library.losses import chosen, in_parts, loss_output, read_by, settings_of
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Case, Settings
 
 #: Two prompts of one row and of two; trained tokens 2, 1 and 1.
 BATCH = batch_of(
@@ -36,7 +37,8 @@ def test_any_cut_gives_the_whole(mode: str, parts: int) -> None:
     """Denominators are counted before it."""
     bound = (b for b in losses.boundaries(TARGET) if isinstance(b, Boundary))
     (one,) = [b for b in bound if b.path == losses.AGGREGATE and mode in b.settings]
-    loss = one.call(BATCH, {**one.settings[mode], "micro_batches": parts})["loss"]
+    case = Case(BATCH, setting=mode, override={"micro_batches": parts})
+    loss = execute(TARGET, one, inputs_of(one, case)).values["loss"]
     assert loss.item() == pytest.approx(BY_HAND[mode])
 
 

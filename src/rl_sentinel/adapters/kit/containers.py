@@ -168,3 +168,15 @@ class Whole(Codec):
     def put(self, inputs: Inputs) -> Batch:
         """The batch."""
         return inputs.batch
+
+    def sizes(self, value: Batch) -> Sizes:
+        """The shape of the batch."""
+        return Sizes(value.rows, value.width, value.length, value.prompt_length, value.mask)
+
+    def take(self, value: Batch, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - columns have their own shape
+        """The columns."""
+        return self.canonical(value)
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The columns as they are."""
+        return {name: getattr(batch, name) for name in self.names}

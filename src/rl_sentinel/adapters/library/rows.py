@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
@@ -51,9 +52,8 @@ def bind(  # noqa: PLR0913 - the fields of one row
     return Boundary(
         path=path,
         stage=stage,
-        call=partial(compute, target),
-        reads=frozenset(reads.split()),
-        outputs=outputs,
+        steps=(batch_step(partial(compute, target), frozenset(reads.split())),),
+        outputs=by_name(outputs),
         settings=settings or {"default": {}},
         claims=_claims(function, said or {}),
     )

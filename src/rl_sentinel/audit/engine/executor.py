@@ -76,16 +76,10 @@ class Asker:
     def _asked(self, case: Case, wanted: tuple[str, ...], on: str | None) -> Observation:
         boundary = self.boundary if on is None else self.others[on]
         batch = _copied(case.batch, wanted)
-        settings = dict(boundary.settings.get(case.setting, boundary.settings[next(iter(boundary.settings))]))
         seed_everything(case.seed)
         beat()
-        run = Execution()
         try:
-            if boundary.steps:
-                run = execute(self.gate or _NOWHERE, boundary, inputs_of(boundary, case, batch))
-                values: dict[str, Tensor] = dict(run.values)
-            else:
-                values = dict(boundary.call(batch, settings | dict(case.override)))
+            run = execute(self.gate or _NOWHERE, boundary, inputs_of(boundary, case, batch))
         except NotApplicable:
             raise
         except REFUSALS as refusal:
@@ -93,9 +87,8 @@ class Asker:
             if not words:
                 raise
             raise Refused(f"{type(refusal).__name__}: {words}") from refusal
-        checked = {n: _checked(boundary, n, values.get(n), case.batch) for n in boundary.outputs}
+        checked = {n: _checked(boundary, n, run.values[n], case.batch) for n in boundary.outputs}
         after = {n: getattr(batch, n).detach() for n in boundary.reads}
-        after |= {k.removeprefix("after/"): v.detach() for k, v in values.items() if k.startswith("after/")}
         slopes = _slopes(checked, batch, wanted)
         late = _ColumnsAfter(run, case.batch, after) if run.references else after
         return Observation({n: v.detach() for n, v in checked.items()}, slopes, late)
