@@ -1,4 +1,8 @@
-"""Print an audit's JSON report as an expectation file."""
+"""Turn an audit's JSON report into the expectation file, or into the findings that the report's test renders.
+
+python scripts/expectation.py REPORT.json > expect/verl-0.9.1.toml
+python scripts/expectation.py --findings REPORT.json > tests/report/verl-0.9.1.json
+"""
 
 import json
 import sys
@@ -6,6 +10,11 @@ from pathlib import Path
 
 from rl_sentinel.audit.known import written
 
-report = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-pairs = ((f["signature"], f["level"], f["also"]) for f in report["findings"])
-sys.stdout.write("# Exactly what an audit shows; `make expect` rewrites it.\n" + written(pairs, report["counts"]))
+*options, path = sys.argv[1:]
+report = json.loads(Path(path).read_text(encoding="utf-8"))
+if options == ["--findings"]:
+    lines = [json.dumps({**f, "evidence": {**f["evidence"], "script": []}}) for f in report["findings"]]
+    sys.stdout.write("[\n" + ",\n".join(lines) + "\n]\n")
+else:
+    shown = ((f["signature"], f["level"], f["also"]) for f in report["findings"] if f["level"] != "hazard")
+    sys.stdout.write("# Exactly what an audit shows; `make expect` rewrites it.\n" + written(shown, report["counts"]))

@@ -52,6 +52,7 @@ def evidence(**changed: Any) -> dict[str, Any]:
             "results": [{"output": "advantage", "expected": [[0.5], [0.0]], "observed": [[0.25], [0.0]]}],
             "broken": {"cells": [[0, 0]], "count": 1},
         },
+        "status": "reproduced",
         "could_be_intended": "",
         "shows_with": "",
         "environment": {"python": "3.11", "torch": "2.13.0+cpu"},

@@ -1,8 +1,10 @@
-"""Symptoms are folded under their cause, and known findings are annotated."""
+"""Symptoms are folded under their cause, known findings are annotated, and findings of one cause are merged."""
 
 from typing import Any
 
-from rl_sentinel.audit.findings import Audit, findings
+import pytest
+
+from rl_sentinel.audit.findings import Audit, Finding, findings, merge
 from rl_sentinel.audit.known import Known
 from rl_sentinel.core.verdict import Verdict
 
@@ -50,43 +52,53 @@ def test_another_setting_of_what_is_entered_is_no_cause() -> None:
 
 
 def test_known_entry_counts_within_its_releases() -> None:
-    """A level may be lowered, with its reason, in the releases that it names."""
+    """It may lower a level in the releases that it names, and the finding says so."""
     known = [Known("f:MSK001:m.estimator:default", "why", "", ">=1,<2", "hazard", accepted=False)]
     [inside] = findings(_audit(), known, "1.5")
     [outside] = findings(_audit(), known, "2.0")
     assert (inside.level, inside.known, inside.elsewhere) == ("hazard", "why", "")
+    assert inside.level_note == "hazard by this entry for releases >=1,<2; the audit found a fault"
     assert (outside.level, outside.known) == ("fault", "")
     assert outside.elsewhere == "known of releases >=1,<2, and this is 2.0: why"
     [checkout] = findings(_audit(), known, "")
-    assert checkout.elsewhere == "known of releases >=1,<2, and this states no release: why"
+    assert checkout.elsewhere == "known of releases >=1,<2, and this target states no release: why"
+
+
+@pytest.mark.parametrize("releases", ["", ">=1"])
+def test_level_of_releases_that_are_not_known_yet_is_kept(releases: str) -> None:
+    """An entry without an end of its range annotates later releases, and does not lower their level."""
+    known = [Known("f:MSK001:m.estimator:default", "why", "", releases, "hazard", accepted=False)]
+    [found] = findings(_audit(), known, "7.0")
+    assert (found.level, found.known) == ("fault", "why")
+    assert found.level_note == "stays fault: the entry says hazard, without a range of releases that ends"
 
 
 def test_entry_of_this_release_is_taken_before_one_of_others() -> None:
     """Two entries may name one finding, for two ranges of releases."""
-    old = Known("f:MSK001:*", "old", "", "<1", "", accepted=False)
-    new = Known("f:MSK001:*", "new", "", ">=1", "", accepted=False)
+    old = Known("f:MSK001:m.estimator:default", "old", "", "<1", "", accepted=False)
+    new = Known("f:MSK001:m.estimator:default", "new", "", ">=1", "", accepted=False)
     assert [f.known for f in findings(_audit(), [old, new], "1.5")] == ["new"]
 
 
-def test_whose_entry_it_is_goes_with_the_finding() -> None:
-    """The user's own file comes before what ships, and is named."""
-    mine = Known("f:MSK001:*", "", "", "", "", accepted=True, source="mine.toml")
-    theirs = Known("f:MSK001:*", "why", "", "", "", accepted=False, source="ships")
+def test_file_of_an_entry_is_named() -> None:
+    """The user's file comes before the entries that ship."""
+    mine = Known("f:MSK001:m.estimator:default", "", "", "", "", accepted=True, source="mine.toml")
+    theirs = Known("f:MSK001:m.estimator:default", "why", "", "", "", accepted=False, source="ships")
     assert [(f.known, f.known_from) for f in findings(_audit(), [mine, theirs], "1.0")] == [("", "mine.toml")]
     assert [(f.known, f.known_from) for f in findings(_audit(), [theirs], "1.0")] == [("why", "ships")]
     assert [f.known_from for f in findings(_audit(), [], "1.0")] == [""]
 
 
-def _recorded(*also: str) -> Known:
+def _listed(*also: str) -> Known:
     return Known("f:MSK001:m.estimator:default", "why", "", "", "", accepted=True, also=also)
 
 
-def test_news_under_a_known_finding_is_a_finding() -> None:
-    """A place through which it was not known to show is told by itself, and accepted by nobody."""
-    whole = _recorded("m.dispatch [*]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
+def test_new_place_of_a_known_finding_is_a_finding() -> None:
+    """A place that the entry does not list is a finding itself, and not accepted."""
+    whole = _listed("m.dispatch [first]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
     [same] = findings(_audit(), [whole], "1.0")
     assert (same.accepted, len(same.also)) == (True, 3)
-    old, new = findings(_audit(), [_recorded("m.dispatch [first]", "MSK006 at m.estimator [default]")], "1.0")
+    old, new = findings(_audit(), [_listed("m.dispatch [first]", "MSK006 at m.estimator [default]")], "1.0")
     assert (old.signature, old.accepted, new.signature, new.accepted, new.also) == (
         *("f:MSK001:m.estimator:default", True),
         *("f:MSK001:m.estimator:no-std", False, ()),
@@ -94,17 +106,63 @@ def test_news_under_a_known_finding_is_a_finding() -> None:
     assert old.also == ("m.dispatch [first]", "MSK006 at m.estimator [default]")
 
 
-def test_news_are_folded_among_themselves() -> None:
+def test_new_places_are_folded_among_themselves() -> None:
     """Two new settings of one boundary are one finding."""
     audit = _audit()
     audit.take(_event("MSK001", "m.estimator", "other", 10))
-    old = _recorded("m.dispatch [*]", "MSK006 at m.estimator [default]")
+    old = _listed("m.dispatch [first]", "MSK006 at m.estimator [default]")
     _, new = findings(audit, [old], "1.0")
     assert (new.signature, new.also) == ("f:MSK001:m.estimator:no-std", ("m.estimator [other]",))
 
 
-def test_counts_show_all_four() -> None:
-    """Nothing is left out of a summary."""
+def test_counts_have_all_four_outcomes() -> None:
+    """Also those that did not occur."""
     audit = _audit()
     audit.verdicts.append(Verdict(law="X", boundary="b", setting="s", outcome="errored", reason="r"))
     assert audit.counts == {"holds": 0, "broken": 4, "not_applicable": 0, "errored": 1}
+
+
+def _found(boundary: str, also: int = 0, **changed: Any) -> Finding:
+    """A finding of a law on advantages at one boundary."""
+    parts: dict[str, Any] = {"law": "MSK001", "kind": "Equal", "output": "advantage", "level": "contested"}
+    parts |= {"column": "reward", "line": 10, "algorithm": boundary, **changed}
+    change = {"column": parts["column"], "subject": "its reward"} if parts["column"] is not None else None
+    evidence = {
+        "law": parts["law"],
+        "boundary": boundary,
+        "setting": "default",
+        "source": {"file": f"{boundary}.py", "line": parts["line"]},
+        "claims": {"algorithm": {"value": parts["algorithm"], "cite": ""}},
+        "expectation": {"kind": parts["kind"], "output": parts["output"], "change": change},
+    }
+    listed = tuple(f"place {n} [default]" for n in range(also))
+    return Finding(signature=boundary, level=parts["level"], evidence=evidence, also=listed)
+
+
+def _blocks(*found: Finding) -> list[list[str]]:
+    return [[f.signature for f in block] for block in merge(found)]
+
+
+def test_same_mechanism_is_one_block() -> None:
+    """Estimators of several algorithms in which one column moves advantages; most places first."""
+    assert _blocks(_found("grpo"), _found("rloo", also=2), _found("gpg")) == [["rloo", "grpo", "gpg"]]
+
+
+@pytest.mark.parametrize(
+    "other", [{"law": "MSK002"}, {"level": "fault"}, {"kind": "Moves"}, {"column": "value"}, {"output": "loss"}]
+)
+def test_another_mechanism_is_another_block(other: dict[str, Any]) -> None:
+    """Law, level, kind of expectation, changed column and output all count."""
+    assert _blocks(_found("a"), _found("b", **other)) == [["a"], ["b"]]
+
+
+def test_without_a_change_the_algorithm_decides() -> None:
+    """Two functions that claim one algorithm share a block, others do not."""
+    found = [_found(name, column=None, algorithm=name[:4]) for name in ("grpo", "grpo_vectorized", "rloo")]
+    assert _blocks(*found) == [["grpo", "grpo_vectorized"], ["rloo"]]
+
+
+def test_same_code_is_one_block() -> None:
+    """Whatever was changed."""
+    one, other = _found("m", column="reward"), _found("m", column="value")
+    assert len(merge([one, other])) == 1

@@ -13,8 +13,8 @@ def _entry(releases: str = "", signature: str = "verl:A:b:c") -> Known:
     return Known(signature, "", "", releases, "", accepted=False)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Quotes and backslashes too; counts make it an expectation."""
+def test_written_file_reads_back(tmp_path: Path) -> None:
+    """With quotes and backslashes; with counts it is an expectation."""
     file = tmp_path / "k.toml"
     odd = 'verl:A:b:"x\\y"'
     seen = [(odd, "fault", ('x ["y"]',)), ("a:b:c:d", "hazard", ())]
@@ -34,17 +34,21 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ("[[finding]]\nsignature = 1\n", "[finding.0.signature]: Input should be a valid string, a finding has "),
         ("[[finding]]\nsignature = 'a'\nlevel = 'bad'\n", "[finding.0.level]: Input should be "),
         ("[[finding]]\nsignature = 'a'\nreleases = '=>1'\n", " is malformed (Invalid specifier: '=>1'"),
+        (
+            "[[finding]]\nsignature = 'a:*'\n",
+            "[finding.0.signature]: Value error, * matches nothing here, expected the ",
+        ),
         ("findings = 1\n", "[findings]: Extra inputs are not permitted"),
         ("not toml", " is malformed ("),
     ],
 )
-def test_malformed_file_is_told(tmp_path: Path, text: str, words: str) -> None:
-    """By the key that is wrong."""
+def test_malformed_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    """The message names the key."""
     file = tmp_path / "k.toml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(SentinelError) as told:
+    with pytest.raises(SentinelError) as error:
         known.read(file)
-    assert str(told.value).startswith(f"known file {file}{words}")
+    assert str(error.value).startswith(f"known file {file}{words}")
 
 
 @pytest.mark.parametrize(
@@ -63,39 +67,59 @@ def test_malformed_file_is_told(tmp_path: Path, text: str, words: str) -> None:
         ("~=1.0", "", False),
     ],
 )
-def test_entry_speaks_of_its_releases(releases: str, version: str, covers: object) -> None:
-    """Of what states no release, if its range has no end: what is told of old ones is not told of this one."""
+def test_entry_covers_its_releases(releases: str, version: str, covers: object) -> None:
+    """A target that states no release is covered by a range without an end only."""
     assert _entry(releases).covers(version) is covers
 
 
-def test_places_through_which_a_finding_shows() -> None:
-    """Any, where none are listed; brackets stand for themselves, and ``*`` for any text."""
+@pytest.mark.parametrize(
+    ("releases", "version", "counts"),
+    [
+        (">=1,<2", "1.5", True),
+        ("==1.5", "1.5", True),
+        ("<2", "1.5", True),
+        (">=1,<2", "2.0", False),
+        (">=1", "1.5", False),
+        ("", "1.5", False),
+        ("", "", False),
+        (">=1,<2", "", False),
+    ],
+)
+def test_level_counts_for_releases_that_are_named(releases: str, version: str, counts: object) -> None:
+    """A range without an end includes releases that nobody has audited."""
+    assert Known("s", "", "", releases, "hazard", accepted=False).sets_level(version) is counts
+
+
+def test_entry_without_a_level_sets_none() -> None:
+    """Within its releases too."""
+    assert not _entry("==1.0").sets_level("1.0")
+
+
+def test_places_of_a_finding() -> None:
+    """Any place, where the entry lists none; otherwise exactly those that it lists."""
     entry = Known("s", "", "", "", "", accepted=False, also=("m.f [*]", "A at m.g [a]"))
-    assert [entry.shows_through(p) for p in ("m.f [x]", "A at m.g [a]", "m.g [a]", "A at m.g a", "xm.f [x]")] == [
-        *(True, True),
-        *(False, False, False),
-    ]
-    assert _entry().shows_through("m.g [a]")
-    assert not Known("s", "", "", "", "", accepted=False, also=()).shows_through("m.f [x]")
+    assert [entry.includes(p) for p in ("m.f [*]", "A at m.g [a]", "m.f [x]", "m.g [a]")] == [True, True, False, False]
+    assert _entry().includes("m.g [a]")
+    assert not Known("s", "", "", "", "", accepted=False, also=()).includes("m.f [x]")
 
 
-def test_stale_is_what_should_have_appeared() -> None:
-    """Of this framework, in this release."""
+def test_stale_entries_are_known_and_not_found() -> None:
+    """Of this framework and this release only."""
     entries = [_entry(">=1"), _entry("<1", "verl:B:b:c"), _entry("", "areal:A:b:c"), _entry("", "verl:C:b:c")]
     assert known.stale(entries, ["verl:C:b:c"], "verl", "1.0") == ["verl:A:b:c"]
     assert known.stale(entries, [], "verl", "") == []
 
 
-def test_what_ships_annotates_and_accepts_nothing() -> None:
-    """Of a framework without a file there is none."""
+def test_shipped_entries_annotate_and_accept_nothing() -> None:
+    """A framework without a file has none."""
     shipped = known.shipped("verl")
     assert shipped
     assert not any(k.accepted for k in shipped)
     assert known.shipped("nonesuch") == []
 
 
-def test_update_keeps_what_was_said_and_widens_the_range(tmp_path: Path) -> None:
-    """Reason and link stay, what did not appear stays, and a release without a number widens nothing."""
+def test_update_keeps_reasons_and_widens_the_range(tmp_path: Path) -> None:
+    """Entries that were not found stay, and a target without a release widens nothing."""
     file = tmp_path / "k.toml"
     one, other = "verl:A:b:c", "verl:B:b:c"
     first = known.updated(

@@ -14,7 +14,7 @@ from rl_sentinel.audit.source.cache import digest_of, kept
 from told import ran, told
 
 GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "msk001")
-NAME_ONE = "name one that is there, or write it with --known FILE --known-update"
+NAME_ONE = "name an existing file, or write one with --known FILE --known-update"
 
 
 @pytest.fixture
@@ -187,19 +187,19 @@ def test_known_file_is_left_alone_when_it_is_malformed(
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("0.9.1", "  known (ships with RL-Sentinel): rejected rows stay in the group's mean and deviation"),
-        ("0.99", "  new here: known of releases >=0.2,<=0.9.1, and this is 0.99: rejected rows stay in the group's"),
-        ("", "  new here: known of releases >=0.2,<=0.9.1, and this states no release: rejected rows stay in"),
+        ("0.9.1", "  known     ships with RL-Sentinel: rejected rows stay in the group's mean and"),
+        ("0.99", "  new here  known of releases >=0.2,<=0.9.1, and this is 0.99: rejected rows stay"),
+        ("", "  new here  known of releases >=0.2,<=0.9.1, and this target states no release:"),
     ],
 )
 def test_known_entry_is_held_to_the_version_that_a_checkout_states(
     tree: str, version: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is known of some releases is not known of another, nor of what may be any."""
+    """An entry for some releases does not cover others, nor a checkout that states none."""
     place = Path(tree.partition("@")[2]) / "verl" / "version"
     place.mkdir()
     (place / "version").write_text(version, encoding="utf-8")
-    status, said, _ = ran(capsys, "audit", tree, *GRPO)
+    status, said, _ = ran(capsys, "audit", tree, *GRPO, "--verbose")
     assert status == 1
     assert [line for line in said.splitlines() if line.startswith(words)], said
 
@@ -255,7 +255,7 @@ def test_module_without_source(capsys: pytest.CaptureFixture[str]) -> None:
 def test_expectation_that_is_not_there(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It is called what the option calls it."""
     assert told(capsys, "audit", tree, "--expect", "/nonesuch.toml") == (
-        "expectation file /nonesuch.toml cannot be read (No such file or directory): name one that is there"
+        "expectation file /nonesuch.toml cannot be read (No such file or directory): name an existing file"
     )
 
 

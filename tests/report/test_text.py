@@ -1,46 +1,44 @@
-"""The text report: coverage, what could not be judged, then the findings."""
+"""The whole text report: coverage, blocks, the closing table, and known findings on a line each."""
 
 from dataclasses import replace
 
 from rich.console import Console
 
-from report_fixtures import SENTENCE, evidence, finding
+from report_fixtures import SENTENCE, finding
 from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.core.verdict import Verdict
-from rl_sentinel.report.text import scenario, show
+from rl_sentinel.report.text import show
 
 
-def _shown(audit: Audit, found: list[Finding]) -> list[str]:
-    console = Console(width=200, record=True, file=None, quiet=False, color_system=None, soft_wrap=True)
+def _report(audit: Audit, found: list[Finding], *, hidden: int = 0, verbose: bool = False) -> list[str]:
+    console = Console(width=80, color_system=None, soft_wrap=True)
     with console.capture() as capture:
-        show(console, "verl==1.0", audit, found, 2.0)
+        show(console, "verl==1.0", audit, found, 2.0, hidden, verbose=verbose)
     return capture.get().splitlines()
 
 
-def test_coverage_stands_above_the_findings() -> None:
-    """All four counts, and the reason of what is errored."""
+def test_coverage_comes_first() -> None:
+    """All four counts, and the reason of each error."""
     audit = Audit(boundaries=1)
     audit.verdicts.append(Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it\n  [died]"))
-    assert _shown(audit, []) == [
+    assert _report(audit, []) == [
         "rl-sentinel audit verl==1.0",
-        "1 pair of law and boundary at 1 boundary in 2 s: 0 hold, 0 broken, 0 not applicable, 1 errored",
+        "1 pair of law and boundary at 1 boundary in 2 s: 0 hold, 0 broken, 0 not",
+        "  applicable, 1 errored",
         "  errored, 1 pair at m.f: it [died]",
         "",
         "0 findings: none",
     ]
 
 
-def test_where_little_was_tried_the_reasons_are_told() -> None:
-    """And how many findings lie below the level."""
+def test_reasons_are_printed_where_no_law_could_run() -> None:
+    """And the number of findings below the level that is shown."""
     audit = Audit(boundaries=1)
     for law in ("A", "B"):
         audit.verdicts.append(
             Verdict(law=law, boundary="m.f", setting="s", outcome="not-applicable", reason="no claim")
         )
-    console = Console(width=200, color_system=None, soft_wrap=True)
-    with console.capture() as capture:
-        show(console, "mine:f", audit, [], 2.0, hidden=3)
-    assert capture.get().splitlines()[2:] == [
+    assert _report(audit, [], hidden=3)[3:] == [
         "  not applicable, 2 pairs: no claim",
         "",
         "0 findings: none",
@@ -48,46 +46,38 @@ def test_where_little_was_tried_the_reasons_are_told() -> None:
     ]
 
 
-def test_whose_entry_makes_a_finding_known() -> None:
-    """The file is named, also where its entry gives no reason."""
-    mine = replace(finding(), accepted=True, known_from="mine.toml")
-    shipped = replace(finding(), known="seen (link)", known_from="ships with RL-Sentinel")
-    assert "  known (mine.toml): no reason is given" in _shown(Audit(), [mine])
-    assert "  known (ships with RL-Sentinel): seen (link)" in _shown(Audit(), [shipped])
-    assert not [line for line in _shown(Audit(), [finding()]) if "known" in line]
-
-
-def test_finding_tells_its_story() -> None:
-    """What was done, what was expected, on which batch, and where else it shows."""
-    lines = _shown(Audit(), [replace(finding(), also=tuple(f"m.f [{n}]" for n in range(8)), known="seen (link)")])
-    begin = lines.index("fault MSK001 dead-row-shifts-signal at m.estimator")
-    assert lines[begin + 1 : begin + 6] == [
-        "  m.py:10",
-        f"  {SENTENCE}",
-        "    expected [[0.5], [0]]",
-        "    observed [[0.25], [0]]",
-        "  on this batch (2 rows x 1 token):",
+def test_known_findings_take_one_line_each() -> None:
+    """With the reason, or the name of the file that accepts them; all others are shown in full."""
+    shipped = replace(finding(), known="rejected rows stay in the mean of the group", known_from="ships")
+    mine = replace(finding(setting="other"), accepted=True, known_from="mine.toml")
+    lines = _report(Audit(), [finding(boundary="m.g"), shipped, mine])
+    assert lines[2:6] == ["  applicable, 0 errored", "", "3 findings: 3 fault", ""]
+    assert " ".join(" ".join(lines[6:8]).split()) == f"fault MSK001 {SENTENCE} (dead-row-shifts-signal)"
+    assert lines[-4:] == [
+        "",
+        "2 known findings (--verbose shows each in full)",
+        "fault      MSK001  estimator: rejected rows stay in the mean of the group",
+        "accepted   MSK001  estimator [other]: mine.toml",
     ]
-    assert "    reward          [1, 0]" in lines
-    assert "    excluded        [0, 1]  (why a row is not trained: 0 in, 1 padding)" in lines
-    assert "  known: seen (link)" in lines
-    assert lines[-1] == "  also through 2 more"
 
 
-def test_other_side_is_printed_of_what_is_contested() -> None:
-    """And not of a fault."""
-    words = {"could_be_intended": "It may be meant.", "level": "contested"}
-    assert "  the other side: It may be meant." in _shown(Audit(), [finding(**words)])
-    assert not any("other side" in line for line in _shown(Audit(), [finding(**words | {"level": "fault"})]))
+def test_verbose_shows_known_findings_in_full() -> None:
+    """With the file that knows them."""
+    mine = replace(finding(), accepted=True, known_from="mine.toml")
+    lines = _report(Audit(), [mine], verbose=True)
+    assert any(line.startswith(f"accepted MSK001 {SENTENCE[:30]}") for line in lines)
+    assert "  known     mine.toml: without a reason" in lines
 
 
-def test_length_is_shown_where_the_mask_does_not_tell_it() -> None:
-    """A masked token at the end of a response looks like padding; a column that is not read is left out."""
-    given = evidence()
-    columns = given["constructed_scenario"]["batch"]
-    columns["mask"]["values"], columns["length"]["values"] = [[True, False], [True, True]], [2, 2]
-    columns["value"] = {"dtype": "float32", "values": [[0.0, 1.0], [0.0, 1.0]]}
-    assert {"length", "value"} <= {name for name, _ in scenario(given)}
-    assert "value" not in {name for name, _ in scenario(given | {"reads": ["reward", "mask"]})}
-    columns["mask"]["values"] = [[True, True], [True, True]]
-    assert "length" not in {name for name, _ in scenario(given)}
+def test_table_lists_all_findings_of_all_blocks() -> None:
+    """Level, law and place; two findings of one cause are one block, and two rows."""
+    long = "m." + "x" * 90
+    found = [finding(), finding(boundary="m.g", setting="a"), finding(law="SHF001", boundary=f"m.one -> {long}")]
+    lines = _report(Audit(), found)
+    assert [line[:16] for line in lines if line.startswith("fault ")][:2] == ["fault MSK001 row", "fault SHF001 row"]
+    assert lines[-4:] == [
+        "level      law     place",
+        "fault      MSK001  estimator",
+        "fault      MSK001  g [a]",
+        f"fault      SHF001  one -> {'x' * 51}...",
+    ]

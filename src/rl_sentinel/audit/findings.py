@@ -1,4 +1,4 @@
-"""From verdicts to findings: counts, folding under the cause, levels, known entries."""
+"""From verdicts to findings: one per cause, with levels and annotations from known files."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,18 @@ LEVELS = ("fault", "contested", "hazard")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One broken law at one boundary under one setting, with what is folded under it.
+    """One broken law at one boundary under one setting, with the other places that show the same cause.
 
-    ``known`` is why it is known of this release, ``known_from`` whose entry says so; ``elsewhere`` why it
-    is known of others, and not of this one.
+    Attributes:
+        signature: what known files and expectations name it by.
+        level: fault, contested or hazard.
+        evidence: the stored counterexample.
+        entered: functions of the target that ran, as ``file:line:name``.
+        known: why it is known of this release; ``known_from`` is the file that says so.
+        elsewhere: why it is known of other releases, and not of this one.
+        level_note: that a known file states another level, and whether that level counts.
+        accepted: whether the user's known file lists it.
+        also: further places that show the same cause, as ``boundary [setting]``.
     """
 
     signature: str
@@ -26,6 +34,7 @@ class Finding:
     known: str = ""
     known_from: str = ""
     elsewhere: str = ""
+    level_note: str = ""
     accepted: bool = False
     also: tuple[str, ...] = ()
 
@@ -57,7 +66,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Audit:
-    """All that one audit saw."""
+    """The results of one audit."""
 
     verdicts: list[Verdict] = field(default_factory=list)
     entered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -65,7 +74,7 @@ class Audit:
     pairs: int = 0
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Take one event of the worker."""
+        """Add one event of the worker."""
         kind = event["event"]
         if kind == "plan":
             self.pairs, self.boundaries = int(event["pairs"]), int(event["boundaries"])
@@ -76,18 +85,22 @@ class Audit:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many pairs came to each outcome."""
-        seen = Counter(v.outcome for v in self.verdicts)
-        return {outcome.replace("-", "_"): seen[outcome] for outcome in OUTCOMES}
+        """Number of pairs by outcome."""
+        counter = Counter(v.outcome for v in self.verdicts)
+        return {outcome.replace("-", "_"): counter[outcome] for outcome in OUTCOMES}
 
 
 def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding]:
-    """The audit's findings, symptoms folded under their cause, worst level first.
+    """The audit's findings, each symptom folded under its cause, worst level first.
 
-    ``version`` is the release, or what a checkout states of itself; empty where it states none. A place that
-    is not among those through which a known finding shows is no symptom of it: it is a finding of its own.
+    Args:
+        audit: the results.
+        known: entries of known files; the first that matches a finding and its release annotates it.
+        version: the release, or what a checkout states as its version; empty where it states none.
+
+    A place that a known entry does not list is not folded under the known finding: it is a finding itself.
     """
-    made = [
+    broken = [
         Finding(
             signature=str(v.evidence["signature"]),
             level=str(v.evidence["level"]),
@@ -97,19 +110,54 @@ def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding
         for v in audit.verdicts
         if v.outcome == "broken"
     ]
-    return sorted(_told(made, known, version), key=_rank)
+    return sorted(_fold_and_annotate(broken, known, version), key=_rank)
 
 
-def _told(made: Sequence[Finding], known: Sequence[Known], version: str) -> list[Finding]:
-    """Findings folded and annotated; those that are news under a known cause are folded among themselves."""
-    told, news = list[Finding](), list[Finding]()
-    for cause, under in _folded(made):
-        entry = _entry(cause, known, version)
-        symptoms = {p: f for p, f in under.items() if entry is None or entry.shows_through(p)}
-        news += [f for p, f in under.items() if p not in symptoms]
+def merge(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Findings that a report shows as one block, because they have the same cause.
+
+    Two findings have the same cause if law and level are the same, the same kind of expectation is broken, and
+
+    - the code that is called is the same, or
+    - the same change (of a column, or of a setting) has the wrong effect on the same output, or
+    - no change is involved, and they claim the same algorithm.
+
+    The first finding of a block is the one with the most other places.
+    """
+    blocks: list[list[Finding]] = []
+    by_cause: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        causes = _causes(finding)
+        block = next((by_cause[c] for c in causes if c in by_cause), None)
+        if block is None:
+            block = []
+            blocks.append(block)
+        block.append(finding)
+        by_cause |= {c: by_cause.get(c, block) for c in causes}
+    return [sorted(block, key=lambda f: -len(f.also)) for block in blocks]
+
+
+def _causes(finding: Finding) -> list[tuple[str, ...]]:
+    expectation = finding.evidence["expectation"]
+    kind = (finding.law, finding.level, expectation["kind"])
+    change = expectation["change"]
+    causes: list[tuple[str, ...]] = [(*kind, "code", _place(finding))]
+    if change is not None:
+        return [*causes, (*kind, "change", change["column"] or change["subject"], expectation["output"])]
+    algorithm = finding.evidence["claims"].get("algorithm")
+    return [*causes, (*kind, "algorithm", algorithm["value"])] if algorithm else causes
+
+
+def _fold_and_annotate(broken: Sequence[Finding], known: Sequence[Known], version: str) -> list[Finding]:
+    """Findings folded and annotated; places that are new under a known cause are folded among themselves."""
+    annotated, new = list[Finding](), list[Finding]()
+    for cause, under in _folded(broken):
+        entry = next((k for k in known if k.signature == cause.signature and k.covers(version)), None)
+        symptoms = {p: f for p, f in under.items() if entry is None or entry.includes(p)}
+        new += [f for p, f in under.items() if p not in symptoms]
         also = tuple(sorted(symptoms, key=lambda place: (" at " in place, place)))
-        told.append(_annotated(replace(cause, also=also), entry, known, version))
-    return told + _told(news, known, version) if news else told
+        annotated.append(_annotated(replace(cause, also=also), entry, known, version))
+    return annotated + _fold_and_annotate(new, known, version) if new else annotated
 
 
 def _rank(finding: Finding) -> tuple[int, str, str, str]:
@@ -121,14 +169,9 @@ def _place(finding: Finding) -> str:
     return f"{source['file']}:{source['line']}"
 
 
-def _folded(made: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
-    """Each cause with what is folded under it, where the cause has a finding of its own.
-
-    The cause is, in this order: the same law at a function that is entered here, unless that one has a
-    cause of its own which is not entered here; the same law at the same boundary under an earlier setting;
-    the law that shows with this one, at the same boundary.
-    """
-    ordered = sorted(made, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
+def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
+    """Each cause, with the findings that are folded under it by place."""
+    ordered = sorted(broken, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _cause(f, ordered) for f in ordered}
     under: dict[str, dict[str, Finding]] = {}
     for finding in ordered:
@@ -143,13 +186,19 @@ def _folded(made: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]
 
 
 def _entered(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
-    """Findings of the same law at functions that are entered on the way."""
+    """Findings of the same law at functions that this finding's boundary calls."""
     inside = {":".join(name.split(":")[:2]) for name in finding.entered}
     own = _place(finding)
     return [o for o in ordered if o.law == finding.law and _place(o) in inside and _place(o) != own]
 
 
 def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
+    """The finding under which this one is folded.
+
+    In this order: the same law at a function that is called here, unless that one has a cause of its own
+    that is not called here; the same law at the same boundary under an earlier setting; the law that
+    shows with this one at the same boundary.
+    """
     inside = _entered(finding, ordered)
     for other in inside:
         deeper = _entered(other, ordered)
@@ -162,17 +211,24 @@ def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
     return next((o for o in ordered if o.law == partner and o.boundary == finding.boundary), None)
 
 
-def _entry(finding: Finding, known: Sequence[Known], version: str) -> Known | None:
-    return next((k for k in known if k.names(finding.signature) and k.covers(version)), None)
-
-
 def _annotated(finding: Finding, entry: Known | None, known: Sequence[Known], version: str) -> Finding:
     if entry is not None:
         text = entry.reason + (f" ({entry.link})" if entry.link else "")
-        said = replace(finding, known=text, known_from=entry.source)
-        return replace(said, level=entry.level or finding.level, accepted=entry.accepted)
-    other = next((k for k in known if k.names(finding.signature)), None)
+        noted = replace(finding, known=text, known_from=entry.source, accepted=entry.accepted)
+        return _with_level(noted, entry, version)
+    other = next((k for k in known if k.signature == finding.signature), None)
     if other is None:
         return finding
-    this = f"this is {version}" if version else "this states no release"
-    return replace(finding, elsewhere=f"known of releases {other.releases}, and {this}: {other.reason}")
+    release = f"this is {version}" if version else "this target states no release"
+    return replace(finding, elsewhere=f"known of releases {other.releases}, and {release}: {other.reason}")
+
+
+def _with_level(finding: Finding, entry: Known, version: str) -> Finding:
+    """The level of a known entry, where it counts for this release; the note says so, or why it does not count."""
+    if entry.level in ("", finding.level):
+        return finding
+    if not entry.sets_level(version):
+        note = f"stays {finding.level}: the entry says {entry.level}, without a range of releases that ends"
+        return replace(finding, level_note=note)
+    note = f"{entry.level} by this entry for releases {entry.releases}; the audit found a {finding.level}"
+    return replace(finding, level=entry.level, level_note=note)

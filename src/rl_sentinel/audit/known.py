@@ -1,11 +1,9 @@
-"""Known findings: one TOML format for what is known, accepted and expected."""
+"""Files of known findings and of expected findings: one TOML format, read and written."""
 
 import json
-import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -18,10 +16,10 @@ from rl_sentinel.core.errors import SentinelError
 
 
 class Entry(pydantic.BaseModel):
-    """One signature with its reason, the releases that it was seen in, and the places that show it.
+    """One finding by its signature, with a reason, the releases it was found in, and the places that show it too.
 
-    ``also`` is what a report lists as ``also through``; ``*`` stands for any text. Without the key any place may
-    be folded under the finding.
+    ``also`` lists further places with the same cause, as the JSON report does. Without the key any place may be
+    folded under the finding. ``level`` replaces the level of the audit in the releases that ``releases`` names.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
@@ -32,6 +30,13 @@ class Entry(pydantic.BaseModel):
     releases: str = ""
     level: Literal["", "fault", "contested", "hazard"] = ""
     also: list[str] | None = None
+
+    @pydantic.field_validator("signature")
+    @classmethod
+    def _names_one_finding(cls, signature: str) -> str:
+        if "*" in signature:
+            raise ValueError("* matches nothing here, expected the whole signature of one finding")
+        return signature
 
 
 class KnownFile(pydantic.BaseModel):
@@ -46,7 +51,7 @@ class KnownFile(pydantic.BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A finding of an audit, as a known file has it, and the release it was seen in; empty where none is stated."""
+    """A finding of an audit as a known file stores it; ``version`` is empty where the target states no release."""
 
     signature: str
     level: str
@@ -56,9 +61,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A known finding; an ``accepted`` one is the user's own and leaves the exit status alone.
+    """A known finding; an ``accepted`` one comes from the user's file and does not change the exit status.
 
-    ``source`` is whose entry it is: the user's file, or words for what ships with this package.
+    ``source`` names that file, or says that the entry ships with this package.
     """
 
     signature: str
@@ -70,32 +75,32 @@ class Known:
     source: str = ""
     also: tuple[str, ...] | None = None
 
-    def names(self, signature: str) -> bool:
-        """Whether the entry is of this finding, in whichever release."""
-        return fnmatchcase(signature, self.signature)
-
     def covers(self, version: str) -> bool:
-        """Whether the entry speaks of this release; of what states none, if its range has no end."""
+        """Whether ``releases`` includes this release; one that is not stated is covered by ranges without an end."""
         specifiers = SpecifierSet(self.releases, prereleases=True)
         try:
             return Version(version) in specifiers
         except InvalidVersion:
-            return all(s.operator in _OPEN for s in specifiers)
+            return self._open
 
-    def shows_through(self, place: str) -> bool:
-        """Whether a place is one of those through which the finding is known to show."""
-        return self.also is None or any(_matches(place, pattern) for pattern in self.also)
+    def sets_level(self, version: str) -> bool:
+        """Whether ``level`` counts for this release: only where a range with an end includes it."""
+        return bool(self.level) and not self._open and self.covers(version)
+
+    @property
+    def _open(self) -> bool:
+        return all(s.operator in _OPEN for s in SpecifierSet(self.releases))
+
+    def includes(self, place: str) -> bool:
+        """Whether a place is known to show the same finding."""
+        return self.also is None or place in self.also
 
 
-#: Whose the entries are that come with this package.
+#: Source of the entries that come with this package.
 SHIPPED = "ships with RL-Sentinel"
 
 #: Comparisons that leave the range of releases without an upper end.
 _OPEN = frozenset({">=", ">", "!="})
-
-
-def _matches(place: str, pattern: str) -> bool:
-    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), place) is not None
 
 
 #: What a file is called by the option that names it.
@@ -106,15 +111,15 @@ def read(path: Path, option: str = "--known") -> KnownFile:
     """Read a file of known findings, or of expected ones, by the option that names it.
 
     Raises:
-        SentinelError: one line that names the file, the key and the way out.
+        SentinelError: one line that names the file, the key and what to do.
     """
     try:
         file = KnownFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         for entry in file.finding:
             SpecifierSet(entry.releases)
     except OSError as error:
-        way = "name one that is there" + (
-            ", or write it with --known FILE --known-update" if option == "--known" else ""
+        way = "name an existing file" + (
+            ", or write one with --known FILE --known-update" if option == "--known" else ""
         )
         raise SentinelError(f"{_KINDS[option]} file {path} cannot be read ({error.strerror}): {way}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidSpecifier, RecursionError) as error:
@@ -130,7 +135,7 @@ def read(path: Path, option: str = "--known") -> KnownFile:
 
 
 def shipped(framework: str) -> list[Known]:
-    """What ships with this package for a framework: it annotates, and accepts nothing."""
+    """Known findings of a framework that ship with this package: they annotate, and accept nothing."""
     file = resources.files("rl_sentinel") / "known" / f"{framework}.toml"
     if not file.is_file():
         return []
@@ -139,7 +144,7 @@ def shipped(framework: str) -> list[Known]:
 
 
 def entries(file: KnownFile, *, accepted: bool, source: str = "") -> list[Known]:
-    """The entries of a file, as known findings; ``source`` says whose they are."""
+    """The entries of a file as known findings; ``source`` names the file."""
     return [
         Known(
             e.signature,
@@ -156,10 +161,10 @@ def entries(file: KnownFile, *, accepted: bool, source: str = "") -> list[Known]
 
 
 def stale(known: Sequence[Known], seen: Iterable[str], framework: str, version: str) -> list[str]:
-    """Signatures of this framework that should have appeared in this release and did not."""
-    there = set(seen)
+    """Signatures that are known of this release of the framework, and that the audit did not find."""
+    found = set(seen)
     mine = [k for k in known if k.signature.startswith(f"{framework}:") and version and k.covers(version)]
-    return [k.signature for k in mine if not any(fnmatchcase(s, k.signature) for s in there)]
+    return [k.signature for k in mine if k.signature not in found]
 
 
 def written(seen: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, int] | None = None) -> str:
@@ -172,9 +177,9 @@ def written(seen: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, in
 
 
 def updated(old: KnownFile, seen: Sequence[Seen]) -> str:
-    """The text of a user's own file after an audit: what was seen, with the reasons that were given for it before.
+    """The text of a user's known file after an audit: the findings, with the reasons that the file had before.
 
-    The range of releases grows by the one that was audited. Entries that did not appear are kept: a full audit says
+    The range of releases is widened by the audited one. Entries that were not found stay: a full audit prints
     which of them are stale.
     """
     before = {e.signature: e for e in old.finding}

@@ -22,6 +22,7 @@ from rl_sentinel.cli.options import BoundaryOption, ClaimOption, LevelOption, Se
 from rl_sentinel.cli.outputs import Outputs
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import text
+from rl_sentinel.report.formatting import counted
 from rl_sentinel.report.json import as_json
 
 #: What to say of a function of the user's own of which nothing is claimed.
@@ -57,6 +58,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
     stage: StageOption = "",
     claim: ClaimOption = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show known findings in full.")] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
     only, without = codes(law), codes(ignore)
@@ -92,7 +94,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         every = findings(seen, annotated, version)
         shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
         seconds = time.monotonic() - began
-        text.show(console, target.text, seen, shown, seconds, len(every) - len(shown))
+        text.show(console, target.text, seen, shown, seconds, len(every) - len(shown), verbose=verbose)
         if target.form == "function" and not claim and seen.counts["holds"] + seen.counts["broken"]:
             console.print(_UNCLAIMED, markup=False)
         full = not (law or ignore or boundary)
@@ -140,14 +142,14 @@ def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowl
             return 1
         untried, errored = not seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
         if untried:
-            why = f": {text.counted(errored, 'pair')} errored, as told above" if errored else ""
+            why = f": {counted(errored, 'pair')} errored, as told above" if errored else ""
             console.print(f"nothing was tried, so that nothing is known of it{why}; exit status 2", markup=False)
         elif errored:
-            console.print(f"{text.counted(errored, 'pair')} errored, as told above; exit status 2", markup=False)
+            console.print(f"{counted(errored, 'pair')} errored, as told above; exit status 2", markup=False)
         return 2 if untried or errored else 0
     problems = differences(expected, seen, shown)
     for line in problems:
         console.print(line, markup=False)
-    differing = f"{text.counted(len(problems), 'difference')} from what is expected"
+    differing = f"{counted(len(problems), 'difference')} from what is expected"
     console.print(differing if problems else "exactly the expected findings")
     return 1 if problems else 0

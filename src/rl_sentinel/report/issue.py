@@ -1,12 +1,14 @@
 """The issue report: Markdown in the form in which maintainers receive a finding."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
+from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.repro import script
-from rl_sentinel.report.text import legend, numbers, results, scenario
+from rl_sentinel.report.scenario import scenario
 
 
 def as_issue(found: Sequence[tuple[Installation, Finding]]) -> str:
@@ -16,12 +18,12 @@ def as_issue(found: Sequence[tuple[Installation, Finding]]) -> str:
 
 def _section(f: Finding, needs: Installation) -> str:
     e = f.evidence
-    columns = "\n".join(f"{name} = {numbers(values)}{legend(name, values)}" for name, values in scenario(e))
+    columns = "\n".join(f"{name} = {values}" for name, values in scenario(e))
     target = e["target"]
     seen = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
     recipe = {k: e[k] for k in ("candidate_id", "law", "boundary", "setting", "knobs")}
     recipe |= {"differing_cells": e["expectation"]["broken"]["cells"]}
-    output = "\n".join(results(e)) or e["expectation"]["sentence"]
+    output = "\n".join(_results(e["expectation"]["results"])) or e["expectation"]["sentence"]
     parts = [
         f"# {e['law_name']} at `{f.boundary}`",
         f"## Summary\n\nIn {seen}, {e['expectation']['sentence']}. Level: {f.level}.",
@@ -36,3 +38,11 @@ def _section(f: Finding, needs: Installation) -> str:
         + (f"Known: {f.known}" if f.known else "To be done against the tracker before filing."),
     ]
     return "\n\n".join(parts)
+
+
+def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Expected and observed numbers of each output that was compared."""
+    for result in results:
+        if result["expected"] is not None:
+            yield f"expected {numbers(result['expected'])}"
+        yield f"observed {numbers(result['observed'])}"

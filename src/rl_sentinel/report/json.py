@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rl_sentinel.audit.findings import Audit, Finding
+from rl_sentinel.core.verdict import Verdict
 
 
 def as_json(target: str, audit: Audit, found: Sequence[Finding], seconds: float) -> dict[str, Any]:
@@ -34,12 +35,19 @@ def _finding(f: Finding) -> dict[str, Any]:
         "rows": f.rows,
         "tokens": f.tokens,
         "known": f.known,
+        "known_from": f.known_from,
+        "accepted": f.accepted,
+        "level_note": f.level_note,
         "elsewhere": f.elsewhere,
         "also": list(f.also),
         "evidence": dict(f.evidence),
     }
 
 
-def _verdict(v: Any) -> dict[str, Any]:  # noqa: ANN401 - a Verdict
+def _verdict(v: Verdict) -> dict[str, Any]:
     names = ("law", "boundary", "setting", "outcome", "tried", "reason")
-    return {n: getattr(v, n) for n in names}
+    shown = {n: getattr(v, n) for n in names}
+    if v.outcome == "broken":
+        shown |= {"level": v.evidence["level"], "status": v.evidence["status"]}
+        shown["sentence"] = v.evidence["expectation"]["sentence"]
+    return shown

@@ -1,0 +1,64 @@
+"""What to do about a finding: a remedy of the framework, or the correct call of the signal library."""
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from rl_sentinel.core.modules import defined
+from rl_sentinel.remedies import remedy
+
+#: Packages with one algorithm per module, and the function that computes it.
+_ALGORITHMS = {"rl_sentinel.signal.advantage": "advantages", "rl_sentinel.signal.loss": "loss"}
+
+#: Stage -> what computes it correctly, where no algorithm is claimed.
+BY_STAGE = {
+    "reward": "rl_sentinel.signal.reward",
+    "normalise": "rl_sentinel.signal.normalisation",
+    "kl": "rl_sentinel.signal.kl",
+    "correct": "rl_sentinel.signal.correction",
+    "advantage": "rl_sentinel.signal.advantage",
+    "policy-loss": "rl_sentinel.signal.loss",
+    "value-loss": "rl_sentinel.signal.value",
+    "aggregate": "rl_sentinel.signal.reduce",
+    "metric": "rl_sentinel.signal.metrics",
+}
+
+
+def advice(evidence: Mapping[str, Any]) -> str:
+    """One clause that says what to do; empty where nothing can be recommended."""
+    expectation = evidence["expectation"]
+    if expectation["kind"] == "Refuses":
+        return "validate these settings when the configuration is read"
+    if str(evidence["law"]).startswith("CFG"):
+        return "connect the setting, or refuse it when the configuration is read"
+    if setting := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
+        return f"set {setting}"
+    claims = evidence["claims"]
+    claim = claims.get(f"algorithm:{expectation['output']}") or claims.get("algorithm")
+    call = _calls().get(claim["value"]) if claim else None
+    if call:
+        return f"compute it with {call}"
+    module = BY_STAGE.get(str(evidence["stage"]))
+    return f"compute it with a function of {module}" if module else ""
+
+
+@cache
+def _calls() -> dict[str, str]:
+    """Algorithm -> the call of the signal library that computes it."""
+    calls = {}
+    for package, function in _ALGORITHMS.items():
+        folder = import_module(package)
+        for module, claims in defined(folder, "CLAIMS").items():
+            calls[claims.get("algorithm", "")] = _call(folder, module, function)
+    return calls
+
+
+def _call(package: ModuleType, module: str, name: str) -> str:
+    function = getattr(import_module(f"{package.__name__}.{module}"), name)
+    names = [
+        f"{p.name}=" if p.kind is p.KEYWORD_ONLY else p.name for p in inspect.signature(function).parameters.values()
+    ]
+    return f"{package.__name__}.{module}.{name}({', '.join(names)})"

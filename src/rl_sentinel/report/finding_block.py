@@ -1,0 +1,135 @@
+"""One cause as lines of text: what goes wrong, where, on which batch, when it matters, what to do."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rl_sentinel.audit.findings import Finding
+from rl_sentinel.report.advice import advice
+from rl_sentinel.report.formatting import counted, numbers, wrapped
+from rl_sentinel.report.scenario import scenario
+
+#: Where the text beside a label starts.
+_INDENT = " " * 12
+
+#: A counterexample with more rows or tokens could not be shrunk further.
+_ROWS, _TOKENS = 3, 4
+
+#: Longest list of places, and of settings that are accepted or refused wrongly.
+_PLACES, _ATTEMPTS = 12, 6
+
+#: Most lines of one value.
+_VALUE_LINES = 2
+
+
+def block(findings: Sequence[Finding]) -> list[str]:
+    """The lines of a block: the first finding is shown, the others are listed as places."""
+    first = findings[0]
+    e = first.evidence
+    lines = wrapped(f"{level(first)} {first.law} {_sentence(e)} ({e['law_name']})", hanging="  ", lines=5)
+    lines += _labelled("where", _where(first))
+    if not first.law.startswith("CFG"):
+        lines += _input(first)
+        lines += _output(e["expectation"])
+    lines += _labelled("when", str(e["reach"]) or "any run that calls this function")
+    lines += _labelled("fix", advice(e))
+    if first.level == "contested":
+        lines += _labelled("intended?", str(e["could_be_intended"]), lines=3)
+    if first.known or first.known_from:
+        source = f"{first.known_from}: " if first.known_from else ""
+        lines += _labelled("known", f"{source}{first.known or 'without a reason'}", lines=2)
+    lines += _labelled("new here", first.elsewhere, lines=3)
+    lines += _labelled("level", first.level_note)
+    return lines + _places(findings)
+
+
+def level(f: Finding) -> str:
+    """The level, or ``accepted`` for a finding that the user's known file lists."""
+    return "accepted" if f.accepted else f.level
+
+
+def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:
+    return wrapped(text, indent=f"  {label:<10}", hanging=_INDENT, lines=lines) if text else []
+
+
+def _sentence(e: Mapping[str, Any]) -> str:
+    expectation = e["expectation"]
+    if expectation["kind"] != "Refuses":
+        return str(expectation["sentence"])
+    wrong = _wrong(expectation)
+    says = "valid settings refused" if expectation["accepts"] else "invalid settings accepted"
+    listed = "; ".join(f"{a['name']} ({a['reason']})" for a in wrong[:_ATTEMPTS])
+    more = f"; and {len(wrong) - _ATTEMPTS} more" if len(wrong) > _ATTEMPTS else ""
+    return f"{len(wrong)} of {len(expectation['attempts'])} {says}: {listed}{more}"
+
+
+def _wrong(expectation: Mapping[str, Any]) -> list[Any]:
+    return [expectation["attempts"][cell[0]] for cell in expectation["broken"]["cells"]]
+
+
+def _where(f: Finding) -> str:
+    source, knobs = f.evidence["source"], f.evidence["knobs"]
+    values = ", ".join(f"{name}={value}" for name, value in knobs.items())
+    setting = "" if f.setting == "default" else f", setting {f.setting}"
+    return f"{f.boundary} ({source['file']}:{source['line']}{setting}{f': {values}' if values else ''})"
+
+
+def _input(f: Finding) -> Iterator[str]:
+    columns = scenario(f.evidence)
+    if f.rows > _ROWS or f.tokens > _TOKENS:
+        size = f"{counted(f.rows, 'row')} x {counted(f.tokens, 'token')}; no smaller batch shows it"
+        yield from _labelled("input", size)
+    wide = max(len(name) for name, _ in columns) + 2
+    for number, (name, values) in enumerate(columns):
+        label = "  input     " if number == 0 and f.rows <= _ROWS and f.tokens <= _TOKENS else _INDENT
+        start = f"{label}{name:<{wide}}"
+        yield from wrapped(values, indent=start, hanging=" " * len(start), lines=_VALUE_LINES)
+
+
+def _output(expectation: Mapping[str, Any]) -> Iterator[str]:
+    for result in _results(expectation):
+        output, expected, observed = result["output"], result["expected"], numbers(result["observed"])
+        if expectation["kind"] == "Moves":
+            before = numbers(expected)
+            values = f"{before} before and after" if before == observed else f"{before} before, {observed} after"
+            yield from _labelled("got", f"{output} {values} the change", lines=_VALUE_LINES)
+            continue
+        yield from _labelled("got", f"{output} {observed}", lines=_VALUE_LINES)
+        if expected is not None:
+            before = ", as before the change" if expectation["change"] else ""
+            yield from _labelled("expected", f"{output} {numbers(expected)}{before}", lines=_VALUE_LINES)
+
+
+def _results(expectation: Mapping[str, Any]) -> list[Any]:
+    """The result of the output that is wrong, or the first one where it has no result of its own."""
+    results = expectation["results"]
+    return [r for r in results if r["output"] == expectation["output"]][:1] or results[:1]
+
+
+def _places(findings: Sequence[Finding]) -> list[str]:
+    """Other places with the same cause, the settings of each boundary together."""
+    _, *others = findings
+    listed = [f"{f.boundary} [{f.setting}]" for f in others]
+    also = [place for f in findings for place in f.also]
+    same = [place for place in also if " at " not in place]
+    settings = _settings_by_boundary([*listed, *same])
+    if not settings and not also:
+        return []
+    laws = sorted({place.partition(" at ")[0] for place in also if " at " in place})
+    through = f" (they break {', '.join(laws)} too)" if laws and settings else ""
+    if not settings:
+        return _labelled("also", f"breaks {', '.join(laws)} here")
+    lines = _labelled("also at", f"{counted(len(listed) + len(same), 'place')} with the same cause{through}:")
+    for boundary, names in list(settings.items())[:_PLACES]:
+        shown = boundary if names == ["default"] else f"{boundary} [{'; '.join(names)}]"
+        lines += wrapped(shown, indent="    ", hanging="      ")
+    if len(settings) > _PLACES:
+        lines.append(f"    and {len(settings) - _PLACES} more: --json PATH has all")
+    return lines
+
+
+def _settings_by_boundary(places: Iterable[str]) -> dict[str, list[str]]:
+    settings: dict[str, list[str]] = {}
+    for place in places:
+        boundary, _, setting = place.rpartition(" [")
+        settings.setdefault(boundary, []).append(setting.removesuffix("]"))
+    return settings

@@ -1,0 +1,74 @@
+"""Numbers, counts and wrapped lines of reports."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+#: Columns of a text report.
+WIDTH = 80
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and its noun.
+
+    Example:
+        >>> from rl_sentinel.report.formatting import counted
+        >>> counted(1, "pair"), counted(0, "pair"), counted(2, "boundary", "boundaries")
+        ('1 pair', '0 pairs', '2 boundaries')
+    """
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def one_line(text: str, width: int = 200) -> str:
+    r"""A text as one line of at most ``width`` characters.
+
+    Example:
+        >>> from rl_sentinel.report.formatting import one_line
+        >>> one_line("no\n  such   thing", 10)
+        'no such...'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 3].rstrip()}..."
+
+
+def wrapped(text: str, *, indent: str = "", hanging: str = "", lines: int = 0) -> list[str]:
+    """Lines of at most ``WIDTH`` columns; a word that is longer, such as a path, is not broken.
+
+    Args:
+        text: one paragraph.
+        indent: what the first line starts with.
+        hanging: what all further lines start with.
+        lines: the most lines; 0 for all. What is cut off ends in ``...``.
+    """
+    made = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if not lines or len(made) <= lines:
+        return made
+    last = made[lines - 1]
+    if len(last) > WIDTH - 4:
+        last = last[: WIDTH - 4].rpartition(" ")[0]
+    return [*made[: lines - 1], f"{last} ..."]
+
+
+def numbers(value: Any, mark: Sequence[int] | None = None, text: str = "") -> str:  # noqa: ANN401 - JSON
+    """Nested lists of numbers in few characters; the cell ``mark`` is written as ``text``.
+
+    Example:
+        >>> from rl_sentinel.report.formatting import numbers
+        >>> numbers([[0.5, 1.0], [True, False]]), numbers([0.0, 1.0], mark=[1], text="1 -> 2")
+        ('[[0.5, 1], [1, 0]]', '[0, 1 -> 2]')
+    """
+    if mark is not None and not mark:
+        return text
+    if isinstance(value, list):
+        inner = [numbers(v, mark[1:] if mark is not None and mark[0] == n else None, text) for n, v in enumerate(value)]
+        return "[" + ", ".join(inner) + "]"
+    if isinstance(value, bool):
+        return str(int(value))
+    return f"{value + 0.0:.4g}" if isinstance(value, float) else str(value)  # -0.0 + 0.0 is 0.0

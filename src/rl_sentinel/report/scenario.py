@@ -1,0 +1,67 @@
+"""The batch of a counterexample, as the lines that reports show."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl_sentinel.core.batch import COLUMNS, EXCLUDED
+from rl_sentinel.report.formatting import numbers
+
+#: Columns that are shown first.
+_FIRST = ("group", "mask", "reward")
+
+#: Columns that are shown only where they were changed.
+_MINOR = frozenset({"prompt_length", "version", "token", "logits"})
+
+
+def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and values of each column that matters; a changed cell is written as ``before -> after``.
+
+    Columns that the boundary does not read are left out, and rewards and values (other than the reward) that are all 0.
+    """
+    columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
+    change = evidence["expectation"]["change"] or {}
+    shown = sorted(_shown(columns, evidence, change.get("column", "")), key=lambda n: (n not in _FIRST, n))
+    return [(name, _values(name, columns[name], change)) for name in shown]
+
+
+def _shown(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str) -> set[str]:
+    names = {"mask", "group", *evidence.get("reads", columns)} - _MINOR
+    if _length_differs(columns):
+        names.add("length")
+    else:
+        names.discard("length")
+    names -= {"excluded", "scored"}
+    if any(columns.get("excluded", [])):
+        names.add("excluded")
+    if not all(columns.get("scored", [])):
+        names.add("scored")
+    names -= {n for n in names - {*_FIRST} if COLUMNS[n]["unit"] == "reward" and not _any(columns.get(n))}
+    return (names | {changed}) & columns.keys()
+
+
+def _any(values: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether a number is not 0."""
+    return any(_any(v) for v in values) if isinstance(values, list) else bool(values)
+
+
+def _length_differs(columns: Mapping[str, Any]) -> bool:
+    """Whether a response ends before its row does, or after its last trained token."""
+    width, lengths = len(columns["mask"][0]), columns.get("length", [])
+    last = [max((t + 1 for t, trained in enumerate(row) if trained), default=width) for row in columns["mask"]]
+    return any(n != width or n != end for n, end in zip(lengths, last, strict=False))
+
+
+def _values(name: str, values: Any, change: Mapping[str, Any]) -> str:  # noqa: ANN401 - JSON
+    if name != change.get("column"):
+        return numbers(values) + _legend(name, values)
+    before, after = (numbers(float(change[when])) for when in ("before", "after"))
+    more = f"  (and {change['cells'] - 1} more cells)" if change["cells"] > 1 else ""
+    return numbers(values, change["cell"], f"{before} -> {after}") + more
+
+
+def _legend(name: str, values: list[int]) -> str:
+    """Meaning of the numbers of ``excluded``."""
+    if name != "excluded":
+        return ""
+    words = ", ".join(f"{n} {'trained' if word == 'in' else word}" for word, n in EXCLUDED.items() if n in values)
+    return f"  ({words})"

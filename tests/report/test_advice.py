@@ -1,0 +1,44 @@
+"""What a report recommends."""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from report_fixtures import evidence
+from rl_sentinel.report.advice import BY_STAGE, advice
+
+
+def test_modules_of_stages_exist() -> None:
+    """A report must not name a module that was renamed."""
+    for module in BY_STAGE.values():
+        assert import_module(module)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"reach": "algorithm.adv_estimator=grpo"}, "set VERL_USE_EXTERNAL_MODULES="),
+        (
+            {"claims": {"algorithm": {"value": "rloo", "cite": ""}}},
+            "compute it with rl_sentinel.signal.advantage.rloo.advantages(reward, group=, live=)",
+        ),
+        (
+            {"claims": {"algorithm:advantage": {"value": "gspo", "cite": ""}}},
+            "compute it with rl_sentinel.signal.loss.gspo.loss(",
+        ),
+        (
+            {"claims": {"algorithm": {"value": "unknown", "cite": ""}}, "stage": "kl"},
+            "compute it with a function of rl_sentinel.signal.kl",
+        ),
+        ({"law": "CFG001"}, "connect the setting, or refuse it when the configuration is read"),
+    ],
+)
+def test_advice_is_the_most_specific_one(changed: dict[str, Any], words: str) -> None:
+    """A remedy of the framework, the call of the claimed algorithm, or the module of the stage."""
+    assert advice(evidence(**changed)).startswith(words)
+
+
+def test_nothing_is_recommended_where_nothing_fits() -> None:
+    """A stage without a module."""
+    assert advice(evidence(stage="batch")) == ""

@@ -1,0 +1,134 @@
+"""One cause as text: short enough to read in 20 seconds."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from report_fixtures import evidence, finding
+from rl_sentinel.audit.findings import Finding, merge
+from rl_sentinel.report.finding_block import block
+
+#: All findings of `audit verl==0.9.1`; `make expect` rewrites it.
+RELEASE = Path(__file__).with_name("verl-0.9.1.json")
+
+#: Most lines of a finding, and of half of them, without their lists of places.
+MOST, HALF = 22, 14
+
+
+def _release() -> list[Finding]:
+    keys = ("signature", "level", "evidence", "known", "known_from", "elsewhere", "level_note", "accepted")
+    stored = json.loads(RELEASE.read_text(encoding="utf-8"))
+    return [Finding(**{k: f[k] for k in keys}, also=tuple(f["also"])) for f in stored]
+
+
+def _without_places(lines: list[str]) -> list[str]:
+    return lines[: next((n for n, line in enumerate(lines) if line.startswith("  also at")), len(lines))]
+
+
+def test_findings_of_a_release_are_short() -> None:
+    """And each line has at most 80 columns, unless it is one long path."""
+    blocks = merge(_release())
+    lengths = [len(_without_places(block(findings))) for findings in blocks]
+    assert max(lengths) <= MOST, lengths
+    assert median(lengths) <= HALF, lengths
+    assert not [line for findings in blocks for line in block(findings) if len(line) > 80 and len(line.split()) > 2]
+
+
+def test_estimators_that_count_rejected_rows_are_one_block() -> None:
+    """Seven functions of verl 0.9.1 with one mechanism."""
+    [only] = [findings for findings in merge(_release()) if findings[0].law == "MSK001"]
+    assert len(only) == 7
+
+
+def test_block_has_its_parts_in_order() -> None:
+    """What goes wrong, where, the input with the changed cell, the output, when, and what to do."""
+    algorithm = {"algorithm": {"value": "grpo", "cite": "x:1"}}
+    shown = finding(knobs={"epsilon": 0.1}, setting="small", claims=algorithm, reads=["reward", "mask"])
+    assert block([shown]) == [
+        "fault MSK001 row 1 is not trained, yet its reward moves advantage at row 0,",
+        "  token 0 from 0.5 to 0.25 (dead-row-shifts-signal)",
+        "  where     m.estimator (m.py:10, setting small: epsilon=0.1)",
+        "  input     group     [0, 0]",
+        "            mask      [[1], [0]]",
+        "            reward    [1, 0 -> 1]",
+        "            excluded  [0, 1]  (0 trained, 1 padding)",
+        "  got       advantage [[0.25], [0]]",
+        "  expected  advantage [[0.5], [0]], as before the change",
+        "  when      algorithm.adv_estimator=x",
+        "  fix       compute it with rl_sentinel.signal.advantage.grpo.advantages(reward,",
+        "            group=, live=, standardise=, epsilon=)",
+    ]
+
+
+def test_contested_finding_prints_the_other_reading() -> None:
+    """A fault does not."""
+    words = {"could_be_intended": "It may be meant.", "level": "contested", "reach": ""}
+    assert "  intended? It may be meant." in block([finding(**words)])
+    assert "  when      any run that calls this function" in block([finding(**words)])
+    assert not any("intended?" in line for line in block([finding(**words | {"level": "fault"})]))
+
+
+def test_annotations_of_known_files() -> None:
+    """Reason and file; known of other releases only; a level that the file sets."""
+    known = replace(finding(), known="seen (link)", known_from="ships with RL-Sentinel")
+    assert "  known     ships with RL-Sentinel: seen (link)" in block([known])
+    assert "  new here  known of releases <1: why" in block([replace(finding(), elsewhere="known of releases <1: why")])
+    assert "  level     stays fault" in block([replace(finding(), level_note="stays fault")])
+
+
+def test_places_of_one_boundary_share_a_line() -> None:
+    """Those of the other findings of the block too; another law that breaks is named, not listed."""
+    first = replace(finding(), also=("m.f [a]", "m.f [b]", "MSK006 at m.estimator [default]"))
+    other = finding(boundary="m.g")
+    lines = block([first, other])
+    assert lines[lines.index("  also at   3 places with the same cause (they break MSK006 too):") + 1 :] == [
+        "    m.g",
+        "    m.f [a; b]",
+    ]
+    alone = replace(finding(), also=("MSK006 at m.estimator [default]",))
+    assert block([alone])[-1] == "  also      breaks MSK006 here"
+
+
+def test_long_list_of_places_is_cut() -> None:
+    """Twelve boundaries, and the number of the rest."""
+    lines = block([replace(finding(), also=tuple(f"m.f{n:02} [default]" for n in range(15)))])
+    assert lines[-2:] == ["    m.f11", "    and 3 more: --json PATH has all"]
+
+
+def _expectation(**changed: Any) -> dict[str, Any]:
+    return {"expectation": evidence()["expectation"] | changed}
+
+
+def test_missing_effect_shows_the_result_once() -> None:
+    """Or the result before and after, where it moved the wrong way."""
+    result = {"output": "advantage", "expected": [[0.0], [1.0]], "observed": [[0.0], [1.0]]}
+    still = _expectation(kind="Moves", results=[result])
+    assert "  got       advantage [[0], [1]] before and after the change" in block([finding(**still)])
+    wrong = _expectation(kind="Moves", results=[result | {"observed": [[-0.0], [0.0]]}])
+    assert "  got       advantage [[0], [1]] before, [[0], [0]] after the change" in block([finding(**wrong)])
+
+
+def test_configuration_finding_has_no_batch() -> None:
+    """It lists the settings, at most six."""
+    attempts = [{"name": f"rate {n}", "reason": "negative", "refusal": None} for n in range(8)]
+    broken = {"cells": [[n] for n in range(1, 8)], "count": 7}
+    refuses = _expectation(kind="Refuses", accepts=False, attempts=attempts, broken=broken, change=None, results=[])
+    lines = block([finding(law="CFG003", **refuses)])
+    text = " ".join(" ".join(lines).split())
+    assert text.startswith("fault CFG003 7 of 8 invalid settings accepted: rate 1 (negative); rate 2 (negative);")
+    assert "rate 6 (negative); and 1 more (dead-row-shifts-signal) where" in text
+    assert not any("input" in line or "got" in line for line in lines)
+    accepts = _expectation(kind="Refuses", accepts=True, attempts=attempts, broken=broken, change=None, results=[])
+    assert block([finding(law="CFG003", **accepts)])[0].startswith("fault CFG003 7 of 8 valid settings refused: ")
+
+
+def test_large_values_are_cut() -> None:
+    """A counterexample that could not be shrunk takes two lines a column."""
+    rows = [[0.125] * 4 for _ in range(30)]
+    result = {"output": "advantage", "expected": rows, "observed": rows}
+    lines = block([finding(**_expectation(results=[result]))])
+    [start] = [n for n, line in enumerate(lines) if line.startswith("  got")]
+    assert lines[start + 1].endswith(" ...")
+    assert lines[start + 2].startswith("  expected")

@@ -1,0 +1,42 @@
+"""The columns of a counterexample that a report shows."""
+
+from report_fixtures import evidence
+from rl_sentinel.report.scenario import scenario
+
+
+def test_length_is_shown_where_the_mask_does_not_tell_it() -> None:
+    """A masked token at the end of a response looks like padding; a column that is not read is left out."""
+    stored = evidence()
+    columns = stored["constructed_scenario"]["batch"]
+    columns["mask"]["values"], columns["length"]["values"] = [[True, False], [True, True]], [2, 2]
+    columns["value"] = {"dtype": "float32", "values": [[0.0, 1.0], [0.0, 1.0]]}
+    assert {"length", "value"} <= {name for name, _ in scenario(stored)}
+    assert "value" not in {name for name, _ in scenario(stored | {"reads": ["reward", "mask"]})}
+    columns["mask"]["values"] = [[True, True], [True, True]]
+    assert "length" not in {name for name, _ in scenario(stored)}
+
+
+def test_changed_cell_is_shown_before_and_after() -> None:
+    """With the number of further cells that change; its column is shown though it is not read."""
+    stored = evidence(reads=["mask"])
+    stored["expectation"]["change"]["cells"] = 3
+    assert dict(scenario(stored))["reward"] == "[1, 0 -> 1]  (and 2 more cells)"
+
+
+def test_rows_without_a_score_are_shown() -> None:
+    """Where all rows have one, the column is left out."""
+    stored = evidence()
+    assert "scored" not in dict(scenario(stored))
+    stored["constructed_scenario"]["batch"]["scored"]["values"] = [True, False]
+    assert dict(scenario(stored))["scored"] == "[1, 0]"
+
+
+def test_rewards_that_are_all_zero_are_left_out() -> None:
+    """But the outcome reward is shown."""
+    stored = evidence()
+    columns = stored["constructed_scenario"]["batch"]
+    columns["reward"]["values"] = [0.0, 0.0]
+    columns["value"] = {"dtype": "float32", "values": [[0.0], [0.0]]}
+    assert {"reward", "value"} & dict(scenario(stored)).keys() == {"reward"}
+    columns["value"]["values"] = [[0.0], [0.5]]
+    assert "value" in dict(scenario(stored))
