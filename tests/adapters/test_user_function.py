@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adapters.checks import answering, bound, judged_at, outputs_of
+from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.kit.user_results import CallFailed
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_function import FRAMEWORK
@@ -102,6 +103,14 @@ def test_right_ones_answer_and_break_nothing(own: Own, source: str) -> None:
     target = own(source, "advantage")
     assert answering(bound(FRAMEWORK, target), target) == []
     assert _broken(target) == set()
+
+
+@pytest.mark.parametrize(("source", "stage"), [(RLOO, "advantage"), (KEYED, "advantage")])
+def test_every_call_reads_back(own: Own, source: str, stage: str) -> None:
+    """Columns and arguments survive the round trip."""
+    target = own(source, stage)
+    checked = check_round_trip(target, _boundary(target))
+    assert min(checked.columns, checked.arguments) > 50
 
 
 def test_wrong_one_is_found(own: Own) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rl_sentinel.adapters.kit.codecs import Column, ResponseMask, TokenRewards
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.core.claims import Claims
 

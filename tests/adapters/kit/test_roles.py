@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from functools import wraps
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, TokenRewards
+from rl_sentinel.adapters.kit.codecs import Column, Constant
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import ROLES, by_role, role_of, roles_of, similar_names, takes
 from rl_sentinel.core.batch import COLUMNS
 

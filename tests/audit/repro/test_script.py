@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import Column, Constant, Knob, Spread
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import Accepted, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import search, smallest

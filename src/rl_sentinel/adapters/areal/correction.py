@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import Kept
+from rl_sentinel.adapters.kit.result_forms import Kept
 from rl_sentinel.adapters.kit.sequences import PackedSequence, SequenceEnds
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import AllSettings
 from rl_sentinel.adapters.kit.containers import Whole
-from rl_sentinel.adapters.kit.forms import AsReturned
+from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output, Step
 from rl_sentinel.core.call import Use

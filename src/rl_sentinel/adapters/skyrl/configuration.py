@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import Accepted
+from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.skyrl.arguments import STEP_WISE, config
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
-from rl_sentinel.adapters.kit.forms import OffMask, RowWise
+from rl_sentinel.adapters.kit.result_forms import OffMask, RowWise
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob, TokenRewards
+from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, Ragged, ZeroPadded
 from rl_sentinel.adapters.kit.requirements import group_sizes, prompts_are_contiguous
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.row_codecs import Cell, Is, RowLength, RowTokens
 from rl_sentinel.adapters.slime.arguments import (
     LOSS,

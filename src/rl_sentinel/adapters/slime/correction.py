@@ -6,7 +6,8 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Derived
-from rl_sentinel.adapters.kit.forms import OffMask, Packed
+from rl_sentinel.adapters.kit.forms import Packed
+from rl_sentinel.adapters.kit.result_forms import OffMask
 from rl_sentinel.adapters.slime.arguments import (
     LOSS,
     LOSS_MASKS,

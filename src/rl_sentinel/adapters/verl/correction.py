@@ -8,7 +8,8 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, Knob
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.forms import Detached, Kept, Padded, RequiresGrad
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.result_forms import Detached, Kept, RequiresGrad
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants, data_proto
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

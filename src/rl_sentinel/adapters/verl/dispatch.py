@@ -4,9 +4,11 @@ import inspect
 from collections.abc import Iterator
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Earlier, Knob, Part
+from rl_sentinel.adapters.kit.codecs import Column, Constant, Earlier, Knob
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import Kept, Padded
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.result_forms import Kept
+from rl_sentinel.adapters.kit.reward_codecs import Part
 from rl_sentinel.adapters.kit.roles import takes
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimators, said_of

@@ -9,8 +9,9 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import AfterPrompt, Total
+from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, Knob
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.forms import FirstOf, Padded
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.result_forms import FirstOf
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, PerRowOutcome
-from rl_sentinel.adapters.kit.forms import Detached
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import has_trained_token
+from rl_sentinel.adapters.kit.result_forms import Detached
+from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.forms import Detached
+from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent
 from rl_sentinel.adapters.verl.correction import BOTH, MODULE, accepts, logged, neutral_options, rejections

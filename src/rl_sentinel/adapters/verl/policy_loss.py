@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rl_sentinel.adapters.kit.forms import Detached
+from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.verl.loss_claims import LOGGED
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Use

@@ -7,7 +7,8 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Computed, Knob
-from rl_sentinel.adapters.kit.forms import As, Padded, RowSum
+from rl_sentinel.adapters.kit.forms import As, Padded
+from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, trainer_data

@@ -1,0 +1,46 @@
+"""Results of a user's function: which entry is the output, and how rows become tokens."""
+
+import pytest
+import torch
+
+from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
+from rl_sentinel.core.codec import Sizes
+
+SIZES = Sizes(rows=2, width=2, mask=torch.tensor([[True, False], [True, True]]))
+ROWS = torch.tensor([3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        ROWS,
+        (ROWS, None),
+        {"advantages": ROWS, "scale": 1},
+        {"advantage": ROWS, "my_advantage": 0},
+        {"my_advantage": ROWS},
+    ],
+)
+def test_one_number_per_row_is_spread_over_trained_tokens(result: object) -> None:
+    """The result itself, the first of a tuple, or the entry of the name, exact names first."""
+    assert NamedOutput("advantage", per_token=True).read(result, SIZES).tolist() == [[3, 0], [4, 4]]
+
+
+def test_a_decision_keeps_what_is_not_trained() -> None:
+    """Above 0 is kept."""
+    kept = torch.tensor([[0.0, 0.0], [0.5, 0.0]])
+    assert NamedOutput("mask", per_token=True, decision=True).read(kept, SIZES).tolist() == [[0, 1], [1, 0]]
+
+
+def test_results_that_cannot_be_read() -> None:
+    """The entries, or the type, are in the message."""
+    with pytest.raises(CallFailed, match=r"^the result is a dict of a, b, expected one entry named loss$"):
+        NamedOutput("loss").read({"a": ROWS, "b": ROWS}, SIZES)
+    with pytest.raises(CallFailed, match=r"^its loss is of type list, expected a tensor: return torch.as_tensor"):
+        NamedOutput("loss").read([1.0], SIZES)
+
+
+@pytest.mark.parametrize("result", [ROWS, (ROWS, 1), {"my_advantage": ROWS}])
+def test_a_script_reads_the_same_numbers(result: object) -> None:
+    """One column where the function gives one number per row."""
+    source = NamedOutput("advantage", per_token=True).source("result", SIZES)
+    assert eval(source, {"result": result}).tolist() == [[3], [4]]  # noqa: S307 - source of a form

@@ -1,0 +1,41 @@
+"""Places in what earlier calls left, and equality of arguments."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from rl_sentinel.core.call import Use, same_value
+
+
+def test_a_place_is_followed_by_attribute_and_key() -> None:
+    """Written as the Python expression that it is."""
+    place = Use("data").attribute("batch")["rows"][1]
+    assert str(place) == "data.batch['rows'][1]"
+    assert place.follow({"data": SimpleNamespace(batch={"rows": [5, 7]})}) == 7
+    with pytest.raises(KeyError):
+        Use("absent").follow({})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.nan]), True),
+        (torch.tensor([1.0]), torch.tensor([1.0], dtype=torch.float64), False),
+        (torch.tensor([1.0]), torch.tensor([[1.0]]), False),
+        (torch.tensor([1]), [1], False),
+        (np.array(["a"]), np.array(["a"]), True),
+        (np.array(["a"]), np.array(["b"]), False),
+        (float("nan"), float("nan"), True),
+        (1, 1.0, False),
+        ({"a": [1]}, {"a": [1]}, True),
+        ({"a": 1}, {"b": 1}, False),
+        (SimpleNamespace(x=1), SimpleNamespace(x=1), True),
+        (SimpleNamespace(x=1), SimpleNamespace(x=2), False),
+        (len, len, True),
+    ],
+)
+def test_equal_arguments(one: object, other: object, same: bool) -> None:  # noqa: FBT001 - parametrized
+    """By type, dtype, shape and numbers; objects by their attributes."""
+    assert same_value(one, other) is same
