@@ -39,7 +39,7 @@ def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
             [release],
             "advantage",
             None,
-            "--stage applies to a function of yours, as in pkg.module:function, not to verl==1.0 is",
+            f"--stage {APPLIES}",
         ),
         (
             [release],
