@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rl_sentinel.cases.claims import ADAPTED, ALGORITHMS
+from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS
 from rl_sentinel.core.claims import described
 
 PAGE = Path(__file__).parents[1] / "docs" / "claims.md"

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.cases.filling import filled
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.storage import case_as_json
+from rl_sentinel.search.filled_batch import filled
 
 #: What goes wrong.
 SENTENCE = "row 1 is not trained, yet its reward moves advantage at row 0, token 0 from 0.5 to 0.25"

@@ -17,7 +17,7 @@ def digest(package: Path) -> str:
     """Of everything that a verdict on a mutant depends on: the package, and how it is searched."""
     total = hashlib.sha256(f"{SEED} {BUDGET}".encode())
     own = [Path(__file__).with_name(f"{name}.py") for name in ("operators", "planted", "sites", "trial")]
-    folders = ("core", "formulas", "signal", "cases", "laws", "adapters/library", "audit/engine", "audit/sandbox")
+    folders = ("core", "formulas", "signal", "search", "laws", "adapters/library", "audit/engine", "audit/sandbox")
     for path in sorted([*own, *(p for name in folders for p in (package / name).rglob("*.py"))]):
         total.update(path.read_bytes())
     return total.hexdigest()

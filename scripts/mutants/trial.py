@@ -16,12 +16,12 @@ from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import FIXED_SEED, canary, search
 from rl_sentinel.audit.sandbox.job import CANARY, Event
-from rl_sentinel.cases.random import random_cases
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.law import Law
+from rl_sentinel.search.random_cases import random_cases
+from rl_sentinel.search.small_cases import small_cases
 
 #: As ``rl-sentinel audit`` searches by default.
 SEED, BUDGET = 0, 16

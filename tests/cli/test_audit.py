@@ -1,4 +1,4 @@
-"""``audit``: every wrong input is one line that says what and the way out, before anything is run or written."""
+"""``audit``: every wrong input is one line that says what is wrong and how to fix it, before anything runs."""
 
 import json
 import subprocess
@@ -52,7 +52,7 @@ def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
 def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     """Told before anything is fetched, and by the option that did it."""
     assert told(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
-        "--ignore leaves out all that --law names, which is MSK001: drop one"
+        "--ignore leaves out all that --law names (MSK001): drop one"
     )
 
 
@@ -67,9 +67,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
     status, out, _ = ran(capsys, "audit", f"verl@{folder}", "--boundary", "*grpo*")
     assert status == 2
     assert "no luck" in out
-    assert out.splitlines()[-1] == (
-        "nothing was tried, so that nothing is known of it: 1 pair errored, as told above; exit status 2"
-    )
+    assert out.splitlines()[-1] == ("inconclusive: no law could run: 1 pair errored (see above); exit status 2")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
     [
         (
             ("--json", "/nonesuch/x"),
-            "--json is '/nonesuch/x', expected a file in a folder that is there: make it first",
+            "--json is '/nonesuch/x', expected a file in an existing folder: create it first",
         ),
         (
             ("--report", "issue=/proc/x"),
@@ -89,9 +87,9 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
         ),
         (
             ("--known", "/nonesuch/k", "--known-update"),
-            "--known is '/nonesuch/k', expected a file in a folder that is there: make it first",
+            "--known is '/nonesuch/k', expected a file in an existing folder: create it first",
         ),
-        (("--known-update",), "--known-update writes to --known, which is not given: name a file with --known FILE"),
+        (("--known-update",), "--known-update writes to --known, which is missing: name a file with --known FILE"),
         (
             ("--known", "/nonesuch/k"),
             f"known file /nonesuch/k cannot be read (No such file or directory): {NAME_ONE}",
@@ -207,7 +205,7 @@ def test_known_entry_is_held_to_the_version_that_a_checkout_states(
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     """No pair is no pass."""
     assert told(capsys, "audit", tree, "--boundary", "nonesuch") == (
-        f"audit of {tree} has no pair of law and boundary, --boundary leaves none: "
+        f"audit of {tree} has no pair of law and boundary after --boundary: "
         "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
     )
 
@@ -227,7 +225,7 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
 
 
 def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second is none, and the first has not begun."""
+    """The second does not exist, and the first is not run."""
     other = f"verl@{tree.partition('@')[2]}/nowhere"
     line = told(capsys, "audit", tree, other, *GRPO)
     assert "nowhere" in line
@@ -235,7 +233,7 @@ def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.Captu
 
 
 def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    """The parameter, names near it, and the way out; a module's name that it does not have."""
+    """The parameter, names near it, and how to fix it; a module's name that it does not have."""
     line = told(capsys, "audit", "json:dumps", "--stage", "advantage")
     assert line.startswith(
         "target json:dumps cannot be audited: dumps wants 'obj', expected names of known roles, as in "

@@ -8,6 +8,9 @@ from rl_sentinel.cli.options import described
 from rl_sentinel.core.errors import SentinelError
 from told import ran, told
 
+#: Refusal of an option of user functions.
+APPLIES = "applies to a function of yours, as in pkg.module:function, not to verl==1.0"
+
 
 @pytest.mark.parametrize(
     ("option", "value"), [("--seed", "-1"), ("--seed", str(2**32)), ("--level", "worst"), ("--seed", "x")]
@@ -32,8 +35,18 @@ def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
             ["skope=x"],
             "--claim is 'skope=x', but claim 'skope' does not exist: the nearest is ",
         ),
-        ([release], "advantage", None, "--stage is of a function of your own, as in pkg.module:function: verl==1.0 is"),
-        ([release], "", ["scope=group"], "--claim is of a function of your own, as in pkg.module:function: verl==1.0"),
+        (
+            [release],
+            "advantage",
+            None,
+            f"--stage {APPLIES}",
+        ),
+        (
+            [release],
+            "",
+            ["scope=group"],
+            f"--claim {APPLIES}",
+        ),
     ):
         with pytest.raises(SentinelError) as told:
             described(targets, stage, claim)

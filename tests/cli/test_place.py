@@ -61,8 +61,8 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
             ask(path, "--to")
         told.append(str(error.value))
     assert told == [
-        f"--to is '{tmp_path}', expected a file: there is a folder of this name",
-        f"--to is '{tmp_path}/no/x', expected a file in a folder that is there: make it first",
+        f"--to is '{tmp_path}', expected a file: a folder has this name",
+        f"--to is '{tmp_path}/no/x', expected a file in an existing folder: create it first",
         "--to is '/proc/x', which cannot be written (No such file or directory): name another place",
         f"--to is '{file}/x', expected a folder: {file} is a file",
         "--to is '/proc/x', which cannot be written (No such file or directory): name another place",

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from rl_sentinel.cases.filling import filled
-from rl_sentinel.cases.random import random_case
 from rl_sentinel.core.batch import COLUMNS, with_columns
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.storage import case_as_json, case_from_json
+from rl_sentinel.search.filled_batch import filled
+from rl_sentinel.search.random_cases import random_case
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rl_sentinel.cases.filling import filled
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.formulas.algorithms import ADVANTAGES, advantages_of, has_returns, known_advantages, returns_of
+from rl_sentinel.search.filled_batch import filled
 from specimens import specimen
 
 PAIRS = filled([[1, 1], [1, 0], [1, 1], [1, 1]], reward=[4, 2, 1, 1], group=[0, 0, 1, 1], length=[2, 1, 2, 2])

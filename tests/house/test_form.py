@@ -28,7 +28,7 @@ def test_file_is_small_and_named_for_a_noun(path: Path) -> None:
     "path",
     [
         p
-        for folder in ("audit", "cases", "cli", "core", "formulas", "report", "signal", "train")
+        for folder in ("audit", "cli", "core", "formulas", "report", "search", "signal", "train")
         for p in SOURCES
         if p.is_relative_to(PACKAGE / folder) and p.stem[0] != "_"
     ],
@@ -62,7 +62,7 @@ def test_codes_are_given_once() -> None:
     assert len(codes) == len(set(codes))
 
 
-@pytest.mark.parametrize("folder", ["core", "formulas", "signal", "laws", "cases"])
+@pytest.mark.parametrize("folder", ["core", "formulas", "signal", "laws", "search"])
 def test_no_framework_is_named(folder: str) -> None:
     """Frameworks appear below ``adapters/`` only, but for the lines that say where a thing was seen."""
     word = re.compile(r"\b(verl|areal|slime|skyrl|trl)\b", re.IGNORECASE)

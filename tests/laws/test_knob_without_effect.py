@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.companions import drawn
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.laws.knob_without_effect import LAW
+from rl_sentinel.search.companion_cases import drawn
 from specimens import judged, specimen
 
 LOSS = {"loss": Output("", "", "loss")}

@@ -14,14 +14,14 @@ from rl_sentinel.adapters.kit.numbers import numbers
 from rl_sentinel.adapters.kit.user_arguments import arguments_by_name, describe_arguments
 from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.cases.claims import stated
-from rl_sentinel.cases.filling import filled
-from rl_sentinel.cases.references import known_output, references
+from rl_sentinel.adapters.user_claims import stated
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
+from rl_sentinel.search.claimed_formulas import known_output, references
+from rl_sentinel.search.filled_batch import filled
 
 
 @dataclass(frozen=True, slots=True)

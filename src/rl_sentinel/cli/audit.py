@@ -25,9 +25,9 @@ from rl_sentinel.report import text
 from rl_sentinel.report.formatting import counted
 from rl_sentinel.report.json import as_json
 
-#: What to say of a function of the user's own of which nothing is claimed.
+#: Printed after the audit of a user's function without claims.
 _UNCLAIMED = (
-    "no claim is stated, so that laws on baselines, credit and formulas said nothing: state what the function is, "
+    "no claim is stated, so laws on baselines, credit and formulas did not apply: state the algorithm, "
     "as in --claim algorithm=grpo (docs/claims.md)"
 )
 
@@ -49,9 +49,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     budget: Annotated[int, typer.Option(min=2, max=100_000, help="Random cases per pair.")] = 16,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes at a time.")] = 2,
     python: Annotated[str, typer.Option(help="Interpreter of the environment to audit in.")] = sys.executable,
-    known: Annotated[Path | None, typer.Option(help="Your known findings; they leave the exit status alone.")] = None,
-    known_update: Annotated[bool, typer.Option("--known-update", help="Write what is found to --known.")] = False,
-    expect: Annotated[Path | None, typer.Option(help="Exit 0 if exactly these findings appear.")] = None,
+    known: Annotated[Path | None, typer.Option(help="Your known findings; they do not change the exit status.")] = None,
+    known_update: Annotated[bool, typer.Option("--known-update", help="Write the findings to --known.")] = False,
+    expect: Annotated[Path | None, typer.Option(help="Exit 0 if the findings are exactly those of this file.")] = None,
     report: Annotated[
         list[str] | None, typer.Option(metavar="KIND=PATH", help="issue or repro; repro takes a folder.")
     ] = None,
@@ -63,11 +63,11 @@ def audit(  # noqa: PLR0913 - the options of the command
     """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
     only, without = codes(law), codes(ignore)
     if only and set(only) <= set(without):
-        raise SentinelError(f"--ignore leaves out all that --law names, which is {', '.join(only)}: drop one")
+        raise SentinelError(f"--ignore leaves out all that --law names ({', '.join(only)}): drop one")
     wanted = [named(t) for t in targets]
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:
-        raise SentinelError("--known-update writes to --known, which is not given: name a file with --known FILE")
+        raise SentinelError("--known-update writes to --known, which is missing: name a file with --known FILE")
     mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
     outputs.accepted = mine
     expected = knowledge.read(expect, "--expect") if expect else None
@@ -83,7 +83,8 @@ def audit(  # noqa: PLR0913 - the options of the command
         "claims": described(wanted, stage, claim),
     }
     status = 0
-    brought = [_brought(target, python, more) for target in wanted]  # the last one's name may be wrong: before any runs
+    # All targets are fetched before any runs, since a later name may be wrong.
+    brought = [_brought(target, python, more) for target in wanted]
     for target, (job, source) in zip(wanted, brought, strict=True):
         began = time.monotonic()
         seen, version = _audited(target, job, python), source.version or source.stated
@@ -131,8 +132,8 @@ def _audited(target: Named, job: Request, python: str) -> Audit:
     if not seen.verdicts:
         kept = {"--boundary": job.boundaries, "--law": job.laws, "--ignore": job.ignore, "--stage": job.stage}
         given = " and ".join(name for name, chosen in kept.items() if chosen) or "its stage"
-        way_out = "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
-        raise SentinelError(f"audit of {target.text} has no pair of law and boundary, {given} leaves none: {way_out}")
+        hint = "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
+        raise SentinelError(f"audit of {target.text} has no pair of law and boundary after {given}: {hint}")
     return seen
 
 
@@ -142,14 +143,14 @@ def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowl
             return 1
         untried, errored = not seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
         if untried:
-            why = f": {counted(errored, 'pair')} errored, as told above" if errored else ""
-            console.print(f"nothing was tried, so that nothing is known of it{why}; exit status 2", markup=False)
+            why = f": {counted(errored, 'pair')} errored (see above)" if errored else ""
+            console.print(f"inconclusive: no law could run{why}; exit status 2", markup=False)
         elif errored:
-            console.print(f"{counted(errored, 'pair')} errored, as told above; exit status 2", markup=False)
+            console.print(f"{counted(errored, 'pair')} errored (see above); exit status 2", markup=False)
         return 2 if untried or errored else 0
     problems = differences(expected, seen, shown)
     for line in problems:
         console.print(line, markup=False)
-    differing = f"{counted(len(problems), 'difference')} from what is expected"
+    differing = f"{counted(len(problems), 'difference')} from the expectation"
     console.print(differing if problems else "exactly the expected findings")
     return 1 if problems else 0

@@ -1,4 +1,4 @@
-"""Laws as they are typed: by code or name, in any case, with the nearest one named where there is none."""
+"""Find laws by code or name, in any case; an unknown one is an error that names the nearest."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ def code(text: str) -> str:
     """The code of the law that ``text`` names.
 
     Raises:
-        SentinelError: if there is none; it lists the codes and names the nearest.
+        SentinelError: if no law has it; it lists the codes and names the nearest.
 
     Example:
         >>> from rl_sentinel.cli.codes import code

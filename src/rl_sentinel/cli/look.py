@@ -1,4 +1,4 @@
-"""``explain``, ``laws``, ``boundaries`` and ``influence``: looking without judging."""
+"""``explain``, ``laws``, ``boundaries`` and ``influence``: commands that inspect and do not audit."""
 
 import importlib
 import inspect
@@ -24,10 +24,10 @@ from rl_sentinel.core.modules import defined
 Python = Annotated[str, typer.Option(help="Interpreter of the environment to look in.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="TARGET")]
 
-#: Columns where nobody reads on a screen, so that a line stays a line.
+#: Width where output is not a terminal, so that lines are not wrapped.
 _UNBROKEN = 240
 
-#: The way out where nothing matches.
+#: Hint where nothing matches.
 _LIST = "`rl-sentinel boundaries {}` lists them"
 
 
@@ -71,7 +71,7 @@ def boundaries(
             else:
                 console.print(_missing(event))
     if not shown:
-        way = _LIST.format(target) if boundary else "this release has none that its adapter knows"
+        way = _LIST.format(target) if boundary else "its adapter knows no boundary of this release"
         raise SentinelError(f"{target} has no boundary{_that_matches(boundary)}: {way}")
 
 
@@ -94,7 +94,7 @@ def _missing(event: dict[str, Any]) -> str:
 def influence(
     target: TargetArgument, *, boundary: BoundaryOption = None, python: Python = sys.executable, stage: StageOption = ""
 ) -> None:
-    """Show which output cells move when one input cell moves: no law, no judgement."""
+    """Show which output cells move when one input cell moves: no law is checked."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     wanted = named(target)
     described([wanted], stage, None)

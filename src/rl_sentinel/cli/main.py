@@ -45,7 +45,7 @@ app.command("train")(train.train)
 app.command("twin")(twin.twin)
 app.command("curves")(curves.curves)
 
-#: What the command line raises at a wrong option; typer carries a copy of click, whose names are its own affair.
+#: What a wrong option raises; typer ships a private copy of click, so the class is looked up by name.
 _USAGE: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__name__ == "ClickException"
 )
@@ -55,7 +55,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run() -> None:
-    """Entry point: an error that is the user's to mend is one line on standard error, status 2."""
+    """Entry point: an error that the user can fix is one line on standard error, status 2."""
     try:
         with _orderly():
             sys.exit(app(prog_name="rl-sentinel", standalone_mode=False))
@@ -89,11 +89,11 @@ def _orderly() -> Iterator[None]:
 
 
 class _Ended(SystemExit):
-    """A signal ended the process: told at the very end, when nothing that is drawn can wipe the line away."""
+    """A signal ended the process; the message is printed last, so that no progress bar overwrites it."""
 
 
 def _ended(number: int, _frame: FrameType | None) -> None:
-    """Leave; what was started is ended on the way out."""
+    """Leave; context managers end the processes that were started."""
     raise _Ended(128 + number)
 
 

@@ -28,7 +28,7 @@ SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the
 
 
 def described(targets: Sequence[Named], stage: str, claim: Sequence[str] | None) -> tuple[str, ...]:
-    """The claims, if stage and claims fit the targets: functions of one's own have both, others neither.
+    """The claims, if stage and claims fit the targets: only a user's function has them.
 
     Raises:
         SentinelError: one line that names the option.
@@ -39,6 +39,6 @@ def described(targets: Sequence[Named], stage: str, claim: Sequence[str] | None)
     elif stage or claims:
         option = "--claim" if claims else "--stage"
         raise SentinelError(
-            f"{option} is of a function of your own, as in pkg.module:function: {targets[0].text} is none"
+            f"{option} applies to a function of yours, as in pkg.module:function, not to {targets[0].text}"
         )
     return claims

@@ -1,4 +1,4 @@
-"""What an audit leaves on disk: the JSON object, the reports, the known file; all at the end, or nothing."""
+"""Files that an audit writes: the JSON object, reports, the known file; all at the end, or none."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ from rl_sentinel.report import issue, repro
 
 @dataclass(slots=True)
 class Outputs:
-    """Where to write, and what was found so far."""
+    """Where to write, and the results so far."""
 
     issues: list[Path] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Outputs:
         return made
 
     def add(self, target: Named, seen: Mapping[str, Any], shown: Sequence[Finding], version: str) -> None:
-        """Take what one target came to, at the version that its code states."""
+        """Add the results of one target, at the version that its code states."""
         needs = target.framework.installation(target.version)
         self.objects.append(seen)
         self.shown += [(needs, f) for f in shown]

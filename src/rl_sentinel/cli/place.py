@@ -1,4 +1,4 @@
-"""Files that a command writes: tried before the work begins, written aside, moved into place."""
+"""Files that a command writes: checked before the work begins, written to a temporary file, then renamed."""
 
 import os
 import tempfile
@@ -12,15 +12,15 @@ def writable(path: Path, option: str) -> Path:
     """The same path, if a file can be put there.
 
     Raises:
-        SentinelError: one line that names the option, the path and what is in the way.
+        SentinelError: one line that names the option, the path and the reason.
     """
     real = expanded(str(path), option).resolve()
     if real.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a file: there is a folder of this name")
+        raise SentinelError(f"{option} is {str(path)!r}, expected a file: a folder has this name")
     if _special(real):
         return real
     if not real.parent.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a file in a folder that is there: make it first")
+        raise SentinelError(f"{option} is {str(path)!r}, expected a file in an existing folder: create it first")
     _try(real.parent, path, option)
     return real
 
@@ -29,7 +29,7 @@ def folder(path: Path, option: str) -> Path:
     """The same path, if it is a folder that can be written to, or can become one.
 
     Raises:
-        SentinelError: one line that names the option, the path and what is in the way.
+        SentinelError: one line that names the option, the path and the reason.
     """
     real = expanded(str(path), option).resolve()
     there = next(p for p in (real, *real.parents) if p.exists())
@@ -40,10 +40,10 @@ def folder(path: Path, option: str) -> Path:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file whole or not at all; what was there stays until the new one is complete.
+    """Write a file whole or not at all; the old file stays until the new one is complete.
 
     Raises:
-        SentinelError: one line that names the file and what is in the way.
+        SentinelError: one line that names the file and the reason.
     """
     try:
         _put(path, text)

@@ -16,16 +16,16 @@ from rl_sentinel.audit.source.interpreter import checked
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.core.errors import SentinelError
 
-#: Exit status of each answer; whatever else is said cannot be told.
+#: Exit status of each answer; every other answer is inconclusive.
 _STATUS = {"fixed": 0, "reproduced": 1}
 
-#: What ``git bisect run`` takes for "this revision cannot be judged", and for "stop, nothing can be judged".
+#: Exit statuses by which ``git bisect run`` skips a revision, and stops.
 _SKIP, _STOP = 125, 128
 
 
 @dataclass(frozen=True, slots=True)
 class _On:
-    """What records are replayed on: a target, and of a function of one's own its stage and claims."""
+    """What records are replayed on: a target, with stage and claims for a user's function."""
 
     spec: str
     stage: str = ""
@@ -39,10 +39,10 @@ def replay(
     python: Annotated[str, typer.Option(help="Interpreter of the environment to replay in.")] = sys.executable,
     bisect: Annotated[
         bool,
-        typer.Option("--bisect", help="For `git bisect run`: exit 125 where it cannot be told, 128 if FILE is bad."),
+        typer.Option("--bisect", help="For `git bisect run`: exit 125 if inconclusive, 128 if FILE is bad."),
     ] = False,
 ) -> None:
-    """Replay FILE: exit 1 reproduced, 0 fixed, 2 where it cannot be told."""
+    """Replay FILE: exit 1 reproduced, 0 fixed, 2 inconclusive."""
     with _ending(_STOP if bisect else None):
         groups = _grouped(file, target)
         checked(python)
@@ -78,7 +78,7 @@ def _grouped(file: Path, target: str) -> dict[_On, list[dict[str, Any]]]:
 
 
 def _answered(groups: Mapping[_On, Sequence[Mapping[str, Any]]], python: str) -> list[int]:
-    """Replay all records, print a line for each, and hand back their statuses."""
+    """Replay all records, print a line for each, and return their statuses."""
     statuses = list[int]()
     for on, records in groups.items():
         answers, digest = _replayed(records, on, python)
@@ -92,15 +92,15 @@ def _answered(groups: Mapping[_On, Sequence[Mapping[str, Any]]], python: str) ->
 
 
 def _other(record: Mapping[str, Any], on: _On, digest: str) -> str:
-    """That code of the same name is not the evidence's; empty where it is, or where no digest is known."""
-    told = str(record["target"].get("digest", ""))
-    if on.spec != record["target"]["spec"] or not told or not digest or told == digest:
+    """Note that the code differs from the audited one; empty where it does not, or where no digest is known."""
+    audited = str(record["target"].get("digest", ""))
+    if on.spec != record["target"]["spec"] or not audited or not digest or audited == digest:
         return ""
-    return f"its code is not the evidence's: sha256 {digest[:12]}, and {told[:12]} when it was audited"
+    return f"its code is not the evidence's: sha256 {digest[:12]}, and {audited[:12]} when it was audited"
 
 
 def _on(record: Mapping[str, Any], spec: str) -> _On:
-    """Where a record is replayed; stage and claims are told of a function of one's own only."""
+    """Where a record is replayed; only a user's function has stage and claims."""
     if named(spec).form != "function":
         return _On(spec)
     claims = {k: v.get("value") for k, v in record.get("claims", {}).items()}

@@ -5,8 +5,8 @@ What it says:
     reward where it is centred, up to 1e-3 where it is standardised, whatever the reward's size.
 
 Why it matters:
-    A mean of equal numbers rounds, and a deviation that ought to be zero divides what is left.
-    Groups that say nothing, all solved or all failed, are then trained on amplified rounding.
+    A mean of equal numbers rounds, and a deviation that ought to be zero divides the rounding error.
+    Groups without a signal (all solved, or all failed) are then trained on amplified rounding.
 
 A boundary that breaks it:
     >>> import torch
@@ -30,9 +30,6 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import advantages
-from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare
-from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -40,6 +37,9 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import advantages
+from rl_sentinel.search.preconditions import groups_stand_as_read, outcomes_compare
+from rl_sentinel.search.transforms import on_policy
 
 #: The reward of every row, which is not exact in binary, and how many rows one group is dealt
 #: (0: groups as they are), one pair per variant. Whether a mean of equal numbers is exact depends on both:

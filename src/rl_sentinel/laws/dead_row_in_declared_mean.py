@@ -26,14 +26,14 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import magnitude, not_trained
-from rl_sentinel.cases.preconditions import repeats_trajectory
-from rl_sentinel.cases.transforms import without_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import magnitude, not_trained
+from rl_sentinel.search.preconditions import repeats_trajectory
+from rl_sentinel.search.transforms import without_rows
 
 
 def _declared(boundary: Boundary) -> list[str]:

@@ -29,9 +29,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import change_of, finite_only, magnitude, not_trained, same_rows
-from rl_sentinel.cases.preconditions import without_a_say
-from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS, EXCLUDED, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -39,6 +36,9 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law, Level
 from rl_sentinel.core.observation import Ask, Observation
+from rl_sentinel.search.comparison import change_of, finite_only, magnitude, not_trained, same_rows
+from rl_sentinel.search.preconditions import without_a_say
+from rl_sentinel.search.transforms import moved
 
 #: How far a cell of the dead row is moved, in the unit of its column; one per variant.
 AMOUNTS = (1.0, 100.0, -100.0)
@@ -100,7 +100,7 @@ def _intended(boundary: Boundary) -> str:
             "A rejected response was still sampled, so its numbers belong to the mean, deviation or count of the batch "
             "by which advantages are normalised."
         )
-    return "A rejected response was still sampled, so what is averaged over all that was sampled counts its numbers."
+    return "A rejected response was still sampled, so a mean over all samples includes it."
 
 
 LAW = Law(

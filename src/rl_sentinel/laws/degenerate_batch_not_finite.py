@@ -23,14 +23,14 @@ Seen in:
 
 from collections.abc import Callable, Iterator, Mapping
 
-from rl_sentinel.cases.comparison import slopes
-from rl_sentinel.cases.preconditions import live_in_group, rewards_differ
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Expectation, Finite
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import slopes
+from rl_sentinel.search.preconditions import live_in_group, rewards_differ
 
 #: What may be degenerate about a batch, one kind per variant.
 KINDS: Mapping[str, Callable[[Batch], bool]] = {

@@ -38,12 +38,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.agreement import as_claimed, fitting
-from rl_sentinel.cases.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
-from rl_sentinel.cases.on_policy_step import row_constant
-from rl_sentinel.cases.preconditions import groups_stand_as_read, last_steps, outcomes_compare, rewards_differ
-from rl_sentinel.cases.references import claimed, counted, known_output, references
-from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
@@ -54,6 +48,12 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.algorithms import advantages_of, has_returns, known_advantages, returns_of, spans_gaps
 from rl_sentinel.formulas.value_losses import at_bound
+from rl_sentinel.search.claimed_formulas import claimed, counted, known_output, references
+from rl_sentinel.search.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
+from rl_sentinel.search.formula_reading import as_claimed, fitting
+from rl_sentinel.search.on_policy_step import row_constant
+from rl_sentinel.search.preconditions import groups_stand_as_read, last_steps, outcomes_compare, rewards_differ
+from rl_sentinel.search.transforms import on_policy
 
 #: How far from a bound the slopes of a clipped loss are compared, in nats; rounding moves a log-ratio less.
 NEAR = 1e-5
@@ -66,7 +66,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _is_estimator(boundary: Boundary) -> bool:
-    """Whether the claimed algorithm is one whose formula speaks of even batches only."""
+    """Whether the claimed algorithm is one whose formula covers balanced batches only."""
     return boundary.stage == "advantage" and known_advantages(boundary)
 
 
@@ -90,9 +90,9 @@ def _chosen(boundary: Boundary) -> set[str]:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for change in _knobs(ask.boundary):
         at = replace(case, override={**case.override, **change})
-        told = "".join(f", at {n} {v}" for n, v in change.items())
+        suffix = "".join(f", at {n} {v}" for n, v in change.items())
         try:
-            yield from (_advantages if _is_estimator(ask.boundary) else _numbers)(ask, at, told)
+            yield from (_advantages if _is_estimator(ask.boundary) else _numbers)(ask, at, suffix)
         except Refused:
             if not change:
                 raise
@@ -125,13 +125,13 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
 
 
 def _even(boundary: Boundary, batch: Batch) -> Batch:
-    """On policy, but for the gap to the sampler where that is claimed to weigh."""
+    """The batch on policy; the gap to the sampler stays where the boundary claims to correct for it."""
     even = on_policy(batch)
     gap = batch.rollout_logprob - batch.old_logprob if boundary.claims.corrected_at_most else 0.0
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
 
 
-def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Expectation]:
+def _advantages(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
     boundary = ask.boundary
     if not _comparable(boundary, case.batch):
         return
@@ -143,12 +143,12 @@ def _advantages(ask: Ask, case: Case, told: str) -> Iterator[Expectation]:
         if reading in accepted:
             many = f", the nearest of its {among} readings" if among > 1 else ""
             algorithm = value_of(boundary.claims.algorithm)
-            reason = f"the formula of {algorithm} gives this ({reading}{many}){told}"
+            reason = f"the formula of {algorithm} gives this ({reading}{many}){suffix}"
             scale = magnitude(case.batch, boundary.reads)
             yield Equal(name, accepted[reading], seen[name], where, scale, reason=reason)
 
 
-def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Expectation]:
+def _numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
     boundary = ask.boundary
     if value_of(boundary.claims.scope) == "sequence" and "advantage" in boundary.reads:
         case = with_batch(case, row_constant(case.batch))
@@ -170,7 +170,7 @@ def _numbers(ask: Ask, case: Case, told: str) -> Iterator[Expectation]:
         if reading not in named:
             continue
         what = claimed(boundary, name) or value_of(boundary.claims.aggregation)
-        reason = f"the formula of {what} gives this{f' ({reading})' if len(named) > 1 else ''}{told}"
+        reason = f"the formula of {what} gives this{f' ({reading})' if len(named) > 1 else ''}{suffix}"
         value, where = named[reading], counted(boundary, name, batch)
         yield finite_only(Equal(name, value.detach(), seen.values[name], where, scale, reason=reason))
         if name in sloping and bool(seen.values[name].isfinite().all()):
@@ -258,5 +258,5 @@ LAW = Law(
     vary=_vary,
     expect=_expect,
     level=lambda _case: "contested",
-    intended="The name may be used for a variant, where the paper leaves a choice that the table does not have.",
+    intended="The name may stand for a variant of the algorithm that the reference formulas do not include.",
 )

@@ -1,7 +1,7 @@
 """SPL003 doubled-batch-changes-mean.
 
 What it says:
-    A mean does not change when every row is there twice.
+    A mean does not change when every row appears twice.
 
 Why it matters:
     A "mean" that is divided by a fixed number, by the count of something else, or twice, scales
@@ -25,13 +25,13 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import magnitude
-from rl_sentinel.cases.transforms import doubled
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import magnitude
+from rl_sentinel.search.transforms import doubled
 
 #: Last words of quantities that are no mean, although they declare a population.
 OTHERS = frozenset({"std", "sum", "count", "total", "quantile", "percentile"})

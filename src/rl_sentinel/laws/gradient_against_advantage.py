@@ -27,12 +27,12 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.on_policy_step import first_step, row_constant
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.expectations import Expectation, Within
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.on_policy_step import first_step, row_constant
 
 
 def _applies(boundary: Boundary) -> str:

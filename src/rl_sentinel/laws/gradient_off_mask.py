@@ -28,12 +28,12 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import cells, slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import cells, slopes
 
 
 def _applies(boundary: Boundary) -> str:

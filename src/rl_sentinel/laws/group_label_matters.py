@@ -28,9 +28,6 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import at_rows, magnitude, same_tokens, slopes
-from rl_sentinel.cases.preconditions import distinct, groups_stand_as_read, repeats_trajectory
-from rl_sentinel.cases.transforms import interleaved, relabelled
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -38,6 +35,9 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import at_rows, magnitude, same_tokens, slopes
+from rl_sentinel.search.preconditions import distinct, groups_stand_as_read, repeats_trajectory
+from rl_sentinel.search.transforms import interleaved, relabelled
 
 #: What is done to the groups, one per variant.
 CHANGES = ("giving the groups other ids", "dealing the rows of the groups in turn")

@@ -28,9 +28,6 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import change_of, magnitude, same_rows
-from rl_sentinel.cases.preconditions import distinct, groups_stand_as_read
-from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -38,6 +35,9 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import change_of, magnitude, same_rows
+from rl_sentinel.search.preconditions import distinct, groups_stand_as_read
+from rl_sentinel.search.transforms import moved
 
 #: Of the live rows the first is moved, or the last.
 ENDS = 2

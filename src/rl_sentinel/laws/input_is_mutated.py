@@ -17,9 +17,9 @@ A boundary that breaks it:
     [-1.0, 1.0]
 
 Where it does not apply:
-    Boundaries that claim to write all that they read. What stands in masked positions is free; so
+    Boundaries that claim to write all that they read. Masked positions may change; so
     is an argument that holds a column which the boundary claims to write, and one in whose shape the
-    trained tokens cannot be told from others, such as prompt and response in one row. A new entry of
+    trained tokens cannot be distinguished from others, such as prompt and response in one row. A new entry of
     a table is no change of the tensors that it held.
 
 Seen in:
@@ -31,13 +31,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import SIGNAL_STAGES, cells
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import SIGNAL_STAGES, cells
 
 #: What a call may not do to an input, and the change that is made.
 REASON, CALL = "an input must stay as it is", Change("the call")

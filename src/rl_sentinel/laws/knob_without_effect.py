@@ -29,14 +29,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.companions import companions
-from rl_sentinel.cases.comparison import slopes
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.claims import Knob
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.expectations import Change, Expectation, Moves
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.companion_cases import companions
+from rl_sentinel.search.comparison import slopes
 
 #: Name of a result -> the result under either value of a knob.
 Pairs = dict[str, tuple[Tensor, Tensor]]

@@ -24,7 +24,7 @@ Where it does not apply:
     model gives: rewards, returns and advantages are made in float32, and are passed as they are.
     Batches that no model gives: a log-prob above 0, or a sum of squared probabilities without that of
     the token. Decisions and fractions of decisions, which may flip at their threshold; and cases where an output
-    is no smooth function of what is given, since a decision is inside: there float64 too, at inputs that a few
+    is not a smooth function of its inputs, since it contains a decision: there float64 too, at inputs that a few
     roundings would move, gives another output by more than rounding.
 
 Seen in:
@@ -36,8 +36,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import magnitude, places
-from rl_sentinel.cases.filling import at_least
 from rl_sentinel.core.batch import Batch, columns, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -45,6 +43,8 @@ from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Observation
+from rl_sentinel.search.comparison import magnitude, places
+from rl_sentinel.search.filled_batch import at_least
 
 #: Operations on the way from a cell to an output that is no sum.
 OPERATIONS = 4
@@ -85,7 +85,7 @@ def _possible(batch: Batch) -> Batch:
 
 
 def _cast(batch: Batch, names: list[str], dtype: torch.dtype) -> Batch:
-    """These columns through bfloat16; at float64 the others as well, since what is mixed is refused."""
+    """These columns through bfloat16; at float64 the others as well, since mixed dtypes are refused."""
     given = {n: getattr(batch, n).bfloat16().to(dtype) for n in names}
     wide = [n for n in columns(role="signal") if n not in given] if dtype == torch.float64 else []
     return with_columns(batch, **given, **{n: getattr(batch, n).to(dtype) for n in wide})

@@ -1,7 +1,7 @@
 """MSK002 masked-token-shifts-signal.
 
 What it says:
-    A token that is not trained, in a row that is, has no influence on what is computed for trained
+    A token that is not trained, in a row that is, has no influence on the results of trained
     ones: moving its log-probs, values or advantage leaves every output and the loss's gradient there.
 
 Why it matters:
@@ -28,7 +28,12 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import (
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.expectations import Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import (
     change_of,
     finite_only,
     magnitude,
@@ -37,12 +42,7 @@ from rl_sentinel.cases.comparison import (
     slopes,
     tokens_not_trained,
 )
-from rl_sentinel.cases.transforms import moved
-from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, with_batch, with_draw
-from rl_sentinel.core.expectations import Expectation
-from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.transforms import moved
 
 #: Column to how far its masked tokens are moved, in nats or in reward units; one per variant.
 AMOUNTS = {

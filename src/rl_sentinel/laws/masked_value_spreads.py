@@ -3,7 +3,7 @@
 What it says:
     The fill that a framework itself puts into masked slots, log-probs of -1e4 of every policy at
     every untrained position, leaves outputs and gradients at trained tokens finite and unchanged.
-    Where a boundary claims that anything may stand in a masked slot, NaN and infinity do so too, in
+    Where a boundary claims that a masked slot may hold anything, NaN and infinity are tried too, in
     every signal that it reads, and are no reason to refuse the batch.
 
 Why it matters:
@@ -32,9 +32,6 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import cells, magnitude, over_all, same_tokens, slopes
-from rl_sentinel.cases.preconditions import without_a_say
-from rl_sentinel.cases.transforms import replaced
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -44,8 +41,11 @@ from rl_sentinel.core.expectations import Attempt, Change, Equal, Expectation, R
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.phrasing import number
+from rl_sentinel.search.comparison import cells, magnitude, over_all, same_tokens, slopes
+from rl_sentinel.search.preconditions import without_a_say
+from rl_sentinel.search.transforms import replaced
 
-#: What stands in masked slots, one per variant: first the log-prob that means "impossible", in nats.
+#: Value of masked slots, one per variant: first the log-prob that means "impossible", in nats.
 FILLS = (-1e4, math.nan, math.inf, -math.inf)
 
 COLUMNS_FILLED = frozenset({"logprob", "old_logprob", "ref_logprob", "rollout_logprob"})

@@ -28,14 +28,14 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import at_rows, magnitude, not_trained, same_tokens
-from rl_sentinel.cases.preconditions import groups_stand_as_read, level_of_dead_row, repeats_trajectory
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import at_rows, magnitude, not_trained, same_tokens
+from rl_sentinel.search.preconditions import groups_stand_as_read, level_of_dead_row, repeats_trajectory
 
 
 def _applies(boundary: Boundary) -> str:

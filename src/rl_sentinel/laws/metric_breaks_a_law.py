@@ -1,7 +1,7 @@
 """MET003 metric-breaks-a-law.
 
 What it says:
-    A metric that is declared over live rows obeys the laws of the signal: moving what is known of
+    A metric that is declared over live rows obeys the laws of the signal: moving a column of
     a row with no trained token, or more padding, leaves it as it was.
 
 Why it matters:
@@ -29,8 +29,6 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import change_of, magnitude, not_trained
-from rl_sentinel.cases.transforms import moved, padded
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -38,6 +36,8 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import change_of, magnitude, not_trained
+from rl_sentinel.search.transforms import moved, padded
 
 #: How far a cell of the dead row is moved, in the unit of its column.
 AMOUNTS = (1.0, -100.0)

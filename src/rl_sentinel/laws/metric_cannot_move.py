@@ -6,7 +6,7 @@ What it says:
 
 Why it matters:
     A curve that stays where it is reads as "all is well". A clip fraction that is always 0, or a
-    KL of a policy with itself, hides the very thing that it is there to show.
+    KL of a policy with itself, hides what it is meant to show.
 
 A boundary that breaks it:
     >>> import torch
@@ -30,7 +30,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.companions import answered, companions
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
@@ -38,6 +37,7 @@ from rl_sentinel.core.expectations import Change, Expectation, Moves
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.phrasing import number
+from rl_sentinel.search.companion_cases import answered, companions
 
 #: Cases that must have been answered before a metric is said not to move.
 ENOUGH = 16

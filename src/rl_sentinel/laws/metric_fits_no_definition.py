@@ -31,8 +31,6 @@ from functools import partial
 
 from torch import Tensor
 
-from rl_sentinel.cases.agreement import as_claimed, fitting
-from rl_sentinel.cases.comparison import magnitude, places
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, Settings, with_draw
 from rl_sentinel.core.claims import value_of
@@ -41,6 +39,8 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import kind
 from rl_sentinel.formulas.definitions import KL, definitions, is_defined
+from rl_sentinel.search.comparison import magnitude, places
+from rl_sentinel.search.formula_reading import as_claimed, fitting
 
 
 def _settings(boundary: Boundary, case: Case) -> Settings:

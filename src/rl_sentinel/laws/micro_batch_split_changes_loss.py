@@ -29,13 +29,13 @@ Seen in:
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rl_sentinel.cases.comparison import magnitude, slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Observation
+from rl_sentinel.search.comparison import magnitude, slopes
 
 #: Why the parts add up to the whole.
 REASON = "denominators are those of the whole mini-batch"

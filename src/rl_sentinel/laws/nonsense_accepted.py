@@ -24,7 +24,6 @@ Seen in:
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rl_sentinel.cases.companions import drawn
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.claims import SettingClaim
@@ -32,6 +31,7 @@ from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.expectations import Attempt, Expectation, Refuses
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.companion_cases import drawn
 
 
 def _refused(boundary: Boundary) -> list[SettingClaim]:

@@ -29,8 +29,6 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import places
-from rl_sentinel.cases.on_policy_step import first_step, reinforce, row_constant
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
@@ -38,6 +36,8 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import LOGPROBS, kind
+from rl_sentinel.search.comparison import places
+from rl_sentinel.search.on_policy_step import first_step, reinforce, row_constant
 
 #: Quantity -> what it is on the first step.
 IDENTITY = {"ratio": 1.0, "weight": 1.0, "keep": 1.0, "kl": 0.0, "clip_fraction": 0.0}

@@ -33,9 +33,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import advantages, change_of
-from rl_sentinel.cases.preconditions import distinct, last_trained, repeats_trajectory
-from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -43,6 +40,9 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Expectation, Moves
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import advantages, change_of
+from rl_sentinel.search.preconditions import distinct, last_trained, repeats_trajectory
+from rl_sentinel.search.transforms import on_policy, outcome_moved
 
 #: How far the outcome is moved, in reward units; a standardised pair answers to one of them only.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)

@@ -26,15 +26,15 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import advantages, magnitude, one_value_in_row
-from rl_sentinel.cases.preconditions import repeats_trajectory
-from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import advantages, magnitude, one_value_in_row
+from rl_sentinel.search.preconditions import repeats_trajectory
+from rl_sentinel.search.transforms import on_policy
 
 
 def _per_token(boundary: Boundary) -> list[str]:

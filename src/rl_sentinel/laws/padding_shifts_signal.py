@@ -27,14 +27,14 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import SIGNAL_STAGES, at_first_positions, magnitude, over_all, same_tokens, slopes
-from rl_sentinel.cases.transforms import padded
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import SIGNAL_STAGES, at_first_positions, magnitude, over_all, same_tokens, slopes
+from rl_sentinel.search.transforms import padded
 
 #: Columns of padding that are added, one per variant.
 EXTRA = (1, 3)

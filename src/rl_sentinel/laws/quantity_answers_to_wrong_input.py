@@ -33,8 +33,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import change_of, magnitude
-from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -43,6 +41,8 @@ from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import UNWEIGHED, kind, wrong_inputs
+from rl_sentinel.search.comparison import change_of, magnitude
+from rl_sentinel.search.transforms import moved
 
 #: How far a column is moved, in its own unit, one per variant: in every row, and in one row alone.
 AMOUNTS = (1.0, -100.0, -1.0, 100.0)
@@ -107,7 +107,7 @@ def _moving(seen: list[Equal]) -> bool:
 def _answers(  # noqa: PLR0913 - a comparison has these parts
     ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], there: Tensor, amount: float, who: str
 ) -> Iterator[Equal]:
-    """What the outputs came to before and after these columns were moved."""
+    """The outputs before and after these columns were moved."""
     boundary, batch, before, other = ask.boundary, case.batch, ask(case), case.batch
     for number, column in enumerate(columns):
         other = moved(other, column, there, amount * 2**number)  # no two by the same: a difference of them moves too
@@ -128,8 +128,8 @@ def _weights(ask: Ask, case: Case, name: str, key: str) -> Iterator[Expectation]
     for value, number in list(zip(seen, COEFFICIENTS, strict=True))[1:]:
         if number or bool((value != 0).any()):
             change = Change(f"setting {key} to {number:g} instead of {COEFFICIENTS[0]:g}")
-            reason, told = f"{name} does not depend on {key}", f"{name} by {key}"
-            yield Equal(name, seen[0], value, where, scale, change=change, reason=reason, key=told)
+            reason, key_name = f"{name} does not depend on {key}", f"{name} by {key}"
+            yield Equal(name, seen[0], value, where, scale, change=change, reason=reason, key=key_name)
 
 
 LAW = Law(

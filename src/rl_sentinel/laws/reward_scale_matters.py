@@ -5,7 +5,7 @@ What it says:
     the advantages.
 
 Why it matters:
-    Standardising is there so that the unit of the reward does not set the step size. If it still
+    Standardizing makes the step size independent of the unit of the reward. If it still
     does, a reward function in percent trains a hundred times as hard as the same one in shares.
 
 A boundary that breaks it:
@@ -27,9 +27,6 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import advantages, cells
-from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
-from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
@@ -37,6 +34,9 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import advantages, cells
+from rl_sentinel.search.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.search.transforms import on_policy
 
 #: Factor on all rewards; a power of two, so that it rounds nothing.
 FACTOR = 2.0
@@ -44,7 +44,7 @@ FACTOR = 2.0
 #: What a small number added to the deviation may change, in deviations.
 TOLERANCE = 0.02
 
-#: Columns that hold a task reward or what is subtracted from it.
+#: Columns that hold a task reward or a baseline that is subtracted from it.
 SCALED = frozenset({"reward", "reward_parts", "reward_baseline", "value", "old_value"})
 
 

@@ -6,7 +6,7 @@ What it says:
 
 Why it matters:
     A relative estimator compares siblings. If the zero of the reward counts, shaping it by a
-    constant, which cannot change who did better, changes what is trained.
+    constant, which cannot change who did better, changes the training signal.
 
 A boundary that breaks it:
     >>> import torch
@@ -28,15 +28,15 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import advantages, cells, magnitude
-from rl_sentinel.cases.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
-from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import advantages, cells, magnitude
+from rl_sentinel.search.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.search.transforms import on_policy, outcome_moved
 
 #: Constants that are added, in reward units; exact in float32 beside the rewards of cases.
 AMOUNTS = (1.0, -1.0, 4.0)

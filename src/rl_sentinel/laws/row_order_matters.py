@@ -29,21 +29,21 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import SIGNAL_STAGES, at_rows, magnitude, same_tokens, slopes
-from rl_sentinel.cases.preconditions import groups_stand_as_read, repeats_trajectory
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import SIGNAL_STAGES, at_rows, magnitude, same_tokens, slopes
+from rl_sentinel.search.preconditions import groups_stand_as_read, repeats_trajectory
 
 #: What is done to the rows, one per variant.
 ORDERS = ("reversing all rows", "swapping the first two rows of a group")
 
 
 def _order(group: Tensor, variant: int) -> Tensor | None:
-    """A permutation that keeps neighbouring siblings neighbours, or None where there is none."""
+    """A permutation that keeps neighbouring siblings neighbours, or None if no such permutation exists."""
     order = torch.arange(len(group))
     if variant == 0:
         return order.flip(0) if len(group) > 1 else None

@@ -28,12 +28,12 @@ from dataclasses import replace
 
 import torch
 
-from rl_sentinel.cases.comparison import SIGNAL_STAGES, same_tokens, slopes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Observation
+from rl_sentinel.search.comparison import SIGNAL_STAGES, same_tokens, slopes
 
 
 def _applies(boundary: Boundary) -> str:

@@ -26,12 +26,12 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import magnitude, one_value_in_row
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import magnitude, one_value_in_row
 
 
 def _per_sequence(boundary: Boundary) -> list[str]:

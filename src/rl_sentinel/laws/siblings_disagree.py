@@ -25,14 +25,14 @@ Seen in:
 
 from collections.abc import Iterator
 
-from rl_sentinel.cases.comparison import SIGNAL_STAGES, magnitude, same_tokens
-from rl_sentinel.cases.preconditions import contiguous, live_in_group, rewards_differ
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import SIGNAL_STAGES, magnitude, same_tokens
+from rl_sentinel.search.preconditions import contiguous, live_in_group, rewards_differ
 
 
 def _applies(boundary: Boundary) -> str:
@@ -68,5 +68,5 @@ LAW = Law(
     vary=_vary,
     expect=_expect,
     level=lambda _case: "contested",
-    intended="The siblings may be meant to differ where the paper leaves a choice.",
+    intended="The two functions may differ on purpose where the paper leaves a choice.",
 )

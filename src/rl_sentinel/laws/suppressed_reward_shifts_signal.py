@@ -29,14 +29,14 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import change_of, magnitude, same_tokens
-from rl_sentinel.cases.transforms import outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import change_of, magnitude, same_tokens
+from rl_sentinel.search.transforms import outcome_moved
 
 #: How far the suppressed reward is moved, in reward units.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)

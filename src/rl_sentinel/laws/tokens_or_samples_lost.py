@@ -29,7 +29,6 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import cells
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
@@ -37,6 +36,7 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import cells
 
 
 def _handed_on(boundary: Boundary) -> list[str]:

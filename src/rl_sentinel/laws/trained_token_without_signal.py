@@ -5,8 +5,8 @@ What it says:
     its trained tokens, of every step, in the same direction, or none of them.
 
 Why it matters:
-    A token that is trained with advantage zero is not neutral: it is paid for by its siblings. In
-    step-wise training most tokens of a trajectory stand in steps other than the last.
+    A token that is trained with advantage zero is not neutral: its siblings pay for it. In
+    step-wise training most tokens of a trajectory belong to steps other than the last.
 
 A boundary that breaks it:
     >>> import torch
@@ -28,15 +28,15 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.cases.comparison import advantages, change_of, magnitude
-from rl_sentinel.cases.preconditions import distinct, repeats_trajectory
-from rl_sentinel.cases.transforms import on_policy, outcome_moved
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Expectation, Moves
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import advantages, change_of, magnitude
+from rl_sentinel.search.preconditions import distinct, repeats_trajectory
+from rl_sentinel.search.transforms import on_policy, outcome_moved
 
 #: Outcomes of so many trajectories are moved, one at a time.
 TRAJECTORIES = 2

@@ -1,4 +1,4 @@
-"""Curves of runs: a table with a small curve for every terminal, and a picture where matplotlib is there."""
+"""Curves of runs: a table with a small curve for every terminal, and a picture if matplotlib is installed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ def _bar(share: float) -> str:
 
 
 def picture(runs: Sequence[Run], place: Path) -> bool:
-    """Draw the runs into a PNG, a panel per metric; answers whether matplotlib was there to do it.
+    """Draw the runs into a PNG, a panel per metric; returns whether matplotlib is installed.
 
     Raises:
         SentinelError: if the file cannot be written.

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class TensorBoard:
-    """A writer below a run's folder, or nothing where TensorBoard is not there.
+    """A writer below a run's folder, or nothing if TensorBoard is not installed.
 
     Example:
         >>> import tempfile
@@ -29,7 +29,7 @@ class TensorBoard:
                     self._writer.add_scalar(name, value, int(seen["step"]))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Flush and close."""
         if self._writer is not None:
             self._writer.close()
 

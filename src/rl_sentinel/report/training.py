@@ -1,4 +1,4 @@
-"""What people look at while a model trains: a line per step, and a bar."""
+"""Progress of a training run on the terminal: a line per step, and a bar."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -6,7 +6,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-#: What a step's line tells: the metric, how it is written, and its name on the screen.
+#: Parts of a step's line: the metric, how it is written, and its name on the screen.
 COLUMNS = (
     ("reward", "{:.3f}", "reward"),
     ("accuracy", "{:.3f}", "accuracy"),
@@ -57,8 +57,8 @@ class Live:
         """A step of the reinforcement."""
         self._advanced("training", int(seen["step"]), self._steps)
         if self._shown or _now_and_then(int(seen["step"]), self._steps):
-            told = [f"{name} {form.format(seen[key])}" for key, form, name in COLUMNS if key in seen]
-            line = f"step {seen['step']} {' '.join(told)} {spent['tokens_per_second']:.0f} tokens/s"
+            parts = [f"{name} {form.format(seen[key])}" for key, form, name in COLUMNS if key in seen]
+            line = f"step {seen['step']} {' '.join(parts)} {spent['tokens_per_second']:.0f} tokens/s"
             self._console.print(line, soft_wrap=True)
 
     def say(self, words: str) -> None:

@@ -10,8 +10,6 @@ import torch
 from rl_sentinel.adapters.kit.execution import evaluate, execute, inputs_of
 from rl_sentinel.adapters.kit.observation import Observed, observe
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.cases.random import random_cases
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import COLUMNS, with_columns
 from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.call import same_value
@@ -19,6 +17,8 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Form
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.layout import Layout
+from rl_sentinel.search.random_cases import random_cases
+from rl_sentinel.search.small_cases import small_cases
 
 
 @dataclass(frozen=True)

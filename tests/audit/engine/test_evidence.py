@@ -10,10 +10,10 @@ from rl_sentinel.audit.engine.evidence import KIND, SCHEMA, evidence
 from rl_sentinel.audit.engine.judge import Break
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.audit.sandbox.request import Request
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.case import with_draw
 from rl_sentinel.core.expectations import Attempt, Change, Equal, Expectation, Refuses
 from rl_sentinel.core.storage import case_from_json
+from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
 
 CASE = with_draw(small_cases()[0], variant=0)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from rl_sentinel.audit.engine.executor import Asker, Misbehaved
 from rl_sentinel.audit.sandbox import heartbeat as pulse
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
 
 CASE = small_cases()[0]

@@ -10,13 +10,13 @@ from torch import Tensor
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.float64_check import vanishes
 from rl_sentinel.audit.engine.judge import search
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Equal
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
 
 ROWS = {"advantage": Output("B", "reward", "advantage")}

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import LEADING, canary, search
-from rl_sentinel.cases.small import small_kinds
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.small_cases import small_kinds
 from specimens import specimen
 
 

@@ -16,9 +16,9 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import Judgement, search, smallest
 from rl_sentinel.audit.engine.mutation_tracker import Watch
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.laws.input_is_mutated import LAW
+from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
 
 NAME = "watch_specimen"

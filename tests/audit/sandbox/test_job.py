@@ -11,7 +11,7 @@ from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.audit.repro.stored_case import Replay
 from rl_sentinel.audit.sandbox.job import Job
 from rl_sentinel.audit.sandbox.request import Request
-from rl_sentinel.cases.small import small_cases
+from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
 
 BOUNDARY = specimen(lambda b: b.reward, reads="reward mask", path="m.f")

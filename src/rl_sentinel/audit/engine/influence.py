@@ -10,13 +10,13 @@ import torch
 from rl_sentinel.adapters.loading import while_running
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.sandbox.job import Event
-from rl_sentinel.cases.filling import filled
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.storage import plain
+from rl_sentinel.search.filled_batch import filled
+from rl_sentinel.search.small_cases import small_cases
 
 #: How far each cell is moved, in the unit of its column.
 AMOUNTS = (-1.0, 1.0, -0.1, 100.0)

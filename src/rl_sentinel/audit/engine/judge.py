@@ -10,16 +10,16 @@ import torch
 
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.float64_check import vanishes
-from rl_sentinel.cases.companions import drawn
-from rl_sentinel.cases.random import random_cases
-from rl_sentinel.cases.shrinking import shrunk
-from rl_sentinel.cases.small import small_cases, small_kinds
-from rl_sentinel.cases.transforms import moved
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
+from rl_sentinel.search.companion_cases import drawn
+from rl_sentinel.search.random_cases import random_cases
+from rl_sentinel.search.shrinking import shrunk
+from rl_sentinel.search.small_cases import small_cases, small_kinds
+from rl_sentinel.search.transforms import moved
 
 #: Seed of the random cases that every audit tries before those of its own seed.
 FIXED_SEED = 17

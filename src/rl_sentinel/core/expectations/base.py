@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Measured(NamedTuple):
-    """How far a result is from what is expected, and how far it may be."""
+    """How far a result is from the expectation, and how far it may be."""
 
     distance: float
     allowed: float

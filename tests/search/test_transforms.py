@@ -2,8 +2,8 @@
 
 import torch
 
-from rl_sentinel.cases.filling import filled
-from rl_sentinel.cases.transforms import interleaved, outcome_moved
+from rl_sentinel.search.filled_batch import filled
+from rl_sentinel.search.transforms import interleaved, outcome_moved
 
 
 def test_outcome_is_moved_wherever_it_is_read() -> None:

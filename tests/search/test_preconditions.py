@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rl_sentinel.cases import preconditions
-from rl_sentinel.cases.filling import filled
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import Refused
+from rl_sentinel.search import preconditions
+from rl_sentinel.search.filled_batch import filled
 from specimens import specimen
 
 PAIR = filled([[1, 1], [1, 0]], reward=[1, 0], group=[0, 0], length=[2, 1])

@@ -1,15 +1,15 @@
-"""The first step on fresh samples: what a loss is asked there, with nothing else in it."""
+"""The first step on fresh samples, on policy and without regularizers: where a policy loss must equal REINFORCE."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.transforms import on_policy
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch
 from rl_sentinel.core.expectations import Equal, Expectation, Within
+from rl_sentinel.search.transforms import on_policy
 
 
 def regularisers_off(boundary: Boundary, setting: str) -> Settings:

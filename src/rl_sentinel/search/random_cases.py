@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.filling import LOG_RATIOS, at_least, filled
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
+from rl_sentinel.search.filled_batch import LOG_RATIOS, at_least, filled
 
 #: The reference is up to three nats away, where estimators of a KL are cut.
 FAR = 1.5

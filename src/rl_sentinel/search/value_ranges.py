@@ -1,4 +1,4 @@
-"""The numbers that a column can hold: what a model, a sampler or a count could have given."""
+"""The valid range of each column: values that a model, a sampler or a count can produce."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ DOMAINS: Mapping[str, tuple[float, float]] = {
     "pi_squared": (0.0, 1.0),
 }
 
-#: Log-probs of one token under several policies: what is read of them is how far they are apart.
+#: Log-probs of one token under several policies: only their differences matter.
 _LOGPROBS = tuple(name for name in DOMAINS if name.endswith("logprob"))
 
 

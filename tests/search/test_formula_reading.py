@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.cases.agreement import ENOUGH, as_claimed, distance, fitting
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Case
+from rl_sentinel.search.formula_reading import ENOUGH, as_claimed, distance, fitting
+from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
 
 ROWS = {"advantage": Output("B", "reward", "advantage")}

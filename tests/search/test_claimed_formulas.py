@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from rl_sentinel.cases.references import counted, known_output, references
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Output, Stage
+from rl_sentinel.search.claimed_formulas import counted, known_output, references
 from specimens import specimen
 
 LOSS = {"loss": Output("", "", "loss")}

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.companions import answered, companions
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.companion_cases import answered, companions
 
 #: What is accepted for one output on a case: values by name, and where they count; none where nothing is said.
 Accepted = Callable[[Case], tuple[dict[str, Tensor], Tensor]]
@@ -115,6 +115,6 @@ def _misses(seen: Tensor, value: Tensor, where: Tensor) -> float:
 
 
 def distance(one: Tensor, other: Tensor, where: Tensor) -> float:
-    """The largest difference where it counts; infinite where a number is none."""
+    """The largest difference where it counts; infinite where one is NaN."""
     gap = (one.double() - other.double())[torch.broadcast_to(where, one.shape)]
     return gap.abs().nan_to_num(nan=float("inf")).max().item() if gap.numel() else 0.0

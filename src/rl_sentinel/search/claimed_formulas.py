@@ -1,11 +1,10 @@
-"""What a boundary's outputs are by the formula of the algorithm that it claims, recomputed from the batch."""
+"""Expected outputs of a boundary: the formula of the algorithm that it claims, computed from the batch."""
 
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.comparison import places
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
@@ -21,6 +20,7 @@ from rl_sentinel.formulas.policy_losses import LOSSES
 from rl_sentinel.formulas.staleness import AGES
 from rl_sentinel.formulas.token_values import PLACED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES, entropy
+from rl_sentinel.search.comparison import places
 
 Named = dict[str, Tensor]
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from rl_sentinel.cases.references import NUMBERS
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import Claims, claims_from_text, described, nearest
 from rl_sentinel.core.errors import SentinelError
@@ -14,6 +13,7 @@ from rl_sentinel.formulas.policy_losses import LOSSES
 from rl_sentinel.formulas.temporal import TEMPORAL
 from rl_sentinel.formulas.token_values import REWARDED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES
+from rl_sentinel.search.claimed_formulas import NUMBERS
 
 #: Who says it where a user does.
 CITE = "stated on the command line"
@@ -44,7 +44,7 @@ def stated(texts: Iterable[str], stage: Stage) -> Claims:
             nearest is named.
 
     Example:
-        >>> from rl_sentinel.cases.claims import stated
+        >>> from rl_sentinel.adapters.user_claims import stated
         >>> stated(["scope=group"], "advantage").scope
         Said(value='group', cite='stated on the command line')
     """

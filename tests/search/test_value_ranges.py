@@ -2,8 +2,8 @@
 
 import torch
 
-from rl_sentinel.cases.domains import DOMAINS, brought_inside, inside, outside
 from rl_sentinel.core.batch import batch_of
+from rl_sentinel.search.value_ranges import DOMAINS, brought_inside, inside, outside
 
 
 def test_domains_of_what_a_policy_gives() -> None:

@@ -1,14 +1,14 @@
-"""Other cases to look at before a law says that something never moves."""
+"""Further cases that a law tries before it reports that something has no effect."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from rl_sentinel.cases.random import random_cases
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.observation import Ask, Observation
+from rl_sentinel.search.random_cases import random_cases
+from rl_sentinel.search.small_cases import small_cases
 
 #: Seed of the random companions, and how many there are.
 SEED, COUNT = 29, 32

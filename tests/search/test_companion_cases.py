@@ -3,9 +3,9 @@
 import torch
 
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.cases.companions import answered, companions
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.case import Case
+from rl_sentinel.search.companion_cases import answered, companions
 from specimens import specimen
 
 

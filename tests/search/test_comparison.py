@@ -2,10 +2,10 @@
 
 import torch
 
-from rl_sentinel.cases import comparison
-from rl_sentinel.cases.filling import filled
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.observation import Observation
+from rl_sentinel.search import comparison
+from rl_sentinel.search.filled_batch import filled
 from specimens import specimen
 
 BATCH = filled([[1, 0], [0, 0]], reward=[1, 0], group=[0, 0])

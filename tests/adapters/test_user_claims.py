@@ -5,7 +5,7 @@ from typing import get_args
 import claims_page
 import pytest
 
-from rl_sentinel.cases.claims import ADAPTED, ALGORITHMS, CITE, stated
+from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, CITE, stated
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import Aggregation, KlEstimator, described
 from rl_sentinel.core.errors import SentinelError

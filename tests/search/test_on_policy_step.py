@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.on_policy_step import first_step, reinforce, row_constant
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.case import Case
+from rl_sentinel.search.on_policy_step import first_step, reinforce, row_constant
 from specimens import specimen
 
 BATCH = batch_of(

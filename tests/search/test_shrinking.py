@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.domains import DOMAINS, outside
-from rl_sentinel.cases.random import random_case
-from rl_sentinel.cases.shrinking import shrunk
-from rl_sentinel.cases.small import small_cases
 from rl_sentinel.core.case import Case
+from rl_sentinel.search.random_cases import random_case
+from rl_sentinel.search.shrinking import shrunk
+from rl_sentinel.search.small_cases import small_cases
+from rl_sentinel.search.value_ranges import DOMAINS, outside
 
 
 def test_reaches_one_cell() -> None:

@@ -2,10 +2,10 @@
 
 import torch
 
-from rl_sentinel.cases import random
-from rl_sentinel.cases.random import random_case, random_cases
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.soundness import check_batch
+from rl_sentinel.search import random_cases as cases_module
+from rl_sentinel.search.random_cases import random_case, random_cases
 
 MANY = [case.batch for case in random_cases(0, 300)]
 
@@ -17,7 +17,7 @@ def _same(one: Batch, other: Batch) -> bool:
 def test_a_seed_is_a_case() -> None:
     """Drawn anew it is the same to the last bit, whatever was drawn between; another seed is another case."""
     before = random_case(5).batch
-    random._batch.cache_clear()
+    cases_module._batch.cache_clear()
     random_case(6)
     again = random_case(5).batch
     assert again is not before

@@ -7,13 +7,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from rl_sentinel.cases.preconditions import first_trained
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.expectations import Change, Equal, changed
 from rl_sentinel.core.observation import Observation
+from rl_sentinel.search.preconditions import first_trained
 
-#: The stages that hand back tensors of the signal, and the numbers that are logged of it.
+#: Stages that return tensors of the signal, or metrics of it.
 SIGNAL_STAGES: frozenset[Stage] = frozenset(
     {
         "reward",

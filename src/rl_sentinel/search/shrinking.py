@@ -1,12 +1,12 @@
-"""A greedy shrinker: fewer rows, fewer positions, plainer numbers, then the canonical form."""
+"""Greedy shrinking of a counterexample: fewer rows, fewer positions, plainer numbers, then a canonical form."""
 
 from collections.abc import Callable, Iterator
 
 import torch
 
-from rl_sentinel.cases.domains import brought_inside, inside, outside
 from rl_sentinel.core.batch import COLUMNS, Batch, batch_of, take_positions, take_rows, with_columns
 from rl_sentinel.core.case import Case, with_batch
+from rl_sentinel.search.value_ranges import brought_inside, inside, outside
 
 #: Most candidates tried for one finding.
 MOST_TRIES = 1500
@@ -71,7 +71,7 @@ def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) ->
     """The smallest case that a greedy search finds for which ``broken`` still says True.
 
     ``broken`` checks the law's precondition anew, so that a shrunk case never shows another fault. No step puts a
-    number into a column that it cannot hold (:data:`rl_sentinel.cases.domains.DOMAINS`), and numbers that are
+    number into a column that it cannot hold (:data:`rl_sentinel.search.value_ranges.DOMAINS`), and numbers that are
     beyond it from the start are brought inside where the fault still shows.
     """
     tries = 0

@@ -1,4 +1,4 @@
-"""Columns of a case filled with plain numbers that differ from cell to cell."""
+"""Make a batch from a mask and a few columns; all others get distinct plain numbers."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def filled(
     """A batch with every signal column set; multiples of a quarter wherever that is possible.
 
     ``dead`` names why rows without a trained token are out. The log-probs of sampler, old and
-    current policy differ by small log-ratios; advantages vary from token to token. Turns have two tokens, but for the
+    current policy differ by small log-ratios; advantages vary from token to token. Turns have two tokens, except the
     first of every other row.
     """
     m = torch.tensor(mask, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Transforms of a batch that laws are made of; each hands back a new batch."""
+"""Transforms of a batch that laws use; each returns a new batch."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Facts about a batch that a law asks for before it judges, so that no alarm is false."""
+"""Preconditions of laws: facts about a batch without which a law does not judge."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Tiny cases in a fixed order, smallest first, so that a first hit is small whatever the seed."""
+"""Small cases in a fixed order, smallest first, so that the first counterexample is small for every seed."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.cases.filling import filled
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
+from rl_sentinel.search.filled_batch import filled
 
 
 def _plain() -> Iterator[Batch]:

@@ -1,0 +1,1 @@
+"""Search for counterexamples: small and random cases, transforms, comparison, shrinking."""

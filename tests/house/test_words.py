@@ -1,0 +1,114 @@
+"""Plain words: phrases of the project's early, archaic English that must not come back."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "rl_sentinel"
+
+#: Phrase -> what to write instead.
+BANNED = {
+    r"told": "reported, printed, stated, given, or a noun",
+    r"(is|are|was) none": "is not a ..., does not exist",
+    r"(of )?one's own": "the user's",
+    r"that which": "what, which",
+    r"mend(s|ed|ing)?": "fix",
+    r"ways? out": "how to fix it",
+    r"(comes?|came) to": "is, returns, reaches",
+    r"is there": "exists",
+    r"what is": "a noun",
+    r"(stands?|stood) in": "replaces, is in",
+    r"hand(s|ed)? back": "returns",
+    r"but for": "except",
+    r"sp(eaks?|oke) of": "is about, covers",
+    r"set aside": "excluded",
+    r"for whose sake": "because of which",
+}
+
+#: Folders and files that are not converted yet. An entry without a hit fails: delete it. Nothing is ever added.
+UNCONVERTED = frozenset(
+    {
+        "docs/claims.md",
+        "docs/decisions/0005-mutants.md",
+        "docs/decisions/0006-formulas-and-oracle.md",
+        "docs/decisions/0007-path-and-storage.md",
+        "docs/decisions/0009-known-findings.md",
+        "docs/decisions/0010-prompts-and-turns.md",
+        "docs/mutants.md",
+        "docs/proof.md",
+        "adapters",
+        "audit",
+        "core",
+        "formulas",
+        "remedies",
+        "signal",
+        "train",
+    }
+)
+
+_BANNED = re.compile("|".join(rf"\b{phrase}\b" for phrase in BANNED))
+
+#: Documents, and packages or modules directly below ``rl_sentinel``.
+PLACES = sorted(
+    [
+        *(p for p in PACKAGE.iterdir() if (p.is_dir() and p.name != "__pycache__") or p.suffix == ".py"),
+        *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
+
+
+def _name(place: Path) -> str:
+    return place.relative_to(ROOT).as_posix().removeprefix("src/rl_sentinel/")
+
+
+def _texts(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each string and comment of a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def _phrases(text: str) -> list[str]:
+    return [match[0] for match in _BANNED.finditer(" ".join(text.split()))]
+
+
+def _hits(place: Path) -> list[str]:
+    files = [f for f in sorted(place.rglob("*")) if f.suffix in {".py", ".toml"}] if place.is_dir() else [place]
+    hits = []
+    for file in files:
+        source = file.read_text(encoding="utf-8")
+        texts = _texts(source) if file.suffix == ".py" else enumerate(source.splitlines(), 1)
+        for line, text in texts:
+            hits += [f"{file.relative_to(ROOT)}:{line}: {phrase}" for phrase in _phrases(text)]
+    return hits
+
+
+@pytest.mark.parametrize("place", PLACES, ids=_name)
+def test_words_are_plain(place: Path) -> None:
+    """Docstrings, comments, messages and pages use present-day technical English."""
+    hits = _hits(place)
+    if _name(place) in UNCONVERTED:
+        assert hits, f"{_name(place)} has no banned phrase left: delete it from UNCONVERTED"
+    else:
+        assert not hits
+
+
+def test_unconverted_places_exist() -> None:
+    """Renamed or deleted ones leave the list."""
+    assert {_name(p) for p in PLACES} >= UNCONVERTED
+
+
+def test_a_phrase_is_found_in_strings_and_comments_only() -> None:
+    """Also where a line break divides it; a longer word that contains it is fine."""
+    source = '"""It is\n   none."""\ntold = f"way out of {1}"  # amend\n'
+    assert [phrase for _, text in _texts(source) for phrase in _phrases(text)] == ["is none", "way out"]
