@@ -38,7 +38,6 @@ UNCONVERTED = frozenset(
         "docs/decisions/0005-mutants.md",
         "docs/decisions/0006-formulas-and-oracle.md",
         "docs/decisions/0007-path-and-storage.md",
-        "docs/decisions/0009-known-findings.md",
         "docs/decisions/0010-prompts-and-turns.md",
         "docs/mutants.md",
         "docs/proof.md",
