@@ -73,9 +73,14 @@ class Batch:
         return self.mask.any(dim=1)
 
     @property
+    def device(self) -> torch.device:
+        """Where the columns are."""
+        return self.mask.device
+
+    @property
     def valid(self) -> Tensor:
         """``[B, T]``: True at response tokens, trained or not."""
-        return torch.arange(self.width) < self.length.unsqueeze(1)
+        return torch.arange(self.width, device=self.device) < self.length.unsqueeze(1)
 
 
 #: name -> {"axes", "unit", "role"} of every column, in the order of the class.
@@ -111,16 +116,16 @@ def batch_of(mask: Tensor, **given: Tensor) -> Batch:
     sizes = {"B": b, "T": t, "K": 2, "V": VOCABULARY}
     kinds = {"signal": torch.float32, "label": torch.int64, "mask": torch.bool}
     plain = {
-        name: torch.zeros([sizes[a] for a in about["axes"].split()], dtype=kinds[about["role"]])
+        name: torch.zeros([sizes[a] for a in about["axes"].split()], dtype=kinds[about["role"]], device=mask.device)
         for name, about in COLUMNS.items()
     }
     plain |= {
         "mask": mask.bool(),
-        "trajectory": torch.arange(b),
-        "last_step": torch.ones(b, dtype=torch.bool),
-        "length": torch.full((b,), t),
-        "prompt_length": torch.full((b,), 1),
-        "scored": torch.ones(b, dtype=torch.bool),
+        "trajectory": torch.arange(b, device=mask.device),
+        "last_step": torch.ones(b, dtype=torch.bool, device=mask.device),
+        "length": torch.full((b,), t, device=mask.device),
+        "prompt_length": torch.full((b,), 1, device=mask.device),
+        "scored": torch.ones(b, dtype=torch.bool, device=mask.device),
     }
     return Batch(**(plain | given))
 

@@ -42,7 +42,7 @@ def _column(name: str, stored: Mapping[str, Any]) -> Tensor:
 
     dtype, values = dtype_of(name, stored["dtype"]), number(stored["values"])
     check_values(name, values)
-    return torch.tensor(values, dtype=dtype)
+    return torch.tensor(values, dtype=dtype, device="cpu")
 
 
 def case_as_json(case: Case, reads: Iterable[str]) -> dict[str, Any]:

@@ -62,8 +62,11 @@ def _applies(boundary: Boundary) -> str:
 def _vary(case: Case, variant: int) -> Case | None:
     batch, (size, count) = case.batch, VARIANTS[variant]
     if count:
-        one = {"group": torch.zeros(count, dtype=torch.int64), "trajectory": torch.arange(count)}
-        batch = with_columns(take_rows(batch, torch.arange(count) % batch.rows), **one)
+        one = {
+            "group": torch.zeros(count, dtype=torch.int64, device=batch.device),
+            "trajectory": torch.arange(count, device=batch.device),
+        }
+        batch = with_columns(take_rows(batch, torch.arange(count, device=batch.device) % batch.rows), **one)
     if not outcomes_compare(batch) or bool(batch.token_reward.any()):
         return None
     parts = torch.full_like(batch.reward_parts, size)

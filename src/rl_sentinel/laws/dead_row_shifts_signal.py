@@ -70,7 +70,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row = int(torch.nonzero(dead)[0])
     units = ("reward",) if bool(batch.live[row]) else ("reward", "nats", "")
     signals = [n for n in ask.boundary.reads if COLUMNS[n]["role"] == "signal" and COLUMNS[n]["unit"] in units]
-    amount, there = AMOUNTS[int(case.draw["variant"] or 0)], torch.arange(batch.rows) == row
+    amount, there = AMOUNTS[int(case.draw["variant"] or 0)], torch.arange(batch.rows, device=batch.device) == row
     for column in sorted(signals, key=lambda n: ("reward" not in n, n)):
         other = moved(batch, column, there, amount)
         after = ask(with_batch(case, other))

@@ -54,7 +54,13 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case, gradients=("logprob",) if "loss" in ask.boundary.outputs else ())
     for name in _flags(ask.boundary):
         says = f"{name.removesuffix('_requires_grad')} is claimed to be constant, yet it requires a gradient"
-        yield Equal(name, torch.tensor(0.0), seen.values[name].float(), tolerance=0.5, says=says)
+        yield Equal(
+            name,
+            torch.tensor(0.0, device=seen.values[name].device),
+            seen.values[name].float(),
+            tolerance=0.5,
+            says=says,
+        )
 
 
 LAW = Law(

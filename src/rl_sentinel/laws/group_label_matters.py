@@ -51,7 +51,7 @@ def _vary(case: Case, variant: int) -> Case | None:
     batch = case.batch
     if len(distinct(batch.group)) < 2 or not bool(batch.live.any()):
         return None
-    in_order = torch.equal(interleaved(batch.group), torch.arange(batch.rows))
+    in_order = torch.equal(interleaved(batch.group), torch.arange(batch.rows, device=batch.device))
     if variant == 1 and (in_order or repeats_trajectory(batch)):
         return None
     return with_draw(case, variant=variant)
@@ -62,7 +62,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     by_id = value_of(boundary.claims.grouping) == "id"
     if not groups_stand_as_read(boundary, batch) or (variant == 1 and not by_id):
         return
-    order = interleaved(batch.group) if variant == 1 else torch.arange(batch.rows)
+    order = interleaved(batch.group) if variant == 1 else torch.arange(batch.rows, device=batch.device)
     other = take_rows(batch, order) if variant == 1 else relabelled(batch)
     before = ask(case, gradients=slopes(boundary))
     after = ask(with_batch(case, other), gradients=slopes(boundary))

@@ -74,7 +74,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     wide = [n for n, output in ask.boundary.outputs.items() if output.scope == "batch" or output.axes == ""]
     before = ask(case)
     for column in _rewards(ask.boundary):
-        other = moved(batch, column, torch.arange(batch.rows) == row, amount)
+        other = moved(batch, column, torch.arange(batch.rows, device=batch.device) == row, amount)
         after = ask(with_batch(case, other))
         change = change_of(column, batch, other, f"its {column}")
         reason = f"row {row} must influence its own group only"

@@ -72,7 +72,10 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
                 break
         if any(differs) or len(differs) >= ENOUGH:
             first, second = (json.dumps(v) for v in knob.values)
-            change, moved = Change(f"changing {knob.name} from {first} to {second}"), torch.tensor(any(differs))
+            change, moved = (
+                Change(f"changing {knob.name} from {first} to {second}"),
+                torch.tensor(any(differs), device="cpu"),
+            )
             yield Moves("any output or gradient", change, moved, shown, trials=len(differs), key=knob.name)
 
 

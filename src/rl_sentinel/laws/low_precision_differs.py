@@ -98,7 +98,7 @@ def _summed(output: Output, batch: Batch) -> int:
 
 def _moved(x: Tensor, draw: torch.Generator) -> Tensor:
     """Each cell up or down by two roundings of the largest."""
-    signs = 2 * torch.randint(2, x.shape, generator=draw).double() - 1
+    signs = 2 * torch.randint(2, x.shape, generator=draw, device=draw.device).double() - 1
     found: Tensor = x + 2 * UNIT * x.abs().max() * signs if x.numel() else x
     return found
 

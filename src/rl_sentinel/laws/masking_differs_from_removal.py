@@ -53,7 +53,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, boundary = int(case.draw["row"] or 0), ask.boundary
     if not groups_stand_as_read(boundary, case.batch):
         return
-    others = torch.nonzero(torch.arange(case.batch.rows) != row).squeeze(1)
+    others = torch.nonzero(torch.arange(case.batch.rows, device=case.batch.device) != row).squeeze(1)
     smaller = take_rows(case.batch, others)
     masked, removed = at_rows(boundary, ask(case), others), ask(with_batch(case, smaller))
     reason, change = not_trained([row]), Change("keeping it in the batch")

@@ -71,7 +71,7 @@ def _altered(case: Case, boundary: Boundary) -> Iterator[tuple[Batch, Change, st
     row = int(torch.nonzero(~batch.live)[0])
     for column in sorted(n for n in boundary.reads if COLUMNS[n]["role"] == "signal"):
         for amount in AMOUNTS:
-            there = torch.arange(batch.rows) == row
+            there = torch.arange(batch.rows, device=batch.device) == row
             other = moved(batch, column, there, amount)
             yield other, change_of(column, batch, other, f"its {column}"), not_trained([row])
 

@@ -68,7 +68,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     if still and count < ENOUGH:
         return
     for name in _metrics(ask.boundary):
-        change, moved = Change("changing the batch"), torch.tensor(name not in still)
+        change, moved = Change("changing the batch"), torch.tensor(name not in still, device="cpu")
         shown = {name: (first[name], last.get(name, first[name]))}
         reason = f"it is always {number(first[name].item())}"
         yield Moves(name, change, moved, shown, trials=count, reason=reason)

@@ -89,16 +89,16 @@ def _has_rival(batch: Batch, row: int) -> bool:
 def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
     """``[B]``: the rows that the outcome of ``row`` must reach; none where nothing is claimed of them."""
     if row not in _compared(batch):
-        return torch.zeros(batch.rows, dtype=torch.bool)
+        return torch.zeros(batch.rows, dtype=torch.bool, device=batch.device)
     if not repeats_trajectory(batch):
-        return torch.arange(batch.rows) == row
+        return torch.arange(batch.rows, device=batch.device) == row
     joined = value_of(boundary.claims.trajectories) == "step-wise" and value_of(boundary.claims.credit) == "outcome"
     return (batch.trajectory == batch.trajectory[row]) & batch.live & joined
 
 
 def _last_trained(batch: Batch, rows: Tensor, like: Tensor) -> Tensor:
     """Which cells of an output are the last trained tokens of these rows; the rows where it has one number each."""
-    last = torch.arange(batch.width) == last_trained(batch).unsqueeze(1)
+    last = torch.arange(batch.width, device=batch.device) == last_trained(batch).unsqueeze(1)
     return rows if like.dim() == 1 else rows.unsqueeze(1) & last
 
 
@@ -114,7 +114,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     arrived = {name: torch.zeros_like(where) for name, where in places.items()}
     other, after, amount = batch, before, 0.0
     for amount in AMOUNTS:
-        other = outcome_moved(batch, boundary.reads, torch.arange(batch.rows) == row, amount)
+        other = outcome_moved(batch, boundary.reads, torch.arange(batch.rows, device=batch.device) == row, amount)
         after = ask(with_batch(case, other)).values
         for name in places:
             way = (after[name] - before[name]) * (1 if amount > 0 else -1)

@@ -68,7 +68,10 @@ def _where(output: Output, batch: Batch) -> Tensor | None:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch, variant = ask.boundary, case.batch, int(case.draw["variant"] or 0)
     amount, row = AMOUNTS[variant], (variant + case.seed // len(AMOUNTS)) % batch.rows
-    places = {f"row {row}": torch.arange(batch.rows) == row, "every row": torch.ones_like(batch.live)}
+    places = {
+        f"row {row}": torch.arange(batch.rows, device=batch.device) == row,
+        "every row": torch.ones_like(batch.live),
+    }
     for columns, names in _by_wrong(boundary).items():
         for who, there in places.items():
             together = _together(ask, case, names, columns, there, amount, who)

@@ -44,7 +44,7 @@ ORDERS = ("reversing all rows", "swapping the first two rows of a group")
 
 def _order(group: Tensor, variant: int) -> Tensor | None:
     """A permutation that keeps neighbouring siblings neighbours, or None if no such permutation exists."""
-    order = torch.arange(len(group))
+    order = torch.arange(len(group), device=group.device)
     if variant == 0:
         return order.flip(0) if len(group) > 1 else None
     pairs = torch.nonzero(group[1:] == group[:-1]).flatten().tolist()

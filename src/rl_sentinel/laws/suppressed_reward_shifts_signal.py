@@ -60,7 +60,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, batch = int(case.draw["row"] or 0), case.batch
     before = ask(case)
-    there = torch.arange(batch.rows) == row
+    there = torch.arange(batch.rows, device=batch.device) == row
     for amount in AMOUNTS:
         other = outcome_moved(batch, ask.boundary.reads, there, amount)
         after = ask(with_batch(case, other))

@@ -70,7 +70,7 @@ def tokens_not_trained(tokens: Sequence[Sequence[int]]) -> str:
 def spread(rows: Tensor, like: Tensor) -> Tensor:
     """``[B]`` bool over the axes of ``like``; a number for the whole batch is one cell."""
     if like.dim() == 0:
-        return torch.tensor(data=True)
+        return torch.tensor(data=True, device=like.device)
     return rows.reshape(-1, *[1] * (like.dim() - 1)).expand(like.shape)
 
 
@@ -78,7 +78,7 @@ def places(output: Output, batch: Batch, rows: Tensor) -> Tensor:
     """Where an output counts: the given rows, and of them the trained tokens."""
     if output.axes == "B T":
         return rows.unsqueeze(1) & batch.mask
-    return rows if output.axes == "B" else torch.tensor(data=True)
+    return rows if output.axes == "B" else torch.tensor(data=True, device=batch.device)
 
 
 def same_rows(  # noqa: PLR0913 - a comparison has these parts

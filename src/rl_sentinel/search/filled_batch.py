@@ -12,7 +12,7 @@ LOG_RATIOS = (0.0, 0.01, -0.1, 1.0, -1.0, 0.1, 3.0, -0.01)
 
 
 def _grid(b: int, t: int, *, period: int, stride: int) -> Tensor:
-    row, position = torch.arange(b).unsqueeze(1), torch.arange(t).unsqueeze(0)
+    row, position = torch.arange(b, device="cpu").unsqueeze(1), torch.arange(t, device="cpu").unsqueeze(0)
     return ((row * stride + position * 2) % period).float()
 
 
@@ -31,19 +31,21 @@ def filled(
     current policy differ by small log-ratios; advantages vary from token to token. Turns have two tokens, except the
     first of every other row.
     """
-    m = torch.tensor(mask, dtype=torch.bool)
+    m = torch.tensor(mask, dtype=torch.bool, device="cpu")
     b, t = m.shape
-    lengths = torch.tensor(length if length is not None else [t] * b)
+    lengths = torch.tensor(length if length is not None else [t] * b, device="cpu")
     logprob = -0.5 - 0.25 * _grid(b, t, period=5, stride=3)
-    ratios = torch.tensor(LOG_RATIOS)
+    ratios = torch.tensor(LOG_RATIOS, device="cpu")
     old = logprob - ratios[_grid(b, t, period=8, stride=3).long()]
     columns = {
-        "group": torch.tensor(group),
+        "group": torch.tensor(group, device="cpu"),
         "length": lengths,
         "excluded": torch.where(m.any(1), 0, EXCLUDED[dead]),
-        "reward": torch.tensor(reward, dtype=torch.float32),
-        "reward_baseline": 0.25 * (torch.arange(b) % 3).float(),
-        "reward_parts": torch.stack([torch.tensor(reward), 0.5 * (torch.arange(b) % 3)], 1).float(),
+        "reward": torch.tensor(reward, dtype=torch.float32, device="cpu"),
+        "reward_baseline": 0.25 * (torch.arange(b, device="cpu") % 3).float(),
+        "reward_parts": torch.stack(
+            [torch.tensor(reward, device="cpu"), 0.5 * (torch.arange(b, device="cpu") % 3)], 1
+        ).float(),
         "logprob": logprob,
         "old_logprob": old,
         "ref_logprob": logprob - 0.25 * (_grid(b, t, period=4, stride=1) - 1),
@@ -54,8 +56,8 @@ def filled(
         "advantage": 0.5 * _grid(b, t, period=5, stride=3) - 0.75,
         "entropy": 0.25 + 0.25 * _grid(b, t, period=3, stride=1),
         "pi_squared": at_least(logprob) + 0.125 * _grid(b, t, period=2, stride=1),
-        "version": torch.arange(b).unsqueeze(1) % 4 + (torch.arange(t) > 1),
-        "turn": (torch.arange(b).unsqueeze(1) + torch.arange(t)) // 2,
+        "version": torch.arange(b, device="cpu").unsqueeze(1) % 4 + (torch.arange(t, device="cpu") > 1),
+        "turn": (torch.arange(b, device="cpu").unsqueeze(1) + torch.arange(t, device="cpu")) // 2,
         "token": (1 + _grid(b, t, period=2, stride=1)).long(),
         "logits": _logits(b, t),
     }
@@ -69,4 +71,4 @@ def at_least(logprob: Tensor) -> Tensor:
 
 def _logits(b: int, t: int) -> Tensor:
     shape = (b, t, VOCABULARY)
-    return 0.5 * (torch.arange(b * t * VOCABULARY) % 5).float().reshape(shape)
+    return 0.5 * (torch.arange(b * t * VOCABULARY, device="cpu") % 5).float().reshape(shape)

@@ -30,7 +30,7 @@ def without_a_say(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
     if value_of(boundary.claims.trajectories) != "step-wise":
         return ~live
     alive = set(batch.trajectory[live].tolist())
-    return torch.tensor([i not in alive for i in batch.trajectory.tolist()], dtype=torch.bool)
+    return torch.tensor([i not in alive for i in batch.trajectory.tolist()], dtype=torch.bool, device=batch.device)
 
 
 def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
@@ -41,7 +41,7 @@ def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
     Raises:
         Refused: if a trajectory has no last step, or two.
     """
-    everyone = torch.arange(batch.rows)
+    everyone = torch.arange(batch.rows, device=batch.device)
     if value_of(boundary.claims.trajectories) != "step-wise":
         return batch, everyone
     same = (batch.trajectory.unsqueeze(1) == batch.trajectory.unsqueeze(0)) & batch.last_step
@@ -77,7 +77,11 @@ def rewards_differ(batch: Batch) -> Tensor:
 
 def last_trained(batch: Batch) -> Tensor:
     """``[B]``: position of the row's last trained token; 0 in a row that is not live."""
-    return torch.where(batch.mask, torch.arange(batch.width), torch.zeros((), dtype=torch.int64)).amax(dim=1)
+    return torch.where(
+        batch.mask,
+        torch.arange(batch.width, device=batch.device),
+        torch.zeros((), dtype=torch.int64, device=batch.device),
+    ).amax(dim=1)
 
 
 def first_trained(batch: Batch) -> Tensor:

@@ -14,9 +14,9 @@ MOST_TRIES = 1500
 
 def _fewer(batch: Batch) -> Iterator[Batch]:
     for row in range(batch.rows if batch.rows > 1 else 0):
-        yield take_rows(batch, torch.tensor([i for i in range(batch.rows) if i != row]))
+        yield take_rows(batch, torch.tensor([i for i in range(batch.rows) if i != row], device=batch.device))
     for position in range(batch.width if batch.width > 1 else 0):
-        keep = torch.tensor([i for i in range(batch.width) if i != position])
+        keep = torch.tensor([i for i in range(batch.width) if i != position], device=batch.device)
         smaller = take_positions(batch, keep)
         if bool((smaller.length > 0).all()):
             yield smaller
@@ -52,11 +52,11 @@ def _cells(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
 
 def _canonical(batch: Batch) -> Iterator[Batch]:
     order = torch.argsort((~batch.live).long() * 10_000 + batch.group, stable=True)
-    if not torch.equal(order, torch.arange(batch.rows)):
+    if not torch.equal(order, torch.arange(batch.rows, device=batch.device)):
         yield take_rows(batch, order)
     for name in ("group", "trajectory"):
         seen = list(dict.fromkeys(getattr(batch, name).tolist()))
-        fresh = torch.tensor([seen.index(x) for x in getattr(batch, name).tolist()])
+        fresh = torch.tensor([seen.index(x) for x in getattr(batch, name).tolist()], device=batch.device)
         if not torch.equal(fresh, getattr(batch, name)):
             yield with_columns(batch, **{name: fresh})
 

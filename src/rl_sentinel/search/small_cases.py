@@ -42,21 +42,21 @@ def _with_masked_tokens() -> Iterator[Batch]:
 
 
 def _with_suppressed_rewards() -> Iterator[Batch]:
-    scored = torch.tensor([True, False])
+    scored = torch.tensor([True, False], device="cpu")
     yield filled([[1, 0], [1, 1]], reward=[1, 1], group=[0, 0], length=[1, 2], scored=scored)
     yield filled(
         [[1, 0, 0], [1, 1, 0], [1, 1, 1]],
         reward=[1, 0, 2],
         group=[0, 0, 0],
         length=[1, 2, 3],
-        scored=torch.tensor([True, True, False]),
+        scored=torch.tensor([True, True, False], device="cpu"),
     )
     yield filled(
         [[1, 0, 0], [1, 1, 1], [1, 1, 0], [1, 1, 1]],
         reward=[1, 0, 2, 1],
         group=[0, 0, 1, 1],
         length=[1, 3, 2, 3],
-        scored=torch.tensor([True, False, True, False]),
+        scored=torch.tensor([True, False, True, False], device="cpu"),
     )
 
 
@@ -66,18 +66,18 @@ def _step_wise() -> Iterator[Batch]:
         reward=[0, 1, 0],
         group=[0, 0, 0],
         length=[3, 1, 2],
-        trajectory=torch.tensor([0, 0, 1]),
-        step=torch.tensor([0, 1, 0]),
-        last_step=torch.tensor([False, True, True]),
+        trajectory=torch.tensor([0, 0, 1], device="cpu"),
+        step=torch.tensor([0, 1, 0], device="cpu"),
+        last_step=torch.tensor([False, True, True], device="cpu"),
     )
     yield filled(
         [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]],
         reward=[0, 0, 1, 0, 0],
         group=[0, 0, 0, 0, 0],
         length=[5, 3, 1, 4, 2],
-        trajectory=torch.tensor([0, 0, 0, 1, 1]),
-        step=torch.tensor([0, 1, 2, 0, 1]),
-        last_step=torch.tensor([False, False, True, False, True]),
+        trajectory=torch.tensor([0, 0, 0, 1, 1], device="cpu"),
+        step=torch.tensor([0, 1, 2, 0, 1], device="cpu"),
+        last_step=torch.tensor([False, False, True, False, True], device="cpu"),
     )
 
 
@@ -87,9 +87,9 @@ def _step_wise_without_its_end() -> Iterator[Batch]:
         [[1, 1], [0, 0], [1, 1]],
         reward=[0, 1, 0],
         group=[0, 0, 0],
-        trajectory=torch.tensor([0, 0, 1]),
-        step=torch.tensor([0, 1, 0]),
-        last_step=torch.tensor([False, True, True]),
+        trajectory=torch.tensor([0, 0, 1], device="cpu"),
+        step=torch.tensor([0, 1, 0], device="cpu"),
+        last_step=torch.tensor([False, True, True], device="cpu"),
     )
 
 
@@ -105,8 +105,8 @@ def _degenerate() -> Iterator[Batch]:
 
 
 def _signs_mixed() -> Iterator[Batch]:
-    high, zero = torch.ones(1, 3), torch.zeros(1, 3)
-    advantage = torch.tensor([[-0.5, 0.25, -0.25]])
+    high, zero = torch.ones(1, 3, device="cpu"), torch.zeros(1, 3, device="cpu")
+    advantage = torch.tensor([[-0.5, 0.25, -0.25]], device="cpu")
     given: dict[str, Any] = {"logprob": zero - 1, "old_logprob": high - 1, "rollout_logprob": high - 1}
     yield filled([[1, 1, 1]], reward=[1], group=[0], advantage=advantage, **given)
     yield filled(
@@ -114,13 +114,13 @@ def _signs_mixed() -> Iterator[Batch]:
         reward=[1, 0],
         group=[0, 0],
         length=[3, 2],
-        advantage=torch.cat([advantage, torch.tensor([[0.5, 0.5, 0.0]])]),
+        advantage=torch.cat([advantage, torch.tensor([[0.5, 0.5, 0.0]], device="cpu")]),
         **{k: v.repeat(2, 1) for k, v in given.items()},
     )
 
 
 def _with_token_rewards() -> Iterator[Batch]:
-    paid = torch.tensor([[0.25, -0.5], [0.75, 0.0], [-0.25, 1.0]])
+    paid = torch.tensor([[0.25, -0.5], [0.75, 0.0], [-0.25, 1.0]], device="cpu")
     yield filled([[1, 1], [1, 0], [0, 1]], reward=[1, 0, 2], group=[0, 0, 0], length=[2, 1, 2], token_reward=paid)
 
 

@@ -46,8 +46,8 @@ def without_rows(batch: Batch, gone: Tensor) -> Batch:
 
 def doubled(batch: Batch) -> Batch:
     """Every row twice; the second copies are groups and trajectories of their own."""
-    again = take_rows(batch, torch.arange(batch.rows).repeat(2))
-    second = torch.arange(2 * batch.rows) >= batch.rows
+    again = take_rows(batch, torch.arange(batch.rows, device=batch.device).repeat(2))
+    second = torch.arange(2 * batch.rows, device=batch.device) >= batch.rows
     apart = {
         name: torch.where(second, getattr(again, name) + 1 + getattr(batch, name).max(), getattr(again, name))
         for name in ("group", "trajectory")
@@ -57,8 +57,8 @@ def doubled(batch: Batch) -> Batch:
 
 def relabelled(batch: Batch) -> Batch:
     """The same groups under other ids, in another order."""
-    ids = torch.tensor(sorted(set(batch.group.tolist())))
-    fresh = 7 * torch.arange(len(ids)).flip(0) + 11
+    ids = torch.tensor(sorted(set(batch.group.tolist())), device=batch.device)
+    fresh = 7 * torch.arange(len(ids), device=batch.device).flip(0) + 11
     return with_columns(batch, group=fresh[torch.searchsorted(ids, batch.group)])
 
 
@@ -78,5 +78,8 @@ def outcome_moved(batch: Batch, reads: Iterable[str], where: Tensor, amount: flo
 def interleaved(group: Tensor) -> Tensor:
     """``[B]`` order of rows that deals one row of each group in turn."""
     same = group.unsqueeze(0) == group.unsqueeze(1)
-    turn = (same & (torch.arange(len(group)) < torch.arange(len(group)).unsqueeze(1))).sum(dim=1)
+    turn = (
+        same
+        & (torch.arange(len(group), device=group.device) < torch.arange(len(group), device=group.device).unsqueeze(1))
+    ).sum(dim=1)
     return torch.argsort(turn, stable=True)

@@ -33,7 +33,7 @@ class Refuses(Expectation):
 
     def broken(self) -> Tensor:
         """True for each attempt that ends the wrong way."""
-        return torch.tensor([(attempt.refusal is not None) == self.accepts for attempt in self.attempts])
+        return torch.tensor([(attempt.refusal is not None) == self.accepts for attempt in self.attempts], device="cpu")
 
     def sentence(self) -> str:
         """The attempts that end the wrong way, each with its reason, and with the refusal where there is one."""
