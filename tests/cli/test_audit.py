@@ -186,7 +186,7 @@ def test_known_file_is_left_alone_when_it_is_malformed(
     ("version", "words"),
     [
         ("0.9.1", "  known     ships with RL-Sentinel: rejected rows stay in the group's mean and"),
-        ("0.99", "  new here  known of releases >=0.2,<=0.9.1, and this is 0.99: rejected rows stay"),
+        ("0.99", "  new here  known of releases >=0.2,<=0.9.1, and this is 0.99: rejected rows"),
         ("", "  new here  known of releases >=0.2,<=0.9.1, and this target states no release:"),
     ],
 )
@@ -236,7 +236,7 @@ def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> No
     """The parameter, names near it, and how to fix it; a module's name that it does not have."""
     line = told(capsys, "audit", "json:dumps", "--stage", "advantage")
     assert line.startswith(
-        "target json:dumps cannot be audited: dumps wants 'obj', expected names of known roles, as in "
+        "target json:dumps cannot be audited: dumps has the parameter 'obj', expected a known name such as "
     )
     assert line.endswith(" (docs/own-functions.md): rename it, or give it a default")
     assert told(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (

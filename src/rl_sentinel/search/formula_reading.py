@@ -49,7 +49,7 @@ def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) ->
         >>> from rl_sentinel.core.claims import claims
         >>> values = {"over rows, beside": torch.ones(()), "over tokens, beside": torch.ones(())}
         >>> said = claims("its docstring", output_definitions={"share": "over rows; beside"})
-        >>> made = {"path": "mine.share", "stage": "metric", "reads": frozenset(), "outputs": {}}
+        >>> made = {"path": "mine.share", "stage": "metric", "steps": (), "outputs": {}}
         >>> list(as_claimed(Boundary(**made, claims=said), "share", values))
         ['over rows, beside']
     """
