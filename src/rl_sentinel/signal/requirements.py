@@ -124,8 +124,8 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
     if not CHECKED:
         return
     unmapped(values)
-    if math.isfinite(values.detach().sum().item()):
-        return  # one number that is not finite makes the sum so
+    if sum_is_finite(values):
+        return
     wrong = trained(where) & ~values.isfinite()
     refuse_where(wrong, lambda place: f"{_at(name, values, place)}, expected a finite number: {why}")
 
@@ -141,7 +141,7 @@ def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Sha
     if not CHECKED:
         return
     unmapped(result)
-    if not math.isfinite(result.detach().sum().item()):
+    if not sum_is_finite(result):
         for name, values in columns.items():
             require_finite(name, values, where=where, why=FINITE["mask"])
 
@@ -191,6 +191,11 @@ def require_logprobs(*, where: Mask, **logprobs: Shaped[Tensor, "..."]) -> None:
     for name, column in logprobs.items():
         why = "it is the log of a probability, in nats"
         require_span(name, column, where=where, span=(-torch.inf, 0.0), slack=0.5, why=why)
+
+
+def sum_is_finite(values: Shaped[Tensor, "..."]) -> bool:
+    """Whether the sum is finite, in one read: a number that is not finite makes the sum so."""
+    return math.isfinite((values.detach().sum() if values.dim() else values).item())
 
 
 def _at(name: str, values: Tensor, place: list[int]) -> str:
