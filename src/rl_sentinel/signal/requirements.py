@@ -70,7 +70,7 @@ CLIP = Range(0.0, 10_000.0)
 
 
 def require_kind(name: str, tensor: object, kind: str) -> None:
-    """Refuse what is no tensor of a kind: bool, floating, whole, or any for an empty word."""
+    """Require a tensor of a kind: bool, floating, whole, or any kind for an empty string."""
     fits, way = _KINDS[kind] if kind else (lambda _: True, "make one, as in torch.tensor(values)")
     if not isinstance(tensor, Tensor):
         raise InputError(
@@ -203,7 +203,7 @@ def _at(name: str, values: Tensor, place: list[int]) -> str:
 
 
 def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 - whether it is a number is checked
-    """Refuse a number outside its range, and what is no number; NaN lies outside of any.
+    """Require a number in a range; NaN is in none.
 
     Raises:
         InputError: with the range.
