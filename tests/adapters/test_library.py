@@ -106,11 +106,11 @@ def test_two_choices_of_a_normalisation_meet() -> None:
 
 
 def test_another_copy_is_audited(tmp_path: Path) -> None:
-    """A copy of the library with a fault is judged by what stands in the copy."""
+    """A copy of the library with a fault is judged by the code of the copy."""
     copy = tmp_path / "rl_sentinel"
     shutil.copytree(TARGET.root / "rl_sentinel", copy, ignore=shutil.ignore_patterns("__pycache__"))
     text = (copy / "signal" / "kl.py").read_text(encoding="utf-8")
     (copy / "signal" / "kl.py").write_text(text.replace("logprob - ref_logprob", "logprob + ref_logprob"), "utf-8")
     ran = CliRunner().invoke(app, ["audit", f"rl_sentinel@{tmp_path}", "--boundary", "kl.k1"])
     assert ran.exit_code == 1, ran.output
-    assert "fault MET001 metric-fits-no-definition at rl_sentinel.signal.kl.k1" in ran.output
+    assert "fault      MET001  k1\n" in ran.output

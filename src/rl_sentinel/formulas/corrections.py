@@ -111,7 +111,7 @@ def _vetoed(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _off_policy_sequences_kept(batch: Batch, settings: Settings) -> Tensor:
-    """A row without a sign of its own on some token still has one decision: that of the mean."""
+    """One decision per row, by its total advantage and its mean log-ratio; NaN near the threshold."""
     found = torch.zeros(batch.rows, dtype=torch.float64)
     for b, row in enumerate(_ratios(batch, "old_logprob")):
         if row:

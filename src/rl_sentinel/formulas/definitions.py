@@ -146,7 +146,7 @@ def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -
 
 
 def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str], settings: Settings) -> Named:
-    """Of the policy that is compared with the sampler; none where a number stands at a bound."""
+    """Of the policy that is compared with the sampler; None where a number equals a bound."""
     batch = batch if "logprob" in reads else with_columns(batch, logprob=batch.old_logprob)
     decided = kept(batch, settings)
     if bool(decided.isnan().any()):

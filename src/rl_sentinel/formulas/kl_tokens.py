@@ -36,7 +36,7 @@ def _weight(settings: Settings) -> float:
 
 
 def _less(kind: str) -> Callable[[Batch, Settings], Named]:
-    """The outcome, where the reward of a response stands, less the weighted KL of each trained token.
+    """The outcome, at the token that holds the reward, minus the weighted KL of each trained token.
 
     Ziegler et al., Fine-Tuning Language Models from Human Preferences (arXiv 1909.08593), equation 2.
     """

@@ -31,7 +31,7 @@ def measures_rows(first: str) -> bool:
 
 
 def policies_needed(first: str) -> int:
-    """How many policies' log-probs the quantity compares; 0 where it is none of these."""
+    """How many policies' log-probs the quantity compares; 0 for other quantities."""
     return 1 if first in OF_ONE else 2 if measures_rows(first) or first == "chi_square" else 0
 
 

@@ -1,4 +1,4 @@
-"""Rejection by how far a policy is from its sampler: what is measured, and what stays, in plain floats."""
+"""Rejection by the divergence between policy and sampler: the measure and the decision, in plain floats."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -62,7 +62,7 @@ def measured(batch: Batch, settings: Settings, option: str = "") -> Tensor:
 
 
 def kept(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``: 1 where what is measured is within its bounds, of each option; NaN at these, 1 elsewhere."""
+    """``[B, T]``: 1 where the measure of each option is within its bounds, 0 outside, NaN near a bound; 1 off mask."""
     found = torch.ones(batch.mask.shape, dtype=torch.float64)
     for option in [n.removesuffix("estimator") for n in ("estimator", f"{SECOND}estimator") if n in settings]:
         low, high = bounds(settings, option)

@@ -32,7 +32,7 @@ def _at_last(batch: Batch, _settings: Settings) -> Named:
 
 
 def _less_overlong(batch: Batch, settings: Settings) -> Named:
-    """Whatever trains: a response pays for its length before anyone asks what is learned from it."""
+    """Add the length penalty to the reward of every response, whether or not it is trained."""
     paid = [overlong_penalty(n, settings) for n in batch.length.tolist()]
     shaped = with_columns(batch, reward=batch.reward.double() + torch.tensor(paid, dtype=torch.float64))
     return _at_last(shaped, settings)

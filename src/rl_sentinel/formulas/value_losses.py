@@ -27,7 +27,7 @@ def _clipped(batch: Batch, settings: Settings) -> Named:
 
 
 def at_bound(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``: where the value stands at the edge of its range, so that what is differentiated is open."""
+    """``[B, T]``: where the value is at the edge of its range, so that either branch may be differentiated."""
     most = float(settings.get("value_clip") or 0)
     return ((batch.value.double() - batch.old_value.double()).abs() - most).abs() < EDGE
 

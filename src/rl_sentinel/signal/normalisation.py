@@ -21,7 +21,7 @@ CLAIMS = {"algorithm": "normalised", "masked": "yes", "masked-slots": "any", "kn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation:
-    """What is subtracted, and by what is divided.
+    """Which mean is subtracted, and which deviation divides.
 
     ``mean`` and ``deviation`` say over which live rows each is taken; ``leave_one_out`` compares a row
     with the mean of the others; ``biased`` divides squares by n instead of n - 1; ``epsilon`` is added
@@ -35,7 +35,7 @@ class Normalisation:
     epsilon: float
 
     def __post_init__(self) -> None:
-        """Refuse words that are none, and what does not go together."""
+        """Validate the choices and their combination."""
         for name, over in (("mean", self.mean), ("deviation", self.deviation)):
             one_of(name, over, get_args(Over))
         validate_record(self, epsilon=NON_NEGATIVE)

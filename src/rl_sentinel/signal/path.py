@@ -1,4 +1,4 @@
-"""The whole path in its one right order: from raw rewards to what a loss and a critic are given."""
+"""Compose the signal path in its fixed order: from raw rewards to the inputs of a loss and a critic."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -286,7 +286,7 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
 
 
 def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
-    """Whether the estimator is given parts of the outcome; what is paid per token would be lost on it."""
+    """Whether the estimator takes parts of the outcome; it would ignore rewards per token."""
     if rollout.reward_parts is None or "reward_parts" not in inspect.signature(by.estimator).parameters:
         return False
     if by.kl_coefficient or rollout.token_reward is not None:
@@ -321,7 +321,7 @@ def _called(estimator: Callable[..., Tensor], known: Mapping[str, Tensor | Mask]
 
 
 def _given(function: Callable[..., Tensor], *columns: Tensor, **named: Tensor | Mask) -> Tensor:
-    """What a function of the choices hands back; refused where it is no tensor."""
+    """Return the result of a chosen function; raise if it is not a tensor."""
     found = function(*columns, **named)
     if not isinstance(found, Tensor):
         raise InputError(f"{_named(function)} has given {found!r}, expected a tensor: of numbers, or of decisions")

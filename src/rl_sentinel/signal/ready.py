@@ -19,7 +19,7 @@ from rl_sentinel.signal.validation import validate, validate_record
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ready:
-    """What a loss, a critic, a log and a controller are given.
+    """Output of the signal path: the inputs of a loss, a critic, a log and a controller.
 
     ``mask`` marks the tokens that train, after rejection, padded or packed; ``kept`` the rows that have one, of
     those ``live`` before. ``advantage`` is one number per row if ``outcome``, else one per token; ``reward`` is the
@@ -55,7 +55,7 @@ class Ready:
 
 @validate()
 def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | None) -> list[Ready]:
-    """Cut what is ready into mini-batches, one optimizer step each, counted in prompts.
+    """Split into mini-batches of so many prompts, one optimizer step each.
 
     Args:
         ready: what ``path.loss_ready`` gave.

@@ -70,7 +70,7 @@ CLIP = Range(0.0, 10_000.0)
 
 
 def require_kind(name: str, tensor: object, kind: str) -> None:
-    """Refuse what is no tensor of a kind: bool, floating, whole, or any for an empty word."""
+    """Require a tensor of a kind: bool, floating, whole, or any kind for an empty string."""
     fits, way = _KINDS[kind] if kind else (lambda _: True, "make one, as in torch.tensor(values)")
     if not isinstance(tensor, Tensor):
         raise InputError(
@@ -124,8 +124,8 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
     if not CHECKED:
         return
     unmapped(values)
-    if math.isfinite(values.detach().sum().item()):
-        return  # one number that is not finite makes the sum so
+    if sum_is_finite(values):
+        return
     wrong = trained(where) & ~values.isfinite()
     refuse_where(wrong, lambda place: f"{_at(name, values, place)}, expected a finite number: {why}")
 
@@ -141,7 +141,7 @@ def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Sha
     if not CHECKED:
         return
     unmapped(result)
-    if not math.isfinite(result.detach().sum().item()):
+    if not sum_is_finite(result):
         for name, values in columns.items():
             require_finite(name, values, where=where, why=FINITE["mask"])
 
@@ -193,12 +193,17 @@ def require_logprobs(*, where: Mask, **logprobs: Shaped[Tensor, "..."]) -> None:
         require_span(name, column, where=where, span=(-torch.inf, 0.0), slack=0.5, why=why)
 
 
+def sum_is_finite(values: Shaped[Tensor, "..."]) -> bool:
+    """Whether the sum is finite, in one read: a number that is not finite makes the sum so."""
+    return math.isfinite((values.detach().sum() if values.dim() else values).item())
+
+
 def _at(name: str, values: Tensor, place: list[int]) -> str:
     return f"{name}[{', '.join(map(str, place))}] is {values[tuple(place)].item()}"
 
 
 def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 - whether it is a number is checked
-    """Refuse a number outside its range, and what is no number; NaN lies outside of any.
+    """Require a number in a range; NaN is in none.
 
     Raises:
         InputError: with the range.

@@ -32,7 +32,7 @@ class Segments:
     row: Int[Tensor, " N"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no mask, lengths that are none, and those that do not make up the tokens."""
+        """Validate the mask and the lengths, which add up to the number of tokens."""
         if not isinstance(self.mask, Tensor) or self.mask.dtype != torch.bool or self.mask.dim() != 1:
             raise InputError(f"mask is {_told(self.mask)}, expected bool of shape [N]: packed tokens stand in one axis")
         length = lengths(self.length)
@@ -75,7 +75,7 @@ def packed(values: Shaped[Tensor, "B T"], *, length: Int[Tensor, " B"]) -> Shape
 def padded(
     values: Shaped[Tensor, " N"], *, length: Int[Tensor, " B"], width: int, fill: float
 ) -> Shaped[Tensor, "B T"]:
-    """Packed columns as right-padded ones of a width, ``fill`` where there is no token.
+    """Right-pad packed columns to a width, with ``fill`` where there is no token.
 
     Raises:
         InputError: if a length is negative, the lengths do not make up the tokens, or one exceeds the width.
@@ -114,7 +114,7 @@ def trained(mask: Mask) -> Bool[Tensor, "*S"]:
 
 
 def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_rows: bool) -> Mask:
-    """The mask of what is trained and kept.
+    """Narrow a mask by a decision per row or per token.
 
     Args:
         mask: True on trained tokens, padded or packed.
@@ -188,7 +188,7 @@ def turns(mask: Mask) -> Int[Tensor, "*S"]:
 
 
 def _count(mask: Mask, *, axes: int) -> int:
-    """The number of rows; what is no mask, or has fewer axes, is refused."""
+    """Return the number of rows; raise if it is not a mask or has fewer axes."""
     if isinstance(mask, Segments):
         return len(mask.length)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not axes <= mask.dim() <= _AXES:

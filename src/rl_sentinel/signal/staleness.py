@@ -1,4 +1,4 @@
-"""How old the weights are that sampled what is trained: in asynchronous training each token has its own."""
+"""Staleness of trained tokens: how many versions behind the weights are that sampled them."""
 
 from typing import NamedTuple
 

@@ -5,16 +5,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import partial, wraps
+from functools import partial
 from inspect import signature
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import torch
-from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import CHECKED, number, one_of
+from rl_sentinel.signal.kernels.argument_checks import Code, Column, Plain, columns_fit, wrap
 from rl_sentinel.signal.requirements import (
     DTYPES,
     FINITE,
@@ -67,26 +67,21 @@ def validate(
         if not CHECKED:
             return function
         names = list(signature(function).parameters)
-        check = _Plan.of(get_type_hints(function, include_extras=True), rows=rows, ranges=ranges)
-        wanted, behind, bounds = finite.split(), explain.split(), ordered.split()
+        plan = _Plan.of(get_type_hints(function, include_extras=True), rows=rows, ranges=ranges)
         where = "mask" if "mask" in names else "live"
-        why = FINITE["count" if rows else where]
-
-        @wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            values: dict[str, Any] = dict(zip(names, args, strict=False))
-            values.update(kwargs)
-            check(values)
-            if bounds:
-                require_order(**{n: values[n] for n in bounds})
-            for name in wanted:
-                require_finite(name, values[name], where=values[where], why=why)
-            result = function(*args, **kwargs)
-            if behind:
-                explain_result(cast("Tensor", result), where=values[where], **{n: values[n] for n in behind})
-            return result
-
-        return checked
+        code = plan.code()
+        if ordered:
+            bounds = ", ".join(f"{n}={n}" for n in ordered.split())
+            code.lines.append(f"{code.bind('require_order', require_order)}({bounds})")
+        for name in finite.split():
+            require = code.bind("require_finite", require_finite)
+            why = code.bind("why", FINITE["count" if rows else where])
+            code.lines.append(f"{require}({name!r}, {name}, where={where}, why={why})")
+        after = list[str]()
+        if explain:
+            columns = ", ".join(f"{n}={n}" for n in explain.split())
+            after = [f"{code.bind('explain', explain_result)}(_result, where={where}, {columns})"]
+        return cast("Callable[P, R]", wrap(function, code, after))
 
     return decorate
 
@@ -100,30 +95,15 @@ def validate_record(record: Any, **ranges: Range) -> None:  # noqa: ANN401 - any
             hints = {n: k for n, k in get_type_hints(kind, include_extras=True).items() if n in own}
             _PLANS[kind] = _Plan.of(hints, rows=False, ranges=ranges)
         plan = _PLANS[kind]
-        plan({name: getattr(record, name) for name in plan.names})
-
-
-@dataclass(frozen=True, slots=True)
-class _Tensors:
-    """How a parameter that holds a tensor is checked: its kind, its axes (one of several), whether it may be None."""
-
-    kind: str
-    axes: tuple[tuple[str, ...], ...]
-    optional: bool
-    segments: bool
-
-    @property
-    def dtypes(self) -> frozenset[torch.dtype]:
-        """Those of its kind."""
-        return DTYPES[self.kind]
+        plan.check_all({name: getattr(record, name) for name in plan.names})
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """The checks of a signature, made once: of plain values, and of tensors."""
 
-    plain: Mapping[str, Callable[[object], None]]
-    tensors: Mapping[str, _Tensors]
+    plain: Mapping[str, Plain]
+    tensors: Mapping[str, Column]
     rows: bool
 
     @property
@@ -134,7 +114,7 @@ class _Plan:
     @classmethod
     def of(cls, hints: Mapping[str, Any], *, rows: bool, ranges: Mapping[str, Range]) -> "_Plan":
         """From annotations."""
-        plain, tensors = dict[str, Callable[[object], None]](), dict[str, _Tensors]()
+        plain, tensors = dict[str, Plain](), dict[str, Column]()
         for name, hint in hints.items():
             kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
             arrays = [k for k in kinds if hasattr(k, "dim_str")]
@@ -142,49 +122,31 @@ class _Plan:
                 continue
             if arrays:
                 axes = tuple(tuple(k.dim_str.split()) for k in arrays)
-                tensors[name] = _Tensors(_kind(arrays[0].dtypes), axes, NoneType in kinds, Segments in kinds)
+                tensors[name] = Column(_kind(arrays[0].dtypes), axes, NoneType in kinds, Segments in kinds)
             elif (one := _plain(name, hint, ranges.get(name))) is not None:
                 plain[name] = one
         return cls(plain, tensors, rows)
 
-    def __call__(self, values: Mapping[str, Any]) -> None:
-        """Check the arguments that were given."""
-        if not self._fits(values):
-            self._refuse(values)
-        for name, check in self.plain.items():
-            if name in values:
-                check(values[name])
+    def code(self) -> Code:
+        """Straight-line code of the checks, for a function that has every parameter."""
+        code = Code([], {})
+        fits = columns_fit(self.tensors, DTYPES, code, rows=self.rows)
+        values = ", ".join(f"{n!r}: {n}" for n in self.tensors)
+        if self.tensors:
+            code.lines.append(f"if not ({fits}): {code.bind('require_tensors', self.require_tensors)}({{{values}}})")
+        for name, plain in self.plain.items():
+            words = {word: code.bind(f"{word}_{name}", value) for word, value in plain.names.items()}
+            passes, check = plain.passes.format(name, **words), code.bind(f"check_{name}", plain.check)
+            code.lines.append(f"if not ({passes}): {check}({name})")
+        return code
 
-    def _fits(self, values: Mapping[str, Any]) -> bool:  # noqa: C901 - one loop of comparisons, run on every call
-        """Whether tensors of the common form fit, at the price of a few comparisons; False may be anything else."""
-        mask = values.get("mask")
-        packed = type(mask) is Segments
-        tokens: torch.Size | None = None
-        rows: int | None = len(mask.length) if type(mask) is Segments else None
-        for name, about in self.tensors.items():
-            column = values.get(name)
-            if type(column) is Segments:
-                column = column.mask
-            if not isinstance(column, Tensor) or column.is_meta or column.dtype not in about.dtypes:
-                return False
-            shape = column.shape
-            if about.axes == _TOKENS:
-                if tokens is None:
-                    tokens = shape
-                    if len(shape) != (1 if packed else 2) or mask is None:
-                        return False
-                if shape != tokens:
-                    return False
-            elif about.axes == _ROWS and len(shape) == 1:
-                if rows is None:
-                    rows = shape[0]
-                if shape[0] != rows:
-                    return False
-            else:
-                return False
-        return tokens is None or packed or rows is None or rows == tokens[0]
+    def check_all(self, values: Mapping[str, Any]) -> None:
+        """Check every argument."""
+        self.require_tensors(values)
+        for name, plain in self.plain.items():
+            plain.check(values[name])
 
-    def _refuse(self, values: Mapping[str, Any]) -> None:
+    def require_tensors(self, values: Mapping[str, Any]) -> None:
         """Refuse the first tensor that does not fit, if one does not."""
         shapes = _Shapes(values.get("mask"), rows=self.rows)
         for name, about in self.tensors.items():
@@ -197,32 +159,42 @@ class _Plan:
 
 _PLANS: dict[type, _Plan] = {}
 
-#: Axes of columns of tokens and of rows.
-_TOKENS, _ROWS = (("*S",),), (("B",),)
-
 
 def _kind(dtypes: object) -> str:
     names = set(cast("tuple[str, ...]", dtypes)) if isinstance(dtypes, list | tuple) else set[str]()
     return "bool" if "bool" in names else "whole" if "int64" in names else "floating" if names else ""
 
 
-def _plain(name: str, hint: Any, span: Range | None) -> Callable[[object], None] | None:  # noqa: ANN401 - an annotation
-    """The check of a parameter that is no tensor; None for one that the function checks itself."""
-    check: Callable[[object], None] | None = None
+def _plain(name: str, hint: Any, span: Range | None) -> Plain | None:  # noqa: ANN401 - an annotation
+    """The check of a parameter that is not a tensor; None for one that the function checks itself."""
+    plain: Plain | None = None
     if span is not None:
-        check = partial(require_range, name, span=span)
+        plain = Plain(partial(require_range, name, span=span), *_in_range(span))
     elif hint in (float, int):
-        check = partial(number, name)
+        plain = Plain(partial(number, name), "type({0}) is float")
     elif get_origin(hint) is Literal:
-        check = partial(one_of, name, words=get_args(hint))
+        words = get_args(hint)
+        plain = Plain(partial(one_of, name, words=words), "type({0}) is str and {0} in {words}", {"words": words})
     elif hint is bool:
         check = partial(require_instance, name, kind=bool, what="True or False")
+        plain = Plain(check, "{0} is True or {0} is False")
     elif hint == torch.Generator | None:
         what = "a source of randomness, or None"
-        check = partial(require_instance, name, kind=torch.Generator | NoneType, what=what)
+        plain = Plain(partial(require_instance, name, kind=torch.Generator | NoneType, what=what), "{0} is None")
     elif isinstance(hint, type) and hint.__module__.startswith(__name__.rpartition(".")[0]):
         check = partial(require_instance, name, kind=hint, what=f"see {hint.__module__}.{hint.__name__}")
-    return check
+        plain = Plain(check, "type({0}) is {kind}", {"kind": hint})
+    return plain
+
+
+def _in_range(span: Range) -> tuple[str, Mapping[str, object]]:
+    """An expression that is True for a Python number in the range."""
+    kind, limit = ("int", 2**63 - 1) if span.whole else ("float", torch.inf)
+    least, most = max(span.least, -limit), limit if span.most is None else min(span.most, limit)
+    above = "<" if span.most is None else "<="
+    below = "<" if span.open_below or (span.most is None and least == -limit) else "<="
+    ends = {"least": least, "most": most}
+    return f"type({{0}}) is {kind} and {{least}} {below} {{0}} {above} {{most}}", ends
 
 
 class _Shapes:

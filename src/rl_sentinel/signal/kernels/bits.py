@@ -11,7 +11,7 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def zeroed(values: Tensor, where: Tensor) -> Tensor:
     """``torch.where(where, values, 0.0)``, two to twenty times as fast on a CPU where no gradient is recorded."""
-    if values.requires_grad or values.device.type != "cpu" or traced(values):
+    if values.requires_grad or not values.is_cpu or traced(values):
         return torch.where(where, values, 0.0)
     bits = _INTEGERS[values.element_size()]
     return (values.view(bits) * where).view(values.dtype)

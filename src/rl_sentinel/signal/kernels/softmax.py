@@ -81,7 +81,7 @@ def _entropy(own: Tensor) -> Tensor:
 
 
 def _scaled(logits: Tensor, rows: slice | Tensor, temperature: float) -> Tensor:
-    """One block of logits by the temperature, in float32 or wider, in memory of its own."""
+    """Copy one block of logits in float32 or wider, divided by the temperature."""
     return torch.div(logits[rows].to(torch.promote_types(logits.dtype, torch.float32)), temperature)
 
 

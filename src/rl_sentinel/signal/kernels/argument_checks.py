@@ -1,0 +1,115 @@
+"""Wrap a function with straight-line code of its argument checks: the common case costs a few comparisons per call."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, cast
+
+from torch import Tensor
+
+from rl_sentinel.signal.segments import Segments
+
+#: Axes of columns of tokens and of rows.
+TOKENS, ROWS = (("*S",),), (("B",),)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A tensor parameter: the kind of its dtypes, its possible axes, whether None or Segments are allowed."""
+
+    kind: str
+    axes: tuple[tuple[str, ...], ...]
+    optional: bool
+    segments: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """The check of a parameter that is not a tensor: the full check, and an expression that is True for common values.
+
+    In the expression, ``{}`` is the parameter and other names are those of ``names``.
+    """
+
+    check: Callable[[object], None]
+    passes: str = "False"
+    names: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Code:
+    """Lines of a function body, and the objects that they use."""
+
+    lines: list[str]
+    names: dict[str, object]
+
+    def bind(self, name: str, value: object) -> str:
+        """Make an object available to the lines, under a name that no parameter has."""
+        self.names[f"_{name}"] = value
+        return f"_{name}"
+
+
+def wrap(function: Callable[..., Any], code: Code, after: Sequence[str] = ()) -> Callable[..., Any]:
+    """Compile a function with the parameters of ``function``: ``code``, the call, then ``after`` with ``_result``.
+
+    The code is generated as ``dataclasses`` generates ``__init__``: a generic wrapper over ``*args, **kwargs`` costs
+    several microseconds per call, as much as the work of a small loss.
+    """
+    header, passed = list[str](), list[str]()
+    for name, parameter in signature(function).parameters.items():
+        keyword = parameter.kind is Parameter.KEYWORD_ONLY
+        if keyword and "*" not in header:
+            header.append("*")
+        default = "" if parameter.default is Parameter.empty else f"={code.bind(f'default_{name}', parameter.default)}"
+        header.append(name + default)
+        passed.append(f"{name}={name}" if keyword else name)
+    call = f"{code.bind('function', function)}({', '.join(passed)})"
+    tail = [f"_result = {call}", *after, "return _result"] if after else [f"return {call}"]
+    body = "\n    ".join([*code.lines, *tail])
+    made: dict[str, Any] = {}
+    text = f"def {function.__name__}({', '.join(header)}):\n    {body}\n"
+    exec(compile(text, f"<checks of {function.__qualname__}>", "exec"), code.names, made)  # noqa: S102 - text made here
+    return cast("Callable[..., Any]", wraps(function)(made[function.__name__]))
+
+
+def columns_fit(columns: Mapping[str, Column], dtypes: Mapping[str, object], code: Code, *, rows: bool) -> str:
+    """Add lines that read shapes; return an expression that is True only if all tensors fit their annotations.
+
+    It is False for some valid arguments too, such as axes other than tokens and rows: the full check decides then.
+    """
+    if any(c.axes not in (TOKENS, ROWS) for c in columns.values()):
+        return "False"
+    terms, tensor = [], code.bind("Tensor", Tensor)
+    values = {name: f"_column_{name}" if c.segments else name for name, c in columns.items()}
+    for name in (n for n, c in columns.items() if c.segments):
+        packed = f"type({name}) is {code.bind('Segments', Segments)}"
+        code.lines.append(f"{values[name]} = {name}.mask if {packed} else {name}")
+    shapes: dict[tuple[tuple[str, ...], ...], str] = {}
+    for name, column in columns.items():
+        value, first = values[name], shapes.get(column.axes)
+        kind = code.bind(f"dtypes_{column.kind}", dtypes[column.kind])
+        of_kind = f"isinstance({value}, {tensor}) and {value}.dtype in {kind} and not {value}.is_meta"
+        if column.optional and first is None:
+            return "False"
+        if column.optional:
+            terms.append(f"({value} is None or ({of_kind} and {value}.shape == {first}))")
+        elif first is not None:
+            terms.append(f"{of_kind} and {value}.shape == {first}")
+        else:
+            shapes[column.axes] = first = "_tokens" if column.axes == TOKENS else "_rows"
+            terms.append(f"{of_kind} and ({first} := {value}.shape) is not None")
+            if column.axes == ROWS:
+                terms.append("len(_rows) == 1")
+    if "mask" in columns and TOKENS in shapes:
+        terms.append(_axes_fit(packed=columns["mask"].segments, of_rows=ROWS in shapes, rows=rows))
+    elif len(shapes) > 1:
+        return "False"
+    return " and ".join(terms) or "True"
+
+
+def _axes_fit(*, packed: bool, of_rows: bool, rows: bool) -> str:
+    """The axes of the mask, and as many rows as columns of rows have."""
+    padded = f"len(_tokens) {'in (1, 2)' if rows else '== 2'}" + " and _rows[0] == _tokens[0]" * of_rows
+    if not packed:
+        return padded
+    return f"({'_rows == mask.length.shape' if of_rows else 'True'} if type(mask) is _Segments else {padded})"
