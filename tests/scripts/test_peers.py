@@ -122,13 +122,17 @@ def test_what_becomes_of_each_test(seen: dict[str, dict[str, Any]]) -> None:
         "test_means.py::test_for_hours": ("outside", "unrun"),
     }
     assert seen["ours"]["tests/test_means.py::test_mean"]["entered"] == [
+        "kernels.bits.any_true",
+        "kernels.bits.zeroed",
+        "kernels.modes.traced",
         "minibatches.aggregation",
-        "ratios.traced",
         "reduce.Aggregation.shares",
         "reduce.aggregate",
         "reduce.live_rows",
         "reduce.row_sums",
         "reduce.selected",
+        "requirements.require_kind",
+        "validation.validate_record",
     ]
 
 

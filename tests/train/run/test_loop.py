@@ -63,7 +63,7 @@ def test_bf16_learns_and_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     path = _run(tmp_path, **more)
     whole, metrics = path.read_bytes(), read_metrics(path)
     assert sum(line["reward"] for line in metrics[-5:]) / 5 > 0.5
-    assert any(line["kl"] > 0 for line in metrics)  # sampling token by token rounds differently from training
+    assert all(0 <= line["kl"] < 1e-4 for line in metrics)  # sampling token by token may round differently
     (max((tmp_path / "checkpoints").iterdir()) / "seal.json").unlink()
     assert _run(tmp_path, **more).read_bytes() == whole
 
