@@ -1,8 +1,7 @@
-"""Claims stated on the command line, their tables on the page, and the formulas behind their values."""
+"""Claims stated on the command line, and the formulas behind their values."""
 
 from typing import get_args
 
-import claims_page
 import pytest
 
 from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, CITE, stated
@@ -26,12 +25,6 @@ def test_every_formula_is_an_algorithm() -> None:
     assert set(get_args(KlEstimator)) == set(KL)
     assert set(get_args(Aggregation)) == set(MODES)
     assert {stage for _, stages, _says in described().values() for stage in stages} <= set(get_args(Stage))
-
-
-def test_page_has_the_tables_of_all_claims() -> None:
-    """``python scripts/claims_page.py`` rewrites them."""
-    page = claims_page.PAGE.read_text(encoding="utf-8")
-    assert page == claims_page.rewritten(page)
 
 
 def test_stated_claims_say_who_stated_them() -> None:
