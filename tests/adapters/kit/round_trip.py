@@ -2,12 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.execution import evaluate, execute, inputs_of
+from rl_sentinel.adapters.kit.execution import Left, evaluate, execute, inputs_of
 from rl_sentinel.adapters.kit.observation import Observed, observe
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS, with_columns
@@ -53,14 +54,14 @@ def check_round_trip(target: Target, boundary: Boundary) -> Checked:
 
 def _case(target: Target, boundary: Boundary, case: Case) -> Checked:
     inputs = inputs_of(boundary, case)
-    seen: list[tuple[Step, Observed, dict[str, Any]]] = []
+    seen: list[tuple[Step, Observed, Left]] = []
     failures: list[Exception] = []
 
-    def before(step: Step, arguments: dict[str, Any], left: dict[str, Any]) -> None:
+    def before(step: Step, arguments: dict[str, Any], left: Left) -> None:
         if step.each:
             return
         try:
-            seen.append((step, observe(step, arguments), dict(left)))
+            seen.append((step, observe(step, arguments), copy(left)))
         except Exception as error:  # noqa: BLE001 - told apart from what the target raises
             failures.append(error)
 
@@ -94,7 +95,7 @@ def _check_columns(boundary: Boundary, case: Case, step: Step, observed: Observe
     return read_back
 
 
-def _check_arguments(target: Target, boundary: Boundary, case: Case, step: Step, left: dict[str, Any]) -> int:
+def _check_arguments(target: Target, boundary: Boundary, case: Case, step: Step, left: Left) -> int:
     """Arguments built from what was read back equal those that were passed."""
     labels = {  # another spelling of labels is a declared loss: calls are compared with labels in canonical spelling
         name: column

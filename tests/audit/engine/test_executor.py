@@ -37,7 +37,7 @@ def test_case_is_never_changed() -> None:
         return batch.reward.unsqueeze(1) * batch.mask
 
     before = CASE.batch.reward.clone()
-    seen = _asker(compute)(CASE)
+    seen = _asker(compute)(CASE, watched=True)
     assert torch.equal(CASE.batch.reward, before)
     assert not seen.inputs_after["reward"].any()
 

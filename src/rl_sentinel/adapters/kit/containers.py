@@ -64,6 +64,10 @@ class Container(Codec):
         return [(part, one) for part, one in held if one is not None]
 
 
+def _unset(part: Codec, inputs: Inputs) -> bool:
+    return isinstance(part, IfSet) and part.name not in inputs.settings
+
+
 @dataclass(frozen=True, slots=True)
 class Table(Container):
     """A dict with one codec per key."""
@@ -72,8 +76,7 @@ class Table(Container):
 
     def put(self, inputs: Inputs) -> dict[str, Any]:
         """The dict."""
-        unset = [n for n, part in self.parts.items() if isinstance(part, IfSet) and part.name not in inputs.settings]
-        return {name: part.put(inputs) for name, part in self.parts.items() if name not in unset}
+        return {name: part.put(inputs) for name, part in self.parts.items() if not _unset(part, inputs)}
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live dict, or what is read like one
         """The value at a key."""
@@ -95,10 +98,13 @@ class Object(Container):
 
     def put(self, inputs: Inputs) -> Call:
         """The call that makes it."""
-        unset = [n for n, part in self.parts.items() if isinstance(part, IfSet) and part.name not in inputs.settings]
-        values = {name: part.put(inputs) for name, part in self.parts.items() if name not in unset}
-        args = tuple(value for name, value in values.items() if name.isdigit())
-        return Call(self.make, args, {name: v for name, v in values.items() if not name.isdigit()}, self.shared)
+        args, kwargs = list[Any](), dict[str, Any]()
+        for name, part in self.parts.items():
+            if name.isdigit():
+                args.append(part.put(inputs))
+            elif not _unset(part, inputs):
+                kwargs[name] = part.put(inputs)
+        return Call(self.make, tuple(args), kwargs, self.shared)
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live object
         """An attribute of the object."""

@@ -15,8 +15,8 @@ from rl_sentinel.core.layout import Axis
 
 def _last_positions(batch: Batch) -> Tensor:
     """``[B, T]``: True at the last response token of each row."""
-    positions = torch.arange(batch.width, device=batch.length.device)
-    return positions == (batch.length - 1).unsqueeze(1)
+    after = torch.arange(1, batch.width + 1, device=batch.length.device)
+    return after == batch.length.unsqueeze(1)
 
 
 @dataclass(frozen=True, slots=True)
