@@ -34,7 +34,7 @@ def test_an_ask_hands_over_what_was_asked() -> None:
     assert plain.values["loss"].item() == with_slope.values["loss"].item() == 8.0
     assert with_slope.gradients.keys() == {"logprob"}
     assert with_slope.gradients["logprob"].tolist() == [[-2.0, -2.0], [-6.0, -6.0]]
-    assert torch.equal(plain.inputs_after["reward"], BATCH.reward)
+    assert torch.equal(ask(Case(batch=BATCH), watched=True).inputs_after["reward"], BATCH.reward)
 
 
 def test_observations_share_nothing() -> None:

@@ -317,7 +317,7 @@ def _read(output: Output, run: Execution, inputs: Inputs) -> Tensor:
     place = output.at or Use(run.calls[-1].step.result)
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
-        return form.read(place.follow(run.left), run.sizes)
+        return form.read(run.left.use(place), run.sizes)
     values = run.left[place.name]
     cuts = list(_cuts(inputs, next(c.step.each for c in run.calls if place.name in _names(c))))
     parts = [
