@@ -6,11 +6,12 @@ import torch
 
 from rl_sentinel.adapters.areal.arguments import ROLLOUT, knob, norm, rollout
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import As, PerRow
 from rl_sentinel.adapters.kit.requirements import prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import FullSequence
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Labels, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, Labels, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import RightAligned, ZeroPadded
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Form, Inputs

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Knob
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import As
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, TRAINER, Arguments, arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

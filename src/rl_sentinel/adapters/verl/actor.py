@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_sentinel.adapters.kit.codecs import Constant, Knob
 from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants
 from rl_sentinel.core.case import Settings

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Knob, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Absent, Unbindable

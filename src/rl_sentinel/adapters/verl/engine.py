@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, Lengths, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
@@ -187,7 +188,7 @@ def _outputs(logged: Mapping[str, Output]) -> dict[str, Output]:
 
 def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Mapping[str, Codec]) -> Step:
     """The engine's own loop over micro-batches, of what the model answers at each token."""
-    engine = Object(Engine, {"answers": Table(answers), "lengths": Derived(lambda i: i.batch.length.tolist())})
+    engine = Object(Engine, {"answers": Table(answers), "lengths": Lengths()})
     tensors: dict[str, Codec] = {
         "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
         "responses": Column("token"),

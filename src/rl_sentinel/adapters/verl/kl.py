@@ -4,10 +4,11 @@ import inspect
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.result_forms import FirstOf
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
