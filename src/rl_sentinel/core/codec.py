@@ -39,9 +39,9 @@ class Sizes:
     """The shape of a batch, read from the arguments of a call before its columns are.
 
     ``length``, ``prompt_length`` and ``total_length`` (both together) are ``[B]`` tokens; ``mask`` is ``[B, T]``.
-    ``outcome`` is the ``[B]`` reward of each response, where an argument carries it alone. ``tokens`` is the length of
-    a response that fills its row after a prompt of one token; of all rows together, where they are packed.
-    A size that no argument tells is None.
+    ``outcome`` is the ``[B]`` reward of each response, where an argument carries it alone. ``positions`` is the width
+    of rows that hold prompt and response, padding included; ``tokens`` the number of packed response tokens, were all
+    rows one. A size that no argument tells is None.
     """
 
     rows: int | None = None
@@ -51,6 +51,7 @@ class Sizes:
     mask: Tensor | None = None
     total_length: Tensor | None = None
     outcome: Tensor | None = None
+    positions: int | None = None
     tokens: int | None = None
 
     def tell(self, names: frozenset[str]) -> bool:

@@ -141,8 +141,9 @@ def _check_arguments(  # noqa: PLR0913 - what a call is made of
     passed = replace(inputs, batch=with_columns(inputs.batch, **labels), leaves=[])
     first = {name: evaluate(target, codec.put(passed), left) for name, codec in step.arguments.items()}
     observed = observe(step, first)
-    batch = observed.batch() if observed.sizes.rows is not None else inputs.batch
-    layout = replace(inputs.layout, extra=0, dtype="")  # the width and the dtype that were read hold these already
+    batch = observed.batch() if observed.columns else inputs.batch
+    # The width and the dtype of the columns that were read hold those of the layout already.
+    layout = replace(inputs.layout, extra=observed.layout.extra, dtype="")
     again = replace(passed, batch=batch, layout=layout, settings={**inputs.settings, **observed.knobs})
     for name, codec in step.arguments.items():
         if codec.columns <= set(observed.columns):

@@ -13,6 +13,7 @@ from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.case import Case, Settings
 from rl_sentinel.core.codec import Codec, Sizes, merge_columns, merge_sizes
+from rl_sentinel.core.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,14 @@ class Observed:
     sizes: Sizes = field(default_factory=Sizes)
     lengths_assumed: bool = False
 
+    @property
+    def layout(self) -> Layout:
+        """Padding behind the longest sequence of prompt and response; other padding is in the width of the columns."""
+        sizes = self.sizes
+        if sizes.positions is None or sizes.length is None or sizes.prompt_length is None:
+            return Layout()
+        return Layout(extra=sizes.positions - int((sizes.prompt_length + sizes.length).max()))
+
     def absent(self, boundary: Boundary) -> frozenset[str]:
         """Columns that the boundary reads and the call does not carry: a law that needs one is not applicable."""
         known = set(self.columns) | (set() if self.lengths_assumed else {"length"})
@@ -40,7 +49,7 @@ class Observed:
         Raises:
             ValueError: if no argument told the number of rows and the width.
         """
-        return Case(self.batch(), setting=setting, override=self.knobs)
+        return Case(self.batch(), setting=setting, override=self.knobs, layout=self.layout)
 
     def batch(self) -> Batch:
         """The batch of the case."""
@@ -101,13 +110,15 @@ def complete(sizes: Sizes) -> Sizes:
     if sizes.length is not None:
         return sizes
     one = torch.ones(sizes.rows or 1, dtype=torch.int64)
+    prompt = one if sizes.prompt_length is None else sizes.prompt_length
     if sizes.total_length is not None:
         sizes = replace(sizes, length=sizes.total_length - 1, prompt_length=torch.ones_like(sizes.total_length))
     elif sizes.rows is not None and sizes.width is not None:
         sizes = replace(sizes, length=one * sizes.width)
+    elif sizes.rows is not None and sizes.positions is not None:
+        sizes = replace(sizes, length=sizes.positions - prompt, prompt_length=prompt)
     elif sizes.tokens is not None:
-        prompt = one if sizes.prompt_length is None else sizes.prompt_length
-        sizes = replace(sizes, rows=len(one), length=one + sizes.tokens - prompt, prompt_length=prompt)
+        sizes = replace(sizes, rows=1, length=one * sizes.tokens, prompt_length=one)
     return _derived(sizes)
 
 

@@ -74,8 +74,8 @@ class FullSequence(Sequence):
         return self.responses(list(value), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows, and the tokens of the longest response that they could hold."""
-        return Sizes(rows=value.shape[0], tokens=value.shape[1] - 1)
+        """Rows and their width."""
+        return Sizes(rows=value.shape[0], positions=value.shape[1])
 
     def source(self, expression: str, sizes: Sizes) -> str:
         """Each row's response, padded to one tensor."""

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from rl_sentinel.adapters.kit.codecs import MODEL_COLUMNS
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.call import Use
