@@ -172,6 +172,6 @@ def merge_columns(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     for part in parts:
         for name, column in part.items():
             first = merged.setdefault(name, column)
-            if first.shape == column.shape:
+            if first is not column and first.shape == column.shape and bool(first.isnan().any()):
                 merged[name] = torch.where(first.isnan(), column, first)
     return merged

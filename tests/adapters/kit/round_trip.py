@@ -1,7 +1,7 @@
 """Every call can be read back: columns, settings, and the arguments built from them again."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.call import same_value
-from rl_sentinel.core.case import Case
+from rl_sentinel.core.case import Case, Scalar
 from rl_sentinel.core.codec import Codec, Form, Inputs
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.layout import Axis, Layout
@@ -27,45 +27,52 @@ LAYOUTS: Mapping[Axis, Layout] = {
     "micro_batches": Layout(micro_batches=2),
 }
 
-#: An argument of a step.
-Argument = tuple[str, str]
-
 
 @dataclass
-class Checked:
-    """What was compared: columns that were read back from an argument, and arguments that were built again."""
+class _Compared:
+    """What was compared: columns by argument, arguments that were built again, settings by family."""
 
     columns: set[tuple[str, str, str]] = field(default_factory=set)
-    arguments: set[Argument] = field(default_factory=set)
-    knobs: int = 0
+    arguments: set[tuple[str, str]] = field(default_factory=set)
+    settings: set[tuple[str, str]] = field(default_factory=set)
 
 
 class _AllReadError(Exception):
     """All calls were read: the last one need not run."""
 
 
-def check_round_trip(target: Target, boundary: Boundary) -> Checked:
+def check_round_trips(target: Target, boundaries: Iterable[Boundary]) -> None:
+    """Check every boundary once; one with several settings may be given several times."""
+    for boundary in {id(one): one for one in boundaries}.values():
+        check_round_trip(target, boundary)
+
+
+def check_round_trip(target: Target, boundary: Boundary) -> None:
     """Hold ``observe(encode(c)) == canonical(c)`` and ``encode(observe(call)) == call`` on small and random cases.
 
-    Every column of every argument is read back, and every argument is built again, but for what its codec declares to
-    be unreadable: that column must change the argument.
+    Every column of every argument and every setting is read back, and every argument is built again, but for what its
+    codec declares to be unreadable: such a column must change the argument. Layouts, and settings after the first, meet
+    every fourth case.
     """
-    done = Checked()
-    for setting in boundary.settings:
-        for case in small_cases(setting) + random_cases(5, 4, setting):
-            for layout in (Layout(), *(LAYOUTS[axis] for axis in sorted(boundary.axes))):
-                _case(target, boundary, replace(case, layout=layout), done)
+    done = _Compared()
+    layouts = [LAYOUTS[axis] for axis in sorted(boundary.axes)]
+    for number, setting in enumerate(boundary.settings):
+        cases = small_cases(setting) + random_cases(5, 4, setting)
+        varied = [replace(case, layout=layout) for case in cases[::4] for layout in layouts]
+        for case in (cases[::4] if number else cases) + varied:
+            _case(target, boundary, case, done)
+        passed = _settings_passed(boundary, inputs_of(boundary, cases[0]))
+        unread = {name for name in passed if (setting, name) not in done.settings}
+        assert not unread, (boundary.path, setting, "settings never read back", unread)
     for step in boundary.steps:
         for name, codec in step.arguments.items():
             where = (step.result, name)
-            read = {column for *argument, column in done.columns if tuple(argument) == where}
-            missing = codec.columns - set(codec.unreadable) - read
-            assert not missing, (boundary.path, where, "never read back", missing)
+            missing = {c for c in codec.columns if c not in codec.unreadable and (*where, c) not in done.columns}
+            assert not missing, (boundary.path, where, "columns never read back", missing)
             assert codec.unreadable or where in done.arguments, (boundary.path, where, "never built again")
-    return done
 
 
-def _case(target: Target, boundary: Boundary, case: Case, done: Checked) -> None:
+def _case(target: Target, boundary: Boundary, case: Case, done: _Compared) -> None:
     inputs = inputs_of(boundary, case)
     calls: list[tuple[Step, Observed | Exception, dict[str, Any]]] = []
 
@@ -85,8 +92,8 @@ def _case(target: Target, boundary: Boundary, case: Case, done: Checked) -> None
         if isinstance(observed, Exception):
             raise observed
         _check_columns(boundary, case, step, observed, done)
-        _check_knobs(boundary, inputs, observed, done)
-        _check_arguments(target, boundary, inputs, step, left, done)
+        _check_settings(boundary, inputs, case.setting, observed, done)
+        _check_arguments(target, boundary, inputs, (step, observed, left), done)
         _check_unreadable(target, boundary, inputs, step, left)
 
 
@@ -97,13 +104,14 @@ def _read(step: Step, passed: dict[str, Any]) -> Observed | Exception:
         return error
 
 
-def _check_columns(boundary: Boundary, case: Case, step: Step, observed: Observed, done: Checked) -> None:
+def _check_columns(boundary: Boundary, case: Case, step: Step, observed: Observed, done: _Compared) -> None:
     """Columns that were read back equal those of the case, without what the codec loses."""
+    batch = observed.batch() if observed.columns else case.batch
     for argument, codec in step.arguments.items():
         if observed.lengths_assumed and _follows_lengths(codec):
             done.columns |= {(step.result, argument, name) for name in codec.columns & set(observed.columns)}
             continue  # where the last token is, this call does not say; its arguments are built again below
-        wanted, read = codec.canonical(case.batch), codec.canonical(observed.batch()) if codec.columns else {}
+        wanted, read = codec.canonical(case.batch), codec.canonical(batch)
         for name in set(wanted) & set(observed.columns):
             assert _same_numbers(read[name], wanted[name]), (boundary.path, argument, name, read[name], wanted[name])
             done.columns.add((step.result, argument, name))
@@ -120,18 +128,35 @@ def _same_numbers(read: Tensor, wanted: Tensor) -> bool:
     return torch.equal(a.double().nan_to_num(7.0), b.double().nan_to_num(7.0))
 
 
-def _check_knobs(boundary: Boundary, inputs: Inputs, observed: Observed, done: Checked) -> None:
+def _check_settings(boundary: Boundary, inputs: Inputs, family: str, observed: Observed, done: _Compared) -> None:
     """Settings that were read back are those of the case."""
-    for name, value in observed.knobs.items():
-        if name in inputs.settings:
-            assert value == inputs.settings[name], (boundary.path, name, value, inputs.settings[name])
-            done.knobs += 1
+    for name in set(observed.knobs) & set(inputs.settings):
+        value, wanted = observed.knobs[name], inputs.settings[name]
+        assert value == wanted, (boundary.path, name, value, wanted)
+        done.settings.add((family, name))
 
 
-def _check_arguments(  # noqa: PLR0913 - what a call is made of
-    target: Target, boundary: Boundary, inputs: Inputs, step: Step, left: dict[str, Any], done: Checked
+def _settings_passed(boundary: Boundary, inputs: Inputs) -> set[str]:
+    """The settings that change an argument; those of the layout are no settings of the target."""
+    return {
+        name
+        for name in set(inputs.settings) - {f.name for f in fields(Layout)}
+        for other in [replace(inputs, settings={**inputs.settings, name: _another(inputs.settings[name])})]
+        if any(not same_value(codec.put(inputs), codec.put(other)) for codec in boundary.codecs())
+    }
+
+
+def _another(value: Scalar) -> Scalar:
+    if isinstance(value, bool):
+        return not value
+    return f"{value}0" if isinstance(value, str) else (value or 0) + 1
+
+
+def _check_arguments(
+    target: Target, boundary: Boundary, inputs: Inputs, call: tuple[Step, Observed, dict[str, Any]], done: _Compared
 ) -> None:
     """Arguments built from what was read back equal those that were passed."""
+    step, observed, left = call
     labels = {  # another spelling of labels is a declared loss: calls are compared with labels in canonical spelling
         name: column
         for codec in step.arguments.values()
@@ -140,7 +165,8 @@ def _check_arguments(  # noqa: PLR0913 - what a call is made of
     }
     passed = replace(inputs, batch=with_columns(inputs.batch, **labels), leaves=[])
     first = {name: evaluate(target, codec.put(passed), left) for name, codec in step.arguments.items()}
-    observed = observe(step, first)
+    if not all(torch.equal(column, getattr(inputs.batch, name)) for name, column in labels.items()):
+        observed = observe(step, first)
     batch = observed.batch() if observed.columns else inputs.batch
     # The width and the dtype of the columns that were read hold those of the layout already.
     layout = replace(inputs.layout, extra=observed.layout.extra, dtype="")

@@ -1,7 +1,6 @@
 """AReaL's overlong penalty, normalization and KL estimators, each called directly."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 
@@ -65,7 +64,7 @@ def _normalization(name: str, settings: Settings) -> Boundary:
         call=f"{NORMALIZE}.__call__",
         name="normalized",
         arguments={
-            "self": Object(NORMALIZE, {"config": norm(settings, "x")}, read=_itself, shared=True),
+            "self": Object(NORMALIZE, {"config": norm(settings, "x")}, at={"config": ""}, shared=True),
             "x": Column("advantage", _FORM),
             "loss_mask": Column("mask", _FORM, torch.float32),
         },
@@ -83,21 +82,12 @@ def _normalization(name: str, settings: Settings) -> Boundary:
     )
 
 
-def _itself(made: Any, _part: str) -> Any:  # noqa: ANN401 - the target's class
-    """A ``Normalization`` has the fields of its configuration."""
-    return made
-
-
-def _kind(made: Any, _part: str) -> Any:  # noqa: ANN401 - the target's class
-    return getattr(made, "kl_estimator", None)
-
-
 def _kl(kind: str) -> Boundary:
     step = Step(
         call=f"{KL}.__call__",
         name="kl",
         arguments={
-            "self": Object(KL, {"0": Knob("kind")}, read=_kind, shared=True),
+            "self": Object(KL, {"0": Knob("kind")}, at={"0": "kl_estimator"}, shared=True),
             "log_probs": Column("logprob", _FORM),
             "log_probs_base": Column("ref_logprob", _FORM),
         },

@@ -91,13 +91,14 @@ class Table(Container):
 class Object(Container):
     """An object that the target's own class or factory makes; a part whose name is a number is passed by position.
 
-    ``make`` is its dotted path. ``read`` gives a part of a live object (by default its attribute); ``shared``
-    objects are made once per setting, as a run has one configuration for all its steps.
+    ``make`` is its dotted path. ``at`` says where a part of a live object is, if not at the attribute of its name: a
+    dotted path of attributes and positions, empty for the object itself. ``shared`` objects are made once per
+    setting, as a run has one configuration for all its steps.
     """
 
     make: str | Callable[..., Any]
     parts: Mapping[str, Codec] = field(default_factory=dict)
-    read: Callable[[Any, str], Any] | None = None
+    at: Mapping[str, str] = field(default_factory=dict)
     shared: bool = False
 
     def put(self, inputs: Inputs) -> Call:
@@ -108,8 +109,10 @@ class Object(Container):
         return Call(self.make, args, {name: v for name, v in values.items() if not name.isdigit()}, self.shared)
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live object
-        """An attribute of the object."""
-        return self.read(value, name) if self.read else getattr(value, name, None)
+        """The part at its place."""
+        for word in self.at.get(name, name).split("."):
+            value = value if not word else value[int(word)] if word.isdigit() else getattr(value, word, None)
+        return value
 
 
 def Namespace(**parts: Codec) -> Object:  # noqa: N802 - reads as the class that it makes

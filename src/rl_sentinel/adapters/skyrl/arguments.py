@@ -38,10 +38,6 @@ def with_metadata(batch: Any, metadata: Mapping[str, Any]) -> Any:  # noqa: ANN4
     return batch
 
 
-def _part(batch: Any, name: str) -> Any:  # noqa: ANN401 - the target's class
-    return batch if name == "batch" else batch.metadata
-
-
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """The forms in which a release's trainer passes things: found out by asking its own code, not by its number."""
@@ -92,8 +88,8 @@ class Arguments:
 
     def batch(self, tensors: Mapping[str, Codec], metadata: Mapping[str, Codec]) -> Object:
         """A training batch of tensors, with metadata."""
-        made = Object(INPUT, {"0": Table(tensors)}, read=lambda batch, _name: batch)
-        return Object(with_metadata, {"batch": made, "metadata": Table(metadata)}, read=_part)
+        made = Object(INPUT, {"0": Table(tensors)}, {"0": ""})
+        return Object(with_metadata, {"batch": made, "metadata": Table(metadata)}, {"batch": ""})
 
 
 #: One uid per row, equal for the responses of one prompt.

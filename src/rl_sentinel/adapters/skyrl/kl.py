@@ -54,7 +54,7 @@ def _step(kind: str, forms: Arguments) -> Boundary:
     owner = {
         "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.kl_estimator_type": "kind"}),
         "all_metrics": Table({}),
-        "reward_kl_controller": Object(CONTROLLER, {"kl_coef": Knob("kl_coef")}),
+        "reward_kl_controller": Object(CONTROLLER, {"kl_coef": Knob("kl_coef")}, {"kl_coef": "value"}),
     }
     data = forms.training_input("action_log_probs", "base_action_log_probs")
     step = Step(

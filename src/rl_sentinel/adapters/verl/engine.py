@@ -205,8 +205,14 @@ def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Ma
             lambda inputs: inputs.batch.rows // micro_batches(inputs), frozenset({"micro_batches"})
         ),
     }
-    data = Object(TENSORS, {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)}, read=_part)
-    function = Object("functools.partial", {"0": Constant(Function(loss)), "1": config})
+    data = Object(
+        TENSORS,
+        {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)},
+        at={"tensor_dict": "", "non_tensor_dict": ""},
+    )
+    function = Object(
+        "functools.partial", {"0": Constant(Function(loss)), "1": config}, at={"0": "func", "1": "args.0"}
+    )
     return Step(
         call=CUT,
         name="trained",
@@ -215,7 +221,3 @@ def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Ma
             "data": f"{MASK_PRODUCER}; workers/engine_workers.py, train_mini_batch: micro-batch size and counts"
         },
     )
-
-
-def _part(data: object, _name: str) -> object:
-    return data

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import absent, constants, data_proto
+from rl_sentinel.adapters.verl.arguments import absent, constants, data_proto, section
 from rl_sentinel.adapters.verl.scoring import (
     SPECIAL,
     Text,
@@ -159,8 +159,7 @@ def _penalty(knobs: Settings) -> dict[str, Codec]:
     if not knobs:
         return {}
     buffer = {**constants(enable=True, log=False), "len": Knob("buffer"), "penalty_factor": Knob("factor")}
-    section = Object("omegaconf.OmegaConf.create", {"0": Table(buffer)})
-    return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section}
+    return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section(buffer)}
 
 
 def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
@@ -177,9 +176,8 @@ def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
 def _one_by_one(path: str, knobs: Settings) -> tuple[Step, Step]:
     """A manager of the reward loop, which scores one response at a time."""
     kwargs = Table(_penalty(knobs))
-    section: dict[str, Codec] = {"reward": Table({"reward_kwargs": kwargs, **constants(num_workers=1)})}
-    section |= {"trainer": Constant({"experiment_name": "house"})}
-    config = Object("omegaconf.OmegaConf.create", {"0": Table(section)})
+    reward = Table({"reward_kwargs": kwargs, **constants(num_workers=1)})
+    config = section({"reward": reward, **constants(trainer={"experiment_name": "house"})})
     producer = "verl/experimental/reward_loop/reward_loop.py: run_single per response, then assemble_rm_scores"
     return (
         Step(call=path, name="manager", arguments={"0": config, "1": Object(Tokens), "2": Constant(score)}),
