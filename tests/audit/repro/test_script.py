@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Knob, Spread
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.result_forms import Accepted
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import search, smallest

@@ -1,17 +1,20 @@
 """Arguments of AReaL: sequences of prompt and response, padded for the actor and packed for its losses."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, PackedSequence, TokenVersions
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 ACTOR = "areal.trainer.ppo.actor.PPOActor"
 CONFIG = "areal.api.cli_args.PPOActorConfig"
@@ -58,24 +61,30 @@ def packed(column: str) -> Column:
     return Column(column, PackedSequence(shift=1, fill=LOGPROB_ELSEWHERE if model else 0.0))
 
 
-def _largest_group(inputs: Inputs) -> int:
-    return max(group_sizes(inputs), default=1)
-
-
 @dataclass(frozen=True, slots=True)
-class GroupSize(Derived):
-    """``group_size``: the number of responses that a run asks for per prompt.
+class GroupSize(Codec):
+    """``group_size``: the number of responses that a run asks for per prompt; groups are told by it alone.
 
     A group may have fewer rows: areal/infra/remote_inf_engine.py, GroupedRolloutWorkflow, leaves out a trajectory
     that came back as None, and a workflow of an agent gives one row per interaction.
     """
 
-    compute: Callable[[Inputs], int] = _largest_group
-
     @property
-    def shapes(self) -> frozenset[str]:
-        """Groups are told by their size alone."""
+    def columns(self) -> frozenset[str]:
+        """Groups of consecutive rows."""
         return frozenset({"group"})
+
+    def put(self, inputs: Inputs) -> int:
+        """The size of the largest group."""
+        return max(group_sizes(inputs), default=1)
+
+    def take(self, value: int, sizes: Sizes) -> Mapping[str, Tensor]:
+        """Groups of this many rows."""
+        return {} if sizes.rows is None else {"group": torch.arange(sizes.rows) // value}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Groups as large as the largest one."""
+        return self.take(self.put(Inputs(batch)), Sizes(rows=batch.rows))
 
 
 def norm(settings: Settings, which: str) -> Object:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import IfSet
-from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.adapters.kit.value_codecs import IfSet
+from rl_sentinel.core.batch import COLUMNS, Batch, take_rows
 from rl_sentinel.core.call import Call
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.codec import Codec, Inputs, Sizes, merge_sizes
+from rl_sentinel.core.codec import Codec, Inputs, Sizes, merge_columns, merge_sizes
 from rl_sentinel.core.layout import Axis
 
 
@@ -31,6 +31,13 @@ class Container(Codec):
         return frozenset[str]().union(*(part.shapes for part in self.parts.values()))
 
     @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Those of all parts, without what another part gives back."""
+        lost = {name: why for part in self.parts.values() for name, why in part.unreadable.items()}
+        read = {name for part in self.parts.values() for name in part.columns - set(part.unreadable)}
+        return {name: why for name, why in lost.items() if name not in read}
+
+    @property
     def axes(self) -> frozenset[Axis]:
         """The layout fields of all parts."""
         return frozenset[Axis]().union(*(part.axes for part in self.parts.values()))
@@ -45,7 +52,7 @@ class Container(Codec):
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live container
         """The columns of all parts."""
-        return {name: column for part, held in self._held(value) for name, column in part.take(held, sizes).items()}
+        return merge_columns(part.take(held, sizes) for part, held in self._held(value))
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live container
         """The knobs of all parts."""
@@ -57,7 +64,7 @@ class Container(Codec):
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The columns of all parts, as they come back."""
-        return {name: column for part in self.parts.values() for name, column in part.canonical(batch).items()}
+        return merge_columns(part.canonical(batch) for part in self.parts.values())
 
     def _held(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
         held = [(part, self.get(value, name)) for name, part in self.parts.items()]
@@ -87,13 +94,14 @@ class Table(Container):
 class Object(Container):
     """An object that the target's own class or factory makes; a part whose name is a number is passed by position.
 
-    ``make`` is its dotted path. ``read`` gives a part of a live object (by default its attribute); ``shared``
-    objects are made once per setting, as a run has one configuration for all its steps.
+    ``make`` is its dotted path. ``at`` says where a part of a live object is, if not at the attribute of its name: a
+    dotted path of attributes and positions, empty for the object itself. ``shared`` objects are made once per
+    setting, as a run has one configuration for all its steps.
     """
 
     make: str | Callable[..., Any]
     parts: Mapping[str, Codec] = field(default_factory=dict)
-    read: Callable[[Any, str], Any] | None = None
+    at: Mapping[str, str] = field(default_factory=dict)
     shared: bool = False
 
     def put(self, inputs: Inputs) -> Call:
@@ -107,8 +115,10 @@ class Object(Container):
         return Call(self.make, tuple(args), kwargs, self.shared)
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live object
-        """An attribute of the object."""
-        return self.read(value, name) if self.read else getattr(value, name, None)
+        """The part at its place."""
+        for word in self.at.get(name, name).split("."):
+            value = value if not word else value[int(word)] if word.isdigit() else getattr(value, word, None)
+        return value
 
 
 def Namespace(**parts: Codec) -> Object:  # noqa: N802 - reads as the class that it makes
@@ -162,13 +172,13 @@ class EachRow(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Whole(Codec):
-    """The batch itself: for functions of ours that compute on it, as specimens in tests do."""
+    """The batch itself, for functions of ours that compute on it; ``names`` are the columns that they read."""
 
     names: frozenset[str]
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that count."""
+        """The columns that are read."""
         return self.names
 
     def put(self, inputs: Inputs) -> Batch:
@@ -180,9 +190,9 @@ class Whole(Codec):
         return Sizes(value.rows, value.width, value.length, value.prompt_length, value.mask)
 
     def take(self, value: Batch, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - columns have their own shape
-        """The columns."""
+        """All columns, read or not: a batch is total."""
         return self.canonical(value)
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The columns as they are."""
-        return {name: getattr(batch, name) for name in self.names}
+        """All columns as they are."""
+        return {name: getattr(batch, name) for name in COLUMNS}

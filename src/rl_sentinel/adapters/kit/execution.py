@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Spread
 from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step
@@ -347,5 +347,5 @@ def columns_after(run: Execution, batch: Batch) -> dict[str, Tensor]:
         for column, now in codec.take(value, run.sizes).items():
             whole: Tensor = getattr(batch, column)
             same = (now == before[column]) | (now.isnan() & before[column].isnan())
-            after[column] = torch.where(same, whole, now.to(whole.dtype))
+            after[column] = torch.where(same, after.get(column, whole), now.to(whole.dtype))
     return after

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import AllSettings
 from rl_sentinel.adapters.kit.containers import Whole
 from rl_sentinel.adapters.kit.result_forms import AsReturned
+from rl_sentinel.adapters.kit.value_codecs import AllSettings
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output, Step
 from rl_sentinel.core.call import Use

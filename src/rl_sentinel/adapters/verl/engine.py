@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, Lengths, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
@@ -187,7 +188,7 @@ def _outputs(logged: Mapping[str, Output]) -> dict[str, Output]:
 
 def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Mapping[str, Codec]) -> Step:
     """The engine's own loop over micro-batches, of what the model answers at each token."""
-    engine = Object(Engine, {"answers": Table(answers), "lengths": Derived(lambda i: i.batch.length.tolist())})
+    engine = Object(Engine, {"answers": Table(answers), "lengths": Lengths()})
     tensors: dict[str, Codec] = {
         "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
         "responses": Column("token"),
@@ -204,8 +205,14 @@ def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Ma
             lambda inputs: inputs.batch.rows // micro_batches(inputs), frozenset({"micro_batches"})
         ),
     }
-    data = Object(TENSORS, {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)}, read=_part)
-    function = Object("functools.partial", {"0": Constant(Function(loss)), "1": config})
+    data = Object(
+        TENSORS,
+        {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)},
+        at={"tensor_dict": "", "non_tensor_dict": ""},
+    )
+    function = Object(
+        "functools.partial", {"0": Constant(Function(loss)), "1": config}, at={"0": "func", "1": "args.0"}
+    )
     return Step(
         call=CUT,
         name="trained",
@@ -214,7 +221,3 @@ def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Ma
             "data": f"{MASK_PRODUCER}; workers/engine_workers.py, train_mini_batch: micro-batch size and counts"
         },
     )
-
-
-def _part(data: object, _name: str) -> object:
-    return data
