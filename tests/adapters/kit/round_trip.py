@@ -75,7 +75,7 @@ def check_round_trip(target: Target, boundary: Boundary) -> None:
 
 def _case(target: Target, boundary: Boundary, case: Case, done: _Compared) -> None:
     inputs = inputs_of(boundary, case)
-    calls: list[tuple[Step, Observed | Exception, dict[str, Any]]] = []
+    calls: list[tuple[Step, Observed | Exception, Left]] = []
 
     def before(step: Step, passed: dict[str, Any], left: Left) -> None:
         calls.append((step, _read(step, passed), copy(left)))  # read at once: the target may change what it is passed
