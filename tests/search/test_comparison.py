@@ -48,14 +48,11 @@ def test_outputs_are_told_apart() -> None:
 
 
 def test_mapped_back() -> None:
-    """Rows and positions are cut where an output has them; numbers stay."""
+    """Rows are taken where an output has them; numbers stay."""
     rows = comparison.at_rows(BOUNDARY, SEEN, torch.tensor([1]))
     assert rows.values["weight"].tolist() == [6.0]
     assert rows.gradients["logprob"].tolist() == [[3.0, 4.0]]
-    narrow = comparison.at_first_positions(BOUNDARY, SEEN, 1)
-    assert narrow.values["advantage"].tolist() == [[1.0], [3.0]]
-    assert narrow.values["weight"].tolist() == [5.0, 6.0]
-    assert narrow.values["loss"].item() == 7.0
+    assert rows.values["loss"].item() == 7.0
 
 
 def test_one_value_in_row() -> None:

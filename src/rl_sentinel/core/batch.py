@@ -87,6 +87,22 @@ class Batch:
 COLUMNS: Mapping[str, Mapping[str, str]] = {f.name: dict(f.metadata) for f in fields(Batch)}
 
 
+#: What a model gives, in the precision that it computes in.
+MODEL_COLUMNS = frozenset(
+    {
+        "logprob",
+        "old_logprob",
+        "ref_logprob",
+        "rollout_logprob",
+        "logits",
+        "entropy",
+        "pi_squared",
+        "value",
+        "old_value",
+    }
+)
+
+
 def columns(*, axes: str = "", role: str = "") -> tuple[str, ...]:
     """Names of the columns with these axes and this role; an empty word means any."""
     return tuple(

@@ -13,6 +13,7 @@ from rl_sentinel.adapters.library.losses import chosen, in_parts, loss_output, r
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings
+from rl_sentinel.core.layout import Layout
 
 #: Two prompts of one row and of two; trained tokens 2, 1 and 1.
 BATCH = batch_of(
@@ -37,7 +38,7 @@ def test_any_cut_gives_the_whole(mode: str, parts: int) -> None:
     """Denominators are counted before it."""
     bound = (b for b in losses.boundaries(TARGET) if isinstance(b, Boundary))
     (one,) = [b for b in bound if b.path == losses.AGGREGATE and mode in b.settings]
-    case = Case(BATCH, setting=mode, override={"micro_batches": parts})
+    case = Case(BATCH, setting=mode, layout=Layout(micro_batches=parts))
     loss = execute(TARGET, one, inputs_of(one, case)).values["loss"]
     assert loss.item() == pytest.approx(BY_HAND[mode])
 

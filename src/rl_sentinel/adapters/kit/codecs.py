@@ -10,24 +10,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.forms import Padded, PerRow
-from rl_sentinel.core.batch import COLUMNS, Batch
+from rl_sentinel.core.batch import COLUMNS, MODEL_COLUMNS, Batch
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
-
-#: Columns that a model computes, in its own precision.
-MODEL_COLUMNS = frozenset(
-    {
-        "logprob",
-        "old_logprob",
-        "ref_logprob",
-        "rollout_logprob",
-        "logits",
-        "entropy",
-        "pi_squared",
-        "value",
-        "old_value",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

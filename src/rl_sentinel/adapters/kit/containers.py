@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.value_codecs import IfSet
-from rl_sentinel.core.batch import COLUMNS, Batch, take_rows
+from rl_sentinel.core.batch import COLUMNS, MODEL_COLUMNS, Batch, take_rows, with_columns
 from rl_sentinel.core.call import Call
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes, merge_columns, merge_sizes
 from rl_sentinel.core.layout import Axis
+from rl_sentinel.search.transforms import padded
 
 
 class Container(Codec):
@@ -181,9 +182,18 @@ class Whole(Codec):
         """The columns that are read."""
         return self.names
 
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added, and what a model computes can have another precision."""
+        return frozenset({"extra", "dtype"} if self.names & MODEL_COLUMNS else {"extra"})
+
     def put(self, inputs: Inputs) -> Batch:
-        """The batch."""
-        return inputs.batch
+        """The batch, in the padding and the precision of the layout."""
+        batch, layout = inputs.batch, inputs.layout
+        if layout.dtype:
+            kind = getattr(torch, layout.dtype)
+            batch = with_columns(batch, **{name: getattr(batch, name).to(kind) for name in self.names & MODEL_COLUMNS})
+        return padded(batch, layout.extra) if layout.extra else batch
 
     def sizes(self, value: Batch) -> Sizes:
         """The shape of the batch."""

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.codecs import MODEL_COLUMNS
-from rl_sentinel.core.batch import with_columns
+from rl_sentinel.core.batch import MODEL_COLUMNS, with_columns
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.codec import Codec, Inputs
@@ -16,15 +15,22 @@ from rl_sentinel.core.layout import Axis
 
 @dataclass(frozen=True, slots=True)
 class AllSettings(Codec):
-    """All settings of the case as a dict: for functions of ours, as specimens in tests."""
+    """All settings of the case as a dict, and fields of the layout that are followed, for functions of ours."""
+
+    follows: frozenset[Axis] = frozenset()
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """What the function follows."""
+        return self.follows
 
     def put(self, inputs: Inputs) -> Settings:
         """The settings."""
-        return dict(inputs.settings)
+        return {**inputs.settings, **{name: getattr(inputs.layout, name) for name in self.follows}}
 
     def knobs(self, value: Mapping[str, Any]) -> Settings:
-        """The settings."""
-        return dict(value)
+        """The settings, without the layout."""
+        return {name: knob for name, knob in value.items() if name not in self.follows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Asker:
         wanted, known = tuple(gradients), self.kept.get(id(case.batch))
         if known is None or fresh:
             return self._watched(case) if watched else self._asked(case, wanted, on, references=False)
-        key = (case.setting, tuple(sorted(case.override.items())), case.seed, wanted, on)
+        key = (case.setting, tuple(sorted(case.override.items())), case.layout, case.seed, wanted, on)
         if key not in known:
             known[key] = self._asked(case, wanted, on, references=False) if wanted or on else self._watched(case)
         return known[key]
