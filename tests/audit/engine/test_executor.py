@@ -11,6 +11,7 @@ from rl_sentinel.audit.engine.executor import Asker, Misbehaved
 from rl_sentinel.audit.sandbox import heartbeat as pulse
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import with_layout
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
