@@ -25,7 +25,6 @@ def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A framework, a release number, a folder."""
     every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, verl"
     known = f"{every} with ==VERSION or @PATH, or pkg.module:function with --stage"
     assert told(capsys, "audit", "nonesuch==1.0") == (
@@ -41,7 +40,6 @@ def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """The nearest law is named."""
     for option in ("--law", "--ignore"):
         assert told(capsys, "audit", "verl", option, "msk01") == (
             f"law is 'msk01', expected one of {', '.join(laws())}: the nearest is MSK001 dead-row-shifts-signal"
@@ -50,7 +48,6 @@ def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
-    """Told before anything is fetched, and by the option that did it."""
     assert told(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
         "--ignore leaves out all that --law names (MSK001): drop one"
     )
@@ -59,7 +56,6 @@ def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str])
 def test_release_that_does_not_import_says_why_its_status_is_2(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is asked for is named from the source, and the last line gives the reason of the status."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     folder = checkout(tmp_path / "tree")
     place = folder / "verl/trainer/ppo/core_algos.py"
@@ -99,12 +95,10 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
 def test_place_is_looked_at_before_the_audit(
     options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The target, which is not installed, is never asked for."""
     assert told(capsys, "audit", "verl", *options) == words
 
 
 def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """A file where the folder should be."""
     place = tmp_path / "file"
     place.write_text("", encoding="utf-8")
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(place))
@@ -114,7 +108,6 @@ def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """It is left for the user to look at."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     place = kept("releases", "verl-1.0", lambda to: (to / "a.py").touch())
     sealed = digest_of(place)
@@ -127,7 +120,6 @@ def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_release_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
-    """Those that there are are named, as pip tells them."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     said = "ERROR: Could not find a version that satisfies the requirement verl==9.9 (from versions: 0.8.0, 0.9.1)"
     monkeypatch.setattr(origin, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))
@@ -137,7 +129,6 @@ def test_release_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, c
 
 
 def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """An index that does not answer is no index without the release; light packages say the same."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
@@ -171,7 +162,6 @@ def test_interpreter_that_is_none(tree: str, capsys: pytest.CaptureFixture[str])
 def test_known_file_is_left_alone_when_it_is_malformed(
     tree: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong key, and no TOML."""
     known = tmp_path / "known.toml"
     for text, words in (
         ('[[finding]]\nsignatur = "x"\n', "[finding.0.signature]: Field required, a finding has signature, reason, "),
@@ -193,7 +183,6 @@ def test_known_file_is_left_alone_when_it_is_malformed(
 def test_known_entry_is_held_to_the_version_that_a_checkout_states(
     tree: str, version: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An entry for some releases does not cover others, nor a checkout that states none."""
     place = Path(tree.partition("@")[2]) / "verl" / "version"
     place.mkdir()
     (place / "version").write_text(version, encoding="utf-8")
@@ -203,7 +192,6 @@ def test_known_entry_is_held_to_the_version_that_a_checkout_states(
 
 
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """No pair is no pass."""
     assert told(capsys, "audit", tree, "--boundary", "nonesuch") == (
         f"audit of {tree} has no pair of law and boundary after --boundary: "
         "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
@@ -211,7 +199,6 @@ def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, capsys: Any) -> None:
-    """Each finding where it was found: the second tree is sound by now."""
     other, file = checkout(tmp_path / "other"), tmp_path / "out.json"
     status, said, _ = ran(capsys, "audit", tree, f"verl@{other}", *GRPO, "--json", str(file))
     assert (status, len(json.loads(file.read_text(encoding="utf-8")))) == (1, 2), said
@@ -225,7 +212,6 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
 
 
 def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second does not exist, and the first is not run."""
     other = f"verl@{tree.partition('@')[2]}/nowhere"
     line = told(capsys, "audit", tree, other, *GRPO)
     assert "nowhere" in line
@@ -233,7 +219,6 @@ def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.Captu
 
 
 def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    """The parameter, names near it, and how to fix it; a module's name that it does not have."""
     line = told(capsys, "audit", "json:dumps", "--stage", "advantage")
     assert line.startswith(
         "target json:dumps cannot be audited: dumps has the parameter 'obj', expected a known name such as "
@@ -245,13 +230,11 @@ def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_module_without_source(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is built in, or compiled, has no function to look into."""
     line = told(capsys, "audit", "math:sqrt", "--stage", "advantage")
     assert line.startswith("target is 'math:sqrt': module 'math' has no Python source (")
 
 
 def test_expectation_that_is_not_there(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is called what the option calls it."""
     assert told(capsys, "audit", tree, "--expect", "/nonesuch.toml") == (
         "expectation file /nonesuch.toml cannot be read (No such file or directory): name an existing file"
     )
@@ -260,7 +243,6 @@ def test_expectation_that_is_not_there(tree: str, capsys: pytest.CaptureFixture[
 def test_revision_of_another_project_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line names the revision as it was typed, and the cache holds nothing of it."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "other").mkdir()
     who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
@@ -274,7 +256,6 @@ def test_revision_of_another_project_is_not_kept(
 def test_function_without_a_claim_is_told_of_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With one, nothing is said."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "of_no_claim.py").write_text(
         "def one(rewards, mask): return rewards[:, None] * mask\n", encoding="utf-8"

@@ -22,7 +22,6 @@ def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_page_of_a_law(capsys: pytest.CaptureFixture[str]) -> None:
-    """By code or name; of none, the nearest is named."""
     for text in ("msk001", "dead-row-shifts-signal"):
         status, said, _ = ran(capsys, "explain", text)
         assert status == 0
@@ -40,14 +39,12 @@ def test_page_is_not_cut_where_it_goes_to_a_file(
 
 
 def test_list_of_laws(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line each."""
     status, said, _ = ran(capsys, "laws")
     assert status == 0
     assert [line.split()[0] for line in said.splitlines()] == ["code", *laws()]
 
 
 def test_boundaries_with_their_claims(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that match; where none does, it is an error."""
     both = ("--boundary", "*gae*", "--boundary", "*grpo_outcome*")
     _, said, _ = ran(capsys, "boundaries", f"verl@{tree}", *both)
     assert all(name in said for name in ("compute_gae_advantage_return", "compute_grpo_outcome_advantage"))
@@ -60,7 +57,6 @@ def test_boundaries_with_their_claims(tree: Path, capsys: pytest.CaptureFixture[
 
 
 def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A reward of a group moves its siblings; where no boundary matches, it is an error."""
     status, said, _ = ran(capsys, "influence", f"verl@{tree}", "--boundary", "*grpo_outcome*")
     assert status == 0
     drawn = [line.split() for line in said.splitlines()]
@@ -74,7 +70,6 @@ def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_influence_of_what_dies_is_told(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The others are drawn."""
     module = tree / "verl" / "trainer" / "ppo" / "core_algos.py"
     module.write_text(MODULE.replace(LINE, LINE + "    import os; os._exit(3)\n"), encoding="utf-8")
     status, said, _ = ran(capsys, "influence", f"verl@{tree}", "--boundary", "core_algos.*advantage")

@@ -56,7 +56,6 @@ def _started(tree: Path, cache: Path, errors: int = subprocess.PIPE) -> tuple["s
 def test_no_process_is_left_running(
     tmp_path: Path, cache: Path, number: signal.Signals, status: int, words: str
 ) -> None:
-    """However the command line ends, its worker and the worker's children end too."""
     process, found = _started(tmp_path / "tree", cache)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
@@ -65,7 +64,6 @@ def test_no_process_is_left_running(
 
 
 def test_line_stands_at_a_terminal(tmp_path: Path, cache: Path) -> None:
-    """What is drawn of the progress is wiped before it, not with it."""
     ours, theirs = pty.openpty()
     process, found = _started(tmp_path / "tree", cache, theirs)
     process.send_signal(signal.SIGINT)
@@ -93,7 +91,6 @@ def test_line_stands_at_a_terminal(tmp_path: Path, cache: Path) -> None:
 def test_wrong_usage_is_one_line(
     arguments: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No box, no page of usage."""
     monkeypatch.setattr(sys, "argv", ["rl-sentinel", *arguments])
     with pytest.raises(SystemExit) as ended:
         run()
@@ -103,7 +100,6 @@ def test_wrong_usage_is_one_line(
 def test_system_error_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It names the file and what the system says."""
     place = tmp_path / ("x" * 300)
     monkeypatch.setattr(sys, "argv", ["rl-sentinel", "audit", "rl_sentinel", "--json", str(place)])
     with pytest.raises(SystemExit) as ended:

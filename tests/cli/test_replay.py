@@ -54,7 +54,6 @@ def records(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_accident_costs_its_own_record(
     records: Path, tmp_path: Path, body: str, first: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others are told as ever."""
     tree = checkout(tmp_path / "tree", MODULE.replace(LINE, LINE + body))
     ended, said, _ = ran(capsys, "replay", str(records), f"verl@{tree}")
     lines = said.splitlines()
@@ -69,7 +68,6 @@ def test_accident_costs_its_own_record(
 def test_one_worker_serves_a_file(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Importing the target takes seconds; a record takes none."""
     started: list[Request] = []
 
     def counted(job: Request, python: str) -> Iterator[dict[str, Any]]:
@@ -82,7 +80,6 @@ def test_one_worker_serves_a_file(
 
 
 def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line, before a worker is started."""
     file = tmp_path / "e.json"
     file.write_text('{"findings": []}', encoding="utf-8")
     assert told(capsys, "replay", str(file)) == (
@@ -102,7 +99,6 @@ def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_record_that_was_edited_is_not_replayed(
     tmp_path: Path, key: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is printed of a finding is what is run."""
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO) | {key: value}), encoding="utf-8")
     assert told(capsys, "replay", str(file)) == f"evidence {file}{words}: it was edited, so audit again"
@@ -111,7 +107,6 @@ def test_record_that_was_edited_is_not_replayed(
 def test_stage_that_is_another_is_told(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The boundary knows its stage."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO, stage="kl")), encoding="utf-8")
@@ -123,7 +118,6 @@ def test_stage_that_is_another_is_told(
 def test_claims_of_ones_own_function_go_with_its_evidence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A law that rests on one is asked again under it; stage and claims are in the file."""
     source = "def of_evidence(rewards, mask): return (rewards - rewards.mean())[:, None] * mask\n"
     (tmp_path / "mine_of_evidence.py").write_text(source, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -137,7 +131,6 @@ def test_claims_of_ones_own_function_go_with_its_evidence(
 def test_code_that_is_not_the_one_of_the_evidence_is_mentioned(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where it goes by the same name; a target that is named on the line is another anyway."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     spec, file = f"verl@{checkout(tmp_path / 'tree')}", tmp_path / "e.json"
     target = {"spec": spec, "framework": "verl", "digest": "0123456789abcdef"}
@@ -150,7 +143,6 @@ def test_code_that_is_not_the_one_of_the_evidence_is_mentioned(
 
 
 def test_finding_of_another_framework_is_told(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A function of one framework is not looked for in another."""
     assert told(capsys, "replay", str(records), "skyrl==0.3.0") == (
         f"{records} holds a finding of verl, and target skyrl==0.3.0 is skyrl: replay it on verl"
     )

@@ -18,7 +18,6 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_recipe_runs_and_prints_a_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its folder is that of the override."""
     out = place.parent / "elsewhere"
     status, output, live = ran(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2")
     assert status == 0, live
@@ -33,7 +32,6 @@ def test_recipe_runs_and_prints_a_table(place: Path, capsys: pytest.CaptureFixtu
 
 
 def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is loaded."""
     assert told(capsys, "train", str(place), "sede=1") == f"recipe {place}[sede] is unknown, did you mean seed"
     assert told(capsys, "train", str(place), "rollout.responses=1").startswith(
         "rollout.responses is 1, expected 2 or more"
@@ -42,7 +40,6 @@ def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.C
 
 
 def test_same_command_resumes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A finished run has nothing left to do, and says so."""
     ran(capsys, "train", str(place))
     before = (place.parent / "run" / "metrics.jsonl").read_bytes()
     status, _, live = ran(capsys, "train", str(place))
@@ -63,7 +60,6 @@ def test_failed_step_is_dumped_and_repeated(place: Path, capsys: pytest.CaptureF
 
 
 def test_dump_takes_no_overrides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has its own recipe."""
     output = told(capsys, "train", str(place.parent / "stopped-00000001.pt"), "seed=7")
     assert output.startswith("override 'seed=7' is given with a dump, expected none: ")
 
@@ -72,7 +68,6 @@ def test_dump_takes_no_overrides(place: Path, capsys: pytest.CaptureFixture[str]
 def test_invalid_path_is_one_line(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
-    """An empty path is not the current folder."""
     monkeypatch.chdir(place.parent)
     for command in ("train", "twin"):
         assert told(capsys, command, str(place), f"out={out}").startswith(f"out is {out!r}, expected a path: ")

@@ -10,7 +10,6 @@ from rl_sentinel import signal
 
 
 def test_functions_are_defined_at_the_top_of_a_module() -> None:
-    """Not under a condition, and not as another function with numbers filled in."""
     for module in pkgutil.walk_packages(signal.__path__, f"{signal.__name__}."):
         if {"kernels", "validation", "requirements"} & set(module.name.split(".")):
             continue

@@ -358,7 +358,6 @@ def drawn() -> list[Draw]:
 
 @pytest.mark.parametrize("name", APART)
 def test_rows_and_groups(name: str, batch: Draw) -> None:
-    """As one batch, which no row and no group of another case may change."""
     call, plain = APART[name]
     assert len(set(batch.group.tolist())) == 2000
     assert _same(call(batch), plain(batch))
@@ -401,7 +400,6 @@ def _public() -> set[str]:
 
 
 def test_every_function_has_an_oracle() -> None:
-    """A new one too."""
     losses = set(importlib.import_module("oracle.losses").LOSSES)
     drawn = [n for m in ("draws", "path") for n in importlib.import_module(f"test_oracle_{m}").HELD]
     known = {name.split(",")[0] for name in (*APART, *WHOLE, *drawn)} | {f"loss.{name}.loss" for name in losses}
@@ -410,7 +408,6 @@ def test_every_function_has_an_oracle() -> None:
 
 @pytest.mark.parametrize("module", [p.stem for p in sorted(ORACLE.glob("*.py")) if p.stem != "draws"])
 def test_oracle_stands_alone(module: str) -> None:
-    """It imports the standard library and itself, and no line of what it judges."""
     path = ORACLE / f"{module}.py"
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

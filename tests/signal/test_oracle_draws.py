@@ -146,7 +146,6 @@ HELD: dict[str, Callable[[random.Random], None]] = {
 
 @pytest.mark.parametrize("name", HELD)
 def test_draws(name: str) -> None:
-    """One after the other."""
     source = random.Random(0)
     for _ in range(CASES):
         HELD[name](source)

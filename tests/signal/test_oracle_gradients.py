@@ -60,7 +60,6 @@ def _aggregation(i: int, x: Draw) -> reduce.Aggregation:
 
 @pytest.mark.parametrize("name", losses.LOSSES)
 def test_losses(name: str, drawn: list[Draw]) -> None:
-    """All modes of aggregation in turn."""
     for i, x in enumerate(_fit(name, one) for one in drawn):
         by = _aggregation(i, x)
         expected = _expected(name, x, x.logprob, by)
@@ -114,7 +113,6 @@ def test_gradcheck(name: str, drawn: list[Draw]) -> None:
 
 
 def test_gradcheck_of_the_weighted_estimate(drawn: list[Draw]) -> None:
-    """With respect to the estimate and to both policies."""
     for x in drawn[:40]:
         columns: list[Any] = [c.nan_to_num() for c in (x.value, x.logprob, x.old)]
         assert _checked(lambda e, a, b, m=x.mask: kl.importance_weighted(e, a, b, mask=m), *columns)
@@ -122,7 +120,6 @@ def test_gradcheck_of_the_weighted_estimate(drawn: list[Draw]) -> None:
 
 @pytest.mark.parametrize("kind", ["absolute_plus", "k1_plus", "k3_plus"])
 def test_slopes_of_straight_through_kinds(kind: str, drawn: list[Draw]) -> None:
-    """That of half the squared log-ratio, which is the log-ratio."""
     for x in drawn[:200]:
         leaf = x.logprob.nan_to_num().requires_grad_()
         (slope,) = torch.autograd.grad(getattr(kl, kind)(leaf, x.ref, mask=x.mask).sum(), leaf)

@@ -308,7 +308,6 @@ HELD: dict[str, Callable[[random.Random], None]] = {
 
 @pytest.mark.parametrize("draw", list(dict.fromkeys(HELD.values())))
 def test_draws(draw: Callable[[random.Random], None]) -> None:
-    """One after the other."""
     source = random.Random(0)
     for _ in range(CASES):
         draw(source)

@@ -66,7 +66,6 @@ def _cut(count: int, parts: int, source: random.Random) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_any_cut_into_micro_batches(name: str) -> None:
-    """Values and gradients of the parts add up, whatever the parts are."""
     source = random.Random(0)
     for i, x in enumerate(_drawn(name)):
         by = _counted(MODES[i % len(MODES)], x)
@@ -153,7 +152,6 @@ def _expected(name: str, x: Draw, mode: reduce.Mode, world: int) -> list[float]:
 
 @pytest.mark.parametrize("world", SHARES)
 def test_ranks_add_up(world: int, tmp_path: Path) -> None:
-    """Real processes with unequal shares, one of them all masked: the loss and the gradient are the whole's."""
     told = tmp_path / "found.pt"
     spawn(_rank, (world, str(tmp_path / "meeting"), str(told)), nprocs=world)  # type: ignore[no-untyped-call]  # torch has no types here
     found = torch.load(told)

@@ -24,7 +24,6 @@ def unused():
 
 
 def test_functions_of_the_tree_in_order(tmp_path: Path) -> None:
-    """Each once, with the line where it begins; what lies elsewhere is left out."""
     file = tmp_path / "code.py"
     file.write_text(CODE, encoding="utf-8")
     space: dict[str, type] = {}
@@ -37,7 +36,6 @@ def test_functions_of_the_tree_in_order(tmp_path: Path) -> None:
 
 
 def test_profiler_is_put_back(tmp_path: Path) -> None:
-    """Also when the call fails; what was seen until then is there."""
     before = sys.getprofile()
     with pytest.raises(ZeroDivisionError), entered(tmp_path) as names:
         _ = 1 / 0

@@ -38,7 +38,6 @@ def test_lines_are_led_back_to_their_functions(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_child_answers_from_within_a_loop() -> None:
-    """It needs no turn of its own."""
     place = Whereabouts()
     pid = os.fork()
     if not pid:

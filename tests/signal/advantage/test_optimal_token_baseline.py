@@ -26,7 +26,6 @@ def test_weights_add_up_along_the_response() -> None:
 
 
 def test_the_tail_of_the_longest_has_no_baseline() -> None:
-    """A second token that no sibling has keeps its reward to go; so does a lone response."""
     reward = torch.tensor([[0.0, 3.0], [1.0, torch.nan], [0.0, 5.0]])
     even = torch.full((3, 2), 0.5)
     mask = torch.tensor([[True, True], [True, False], [True, True]])
@@ -35,7 +34,6 @@ def test_the_tail_of_the_longest_has_no_baseline() -> None:
 
 
 def test_trained_tokens_are_counted_not_positions() -> None:
-    """Tool output before the second trained token moves nothing, whatever stands there."""
     even, full = torch.full((2, 3), 0.5), torch.ones(2, 2).bool()
     plain = advantages(torch.tensor([[0.0, 3.0], [1.0, 0.0]]), even[:, :2].log(), even[:, :2], mask=full, group=GROUP)
     gap = torch.tensor([[True, False, True], [True, True, False]])

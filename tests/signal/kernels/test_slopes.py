@@ -17,7 +17,6 @@ KERNELS = [n for n in vars(slopes) if n in losses.LOSSES]
 
 
 def test_every_kernel_is_that_of_a_loss() -> None:
-    """Named as its module; the other losses run by their formulas alone."""
     public = {n for n, f in vars(slopes).items() if callable(f) and getattr(f, "__module__", "") == slopes.__name__}
     assert public - {"gspo_columns"} == set(KERNELS)
 
@@ -25,7 +24,6 @@ def test_every_kernel_is_that_of_a_loss() -> None:
 @pytest.mark.parametrize("size", [1, 10, 10_000])
 @pytest.mark.parametrize("name", KERNELS)
 def test_equal_to_the_formula(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In blocks of a token, of some rows, of all; of packed tokens too, which a block may cut within a row."""
     monkeypatch.setattr(blocks, "BLOCK", size)
     for i, x in enumerate(cases(60, seed=9)):
         by, found = _aggregation(i, x), []
@@ -53,7 +51,6 @@ def test_equal_where_nothing_has_moved(name: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_packed_tokens(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block may end within a row."""
     monkeypatch.setattr(blocks, "LARGE", 0)
     monkeypatch.setattr(blocks, "BLOCK", 2)
     for x in cases(20, seed=4):
