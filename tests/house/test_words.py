@@ -36,7 +36,7 @@ UNCONVERTED = frozenset(
     {
         "docs/claims.md",
         "docs/decisions/0005-mutants.md",
-        "docs/decisions/0006-formulas-and-oracle.md",
+        "docs/decisions/0006-formulas.md",
         "docs/decisions/0007-path-and-storage.md",
         "docs/decisions/0010-prompts-and-turns.md",
         "docs/mutants.md",

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from oracle import losses
-from oracle.draws import Draw, cases
-from test_oracle_gradients import MODES, _call, _fit
+from draws import Draw, cases
+from formula_pairs import MODES
+from loss_formulas import LOSSES as POLICY_LOSSES
+from loss_formulas import fitting, loss_of
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
@@ -21,7 +22,7 @@ from rl_sentinel.signal.correction.trust import rejected_fraction
 
 #: Loss -> of a draw, the log-probs (or values) that a gradient is taken to, and the aggregation.
 LOSSES: dict[str, Callable[[Draw, Tensor, reduce.Aggregation], Tensor]] = {
-    name: partial(_call, name) for name in losses.LOSSES
+    name: partial(loss_of, name) for name in POLICY_LOSSES
 }
 LOSSES |= {
     "aggregate": lambda x, leaf, by: reduce.aggregate(
@@ -43,7 +44,7 @@ def _rows(x: Draw, rows: list[int]) -> Draw:
 def _drawn(name: str) -> list[Draw]:
     """Of six rows, of which some are all masked."""
     found = [x for x in cases(400, seed=11) if len(x.live) == 6 and 2 <= int(x.live.sum()) <= 5]
-    return [_fit(name, x) for x in found[:25]]
+    return [fitting(name, x) for x in found[:25]]
 
 
 def _whole(name: str, x: Draw, by: reduce.Aggregation) -> tuple[Tensor, Tensor]:

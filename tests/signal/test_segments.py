@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import losses
-from oracle.draws import Draw, cases
-from test_oracle import APART, WHOLE
-from test_oracle_gradients import _call, _fit
+from batch_formula_pairs import WHOLE
+from draws import Draw, cases
+from formula_pairs import APART
+from loss_formulas import LOSSES, fitting, loss_of
 from torch import Tensor
 
 import rl_sentinel.signal
@@ -26,7 +26,7 @@ from rl_sentinel.signal.segments import Segments, narrowed, packed, padded, rows
 CASES = 500
 
 #: Columns of a draw with a token axis, besides the mask.
-WIDE = ("logprob", "old", "ref", "rollout", "advantage", "value", "token_reward", "weight")
+WIDE = ("logprob", "old", "ref", "rollout", "advantage", "value", "token_reward")
 
 #: Functions that read no token, or take sequences or logits, whose rows are positions already.
 _OTHERWISE = ("groups.", "reward.", "normalisation.", "controller.", "scan.", "correction.trust.rejected_fraction")
@@ -36,15 +36,15 @@ _OUTCOME += ["advantage.reinforce_plus_plus_baseline."]
 Call = Callable[[Draw], Tensor]
 
 CALLS: dict[str, Call] = {
-    name: pair[0] for name, pair in (APART | WHOLE).items() if not name.startswith((*_OTHERWISE, *_OUTCOME))
+    name: pair.call for name, pair in (APART | WHOLE).items() if not name.startswith((*_OTHERWISE, *_OUTCOME))
 }
 
 
 def _loss(name: str) -> Call:
-    return lambda x: _call(name, x, x.logprob, reduce.Aggregation("sequence-mean-token-mean", 3.0))
+    return lambda x: loss_of(name, x, x.logprob, reduce.Aggregation("sequence-mean-token-mean", 3.0))
 
 
-CALLS |= {f"loss.{name}.loss": _loss(name) for name in losses.LOSSES}
+CALLS |= {f"loss.{name}.loss": _loss(name) for name in LOSSES}
 CALLS["minibatches.aggregation"] = lambda x: torch.tensor(
     [
         minibatches.aggregation(m, mask=x.mask, group=x.group).denominator
@@ -99,7 +99,7 @@ def drawn() -> list[Draw]:
 def test_packed_equals_padded(name: str, drawn: list[Draw]) -> None:
     slopes = 0
     for i, one in enumerate(drawn):
-        x = _fit(name.split(".")[1], one) if name.startswith("loss.") else one
+        x = fitting(name.split(".")[1], one) if name.startswith("loss.") else one
         flat, length = _stored(x, rows_without=i % 2 == 0)
         (wide, up), (narrow, down) = _slopes(name, x), _slopes(name, flat)
         assert _alike(wide, narrow, length), (i, wide, narrow)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracle.draws import cases
+from draws import cases
 from torch import Tensor
 
 from rl_sentinel.signal.kernels import blocks
