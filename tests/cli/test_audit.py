@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from audit_fixtures import MODULE, checkout
+from command_line import error_line, run_cli
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.audit.source import fetch as origin
 from rl_sentinel.audit.source.cache import digest_of, kept
-from told import ran, told
 
 GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "msk001")
 NAME_ONE = "name an existing file, or write one with --known FILE --known-update"
@@ -27,28 +27,30 @@ def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, verl"
     known = f"{every} with ==VERSION or @PATH, or pkg.module:function with --stage"
-    assert told(capsys, "audit", "nonesuch==1.0") == (
+    assert error_line(capsys, "audit", "nonesuch==1.0") == (
         f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is no framework known here"
     )
-    assert told(capsys, "audit", "verl==0.9.1..") == (
+    assert error_line(capsys, "audit", "verl==0.9.1..") == (
         "target is 'verl==0.9.1..', expected a release number, as in verl==1.2.3"
     )
-    assert told(capsys, "audit", "verl@/nonesuch") == "checkout is '/nonesuch', expected a folder that holds verl/"
-    assert told(capsys, "audit", f"verl@{tmp_path}") == (
+    assert (
+        error_line(capsys, "audit", "verl@/nonesuch") == "checkout is '/nonesuch', expected a folder that holds verl/"
+    )
+    assert error_line(capsys, "audit", f"verl@{tmp_path}") == (
         f"checkout[{tmp_path}] holds no verl/, expected a checkout of verl"
     )
 
 
 def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--law", "--ignore"):
-        assert told(capsys, "audit", "verl", option, "msk01") == (
+        assert error_line(capsys, "audit", "verl", option, "msk01") == (
             f"law is 'msk01', expected one of {', '.join(laws())}: the nearest is MSK001 dead-row-shifts-signal"
         )
-    assert told(capsys, "audit", "verl", "--seed", "-1").startswith("Invalid value for '--seed': ")
+    assert error_line(capsys, "audit", "verl", "--seed", "-1").startswith("Invalid value for '--seed': ")
 
 
 def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
+    assert error_line(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
         "--ignore leaves out all that --law names (MSK001): drop one"
     )
 
@@ -60,7 +62,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
     folder = checkout(tmp_path / "tree")
     place = folder / "verl/trainer/ppo/core_algos.py"
     place.write_text(place.read_text(encoding="utf-8") + "\nraise RuntimeError('no luck')\n", encoding="utf-8")
-    status, out, _ = ran(capsys, "audit", f"verl@{folder}", "--boundary", "*grpo*")
+    status, out, _ = run_cli(capsys, "audit", f"verl@{folder}", "--boundary", "*grpo*")
     assert status == 2
     assert "no luck" in out
     assert out.splitlines()[-1] == ("inconclusive: no law could run: 1 pair errored (see above); exit status 2")
@@ -95,14 +97,14 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
 def test_place_is_looked_at_before_the_audit(
     options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told(capsys, "audit", "verl", *options) == words
+    assert error_line(capsys, "audit", "verl", *options) == words
 
 
 def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     place = tmp_path / "file"
     place.write_text("", encoding="utf-8")
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(place))
-    assert told(capsys, "audit", "verl==1.0") == (
+    assert error_line(capsys, "audit", "verl==1.0") == (
         f"cache[{place}] cannot be written (Not a directory): set RL_SENTINEL_CACHE to a folder that can"
     )
 
@@ -113,7 +115,7 @@ def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyP
     sealed = digest_of(place)
     (place / "a.py").write_text("1", encoding="utf-8")
     found = digest_of(place)
-    assert told(capsys, "audit", "verl==1.0") == (
+    assert error_line(capsys, "audit", "verl==1.0") == (
         f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): delete this folder to fetch it anew"
     )
     assert (place / "a.py").read_text(encoding="utf-8") == "1"
@@ -123,7 +125,7 @@ def test_release_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, c
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     said = "ERROR: Could not find a version that satisfies the requirement verl==9.9 (from versions: 0.8.0, 0.9.1)"
     monkeypatch.setattr(origin, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))
-    assert told(capsys, "audit", "verl==9.9") == (
+    assert error_line(capsys, "audit", "verl==9.9") == (
         "verl==9.9 is no wheel on the package index, expected one of 0.8.0, 0.9.1"
     )
 
@@ -134,16 +136,16 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
-    assert told(capsys, "audit", "verl==0.9.1") == (
+    assert error_line(capsys, "audit", "verl==0.9.1") == (
         "verl==0.9.1 is not in the cache and the package index cannot be reached: "
         "connect, or name a checkout (verl@PATH)"
     )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert told(capsys, "audit", "verl==0.9.1") == (
+    assert error_line(capsys, "audit", "verl==0.9.1") == (
         "verl==0.9.1 is not in the cache and the package index that pip asks has no verl at all: "
         "connect, or name a checkout (verl@PATH)"
     )
-    line = told(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
+    line = error_line(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
     assert line.startswith("light packages (PyYAML==")
     assert line.endswith("): connect to a package index that has them, once")
     assert list((tmp_path / "cache").rglob("*.py")) == []
@@ -151,10 +153,10 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_interpreter_that_is_none(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Something else, nothing, and one that is too old."""
-    assert told(capsys, "audit", tree, "--python", "/bin/true") == (
+    assert error_line(capsys, "audit", tree, "--python", "/bin/true") == (
         "--python is '/bin/true', expected an interpreter: it ran no Python"
     )
-    assert told(capsys, "audit", tree, "--python", "/nonesuch") == (
+    assert error_line(capsys, "audit", tree, "--python", "/nonesuch") == (
         "--python is '/nonesuch', expected an interpreter (No such file or directory)"
     )
 
@@ -168,7 +170,7 @@ def test_known_file_is_left_alone_when_it_is_malformed(
         ("a = " + "[" * 100_000, " is malformed (maximum recursion depth exceeded"),
     ):
         known.write_text(text, encoding="utf-8")
-        assert told(capsys, "audit", tree, "--known", str(known)).startswith(f"known file {known}{words}")
+        assert error_line(capsys, "audit", tree, "--known", str(known)).startswith(f"known file {known}{words}")
         assert known.read_text(encoding="utf-8") == text
 
 
@@ -186,13 +188,13 @@ def test_known_entry_is_held_to_the_version_that_a_checkout_states(
     place = Path(tree.partition("@")[2]) / "verl" / "version"
     place.mkdir()
     (place / "version").write_text(version, encoding="utf-8")
-    status, said, _ = ran(capsys, "audit", tree, *GRPO, "--verbose")
+    status, said, _ = run_cli(capsys, "audit", tree, *GRPO, "--verbose")
     assert status == 1
     assert [line for line in said.splitlines() if line.startswith(words)], said
 
 
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "audit", tree, "--boundary", "nonesuch") == (
+    assert error_line(capsys, "audit", tree, "--boundary", "nonesuch") == (
         f"audit of {tree} has no pair of law and boundary after --boundary: "
         "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
     )
@@ -200,11 +202,11 @@ def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, capsys: Any) -> None:
     other, file = checkout(tmp_path / "other"), tmp_path / "out.json"
-    status, said, _ = ran(capsys, "audit", tree, f"verl@{other}", *GRPO, "--json", str(file))
+    status, said, _ = run_cli(capsys, "audit", tree, f"verl@{other}", *GRPO, "--json", str(file))
     assert (status, len(json.loads(file.read_text(encoding="utf-8")))) == (1, 2), said
     mended = MODULE.replace("for i in index.tolist()])", "for i in index.tolist()]) & response_mask.any(-1)")
     (other / "verl" / "trainer" / "ppo" / "core_algos.py").write_text(mended, encoding="utf-8")
-    status, said, _ = ran(capsys, "replay", str(file))
+    status, said, _ = run_cli(capsys, "replay", str(file))
     name = "verl:MSK001:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage:default"
     one, two = said.splitlines()
     assert (status, one) == (1, f"reproduced: {name}")
@@ -213,29 +215,29 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
 
 def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     other = f"verl@{tree.partition('@')[2]}/nowhere"
-    line = told(capsys, "audit", tree, other, *GRPO)
+    line = error_line(capsys, "audit", tree, other, *GRPO)
     assert "nowhere" in line
-    assert ran(capsys, "audit", tree, other, *GRPO)[1] == ""
+    assert run_cli(capsys, "audit", tree, other, *GRPO)[1] == ""
 
 
 def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    line = told(capsys, "audit", "json:dumps", "--stage", "advantage")
+    line = error_line(capsys, "audit", "json:dumps", "--stage", "advantage")
     assert line.startswith(
         "target json:dumps cannot be audited: dumps has the parameter 'obj', expected a known name such as "
     )
     assert line.endswith(" (docs/own-functions.md): rename it, or give it a default")
-    assert told(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (
+    assert error_line(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (
         "target json:nonesuch cannot be audited: json.nonesuch is absent: json has no 'nonesuch'"
     )
 
 
 def test_module_without_source(capsys: pytest.CaptureFixture[str]) -> None:
-    line = told(capsys, "audit", "math:sqrt", "--stage", "advantage")
+    line = error_line(capsys, "audit", "math:sqrt", "--stage", "advantage")
     assert line.startswith("target is 'math:sqrt': module 'math' has no Python source (")
 
 
 def test_expectation_that_is_not_there(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "audit", tree, "--expect", "/nonesuch.toml") == (
+    assert error_line(capsys, "audit", tree, "--expect", "/nonesuch.toml") == (
         "expectation file /nonesuch.toml cannot be read (No such file or directory): name an existing file"
     )
 
@@ -249,7 +251,9 @@ def test_revision_of_another_project_is_not_kept(
     for step in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "first")):
         subprocess.run(["git", *step], cwd=tmp_path / "other", check=True)
     place = f"{tmp_path / 'other'}#HEAD"
-    assert told(capsys, "audit", f"verl@{place}") == f"checkout[{place}] holds no verl/, expected a checkout of verl"
+    assert (
+        error_line(capsys, "audit", f"verl@{place}") == f"checkout[{place}] holds no verl/, expected a checkout of verl"
+    )
     assert [p for p in (tmp_path / "cache" / "revisions").iterdir() if p.suffix != ".lock"] == []
 
 
@@ -261,6 +265,6 @@ def test_function_without_a_claim_is_told_of_claims(
         "def one(rewards, mask): return rewards[:, None] * mask\n", encoding="utf-8"
     )
     asked = ("audit", "of_no_claim:one", "--stage", "advantage", "--law", "PUR001")
-    _, said, _ = ran(capsys, *asked)
+    _, said, _ = run_cli(capsys, *asked)
     assert "--claim algorithm=grpo (docs/claims.md)" in said
-    assert "docs/claims.md" not in ran(capsys, *asked, "--claim", "scope=sequence")[1]
+    assert "docs/claims.md" not in run_cli(capsys, *asked, "--claim", "scope=sequence")[1]

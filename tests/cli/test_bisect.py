@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import MODULE, checkout
+from command_line import run_cli
 from report_fixtures import evidence
-from told import ran
 
 GRPO = "verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
 SOUND = MODULE.replace("for i in index.tolist()])", "for i in index.tolist()]) & response_mask.any(-1)")
@@ -64,13 +64,13 @@ def test_status_is_one_that_git_understands(
     file: Path, tmp_path: Path, module: str, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = checkout(tmp_path / "tree", module)
-    assert ran(capsys, "replay", "--bisect", str(file), f"verl@{tree}")[0] == status
+    assert run_cli(capsys, "replay", "--bisect", str(file), f"verl@{tree}")[0] == status
 
 
 def test_folder_without_the_package_is_skipped_and_bad_evidence_stops(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ran(capsys, "replay", "--bisect", str(file), f"verl@{tmp_path}")[0] == 125
+    assert run_cli(capsys, "replay", "--bisect", str(file), f"verl@{tmp_path}")[0] == 125
     file.write_text("{", encoding="utf-8")
-    assert ran(capsys, "replay", "--bisect", str(file), f"verl@{tmp_path}")[0] == 128
-    assert ran(capsys, "replay", str(file), f"verl@{tmp_path}")[0] == 2
+    assert run_cli(capsys, "replay", "--bisect", str(file), f"verl@{tmp_path}")[0] == 128
+    assert run_cli(capsys, "replay", str(file), f"verl@{tmp_path}")[0] == 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import rl_sentinel.laws
-from claims_read import claims_read
+from claim_usage import read_claims
 from rl_sentinel.core.claims import NAMES
 from rl_sentinel.core.law import Law, validate_claims
 from rl_sentinel.core.modules import defined
@@ -18,7 +18,7 @@ MODULES = defined(rl_sentinel.laws, "LAW")
 @pytest.mark.parametrize("module", MODULES)
 def test_law_declares_the_claims_that_it_reads(module: str) -> None:
     law: Law = MODULES[module]
-    assert set(law.claims) == claims_read(f"rl_sentinel.laws.{module}")
+    assert set(law.claims) == read_claims(f"rl_sentinel.laws.{module}")
 
 
 def test_law_with_an_unknown_claim_is_an_error() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import hostile
+import misbehaving_work
 from rl_sentinel.audit.engine.call_trace import entered
 
 CODE = """
@@ -31,7 +31,7 @@ def test_functions_of_the_tree_in_order(tmp_path: Path) -> None:
     with entered(tmp_path) as names:
         space["Kind"]().method()
         space["Kind"]().method()
-        hostile.Hostile("f", {}).pieces()
+        misbehaving_work.MisbehavingWork("f", {}).pieces()
     assert names == ["code.py:3:Kind.method", "code.py:7:helper"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import MODULE, checkout
-from processes import below, gone
+from processes import descendants, wait_until_ended
 from rl_sentinel.audit.sandbox.worker_process import events, request
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.core.errors import SentinelError
@@ -81,7 +81,7 @@ def test_worker_ends_with_the_generator(tmp_path: Path) -> None:
     job, _ = request(named(_target(tmp_path, "")), "audit")
     stream = events(job)
     next(stream)
-    running = below(os.getpid())
+    running = descendants(os.getpid())
     assert running
     stream.close()
-    assert gone(running)
+    assert wait_until_ended(running)
