@@ -210,7 +210,6 @@ def _files(*, fixed: bool, right: bool = True) -> dict[str, str]:
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
-    """Each family binds and its outputs move; what the check refuses does not answer."""
     target = loads(FRAMEWORK, _files(fixed=True))
     boundaries = bound(FRAMEWORK, target)
     assert len(boundaries) == 28
@@ -221,7 +220,6 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_steps_without_signal(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
-    """The last step's mask on all steps leaves longer ones at zero."""
     target = loads(FRAMEWORK, _files(fixed=fixed))
     boundaries = bound(FRAMEWORK, target)
     pair = ("compute_advantages_and_returns", "step-wise grpo")
@@ -232,7 +230,6 @@ def test_steps_without_signal(loads: Loads, fixed: bool, found: bool) -> None:  
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_nonsense(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
-    """Temporal estimators with steps are refused, or found."""
     target = loads(FRAMEWORK, _files(fixed=fixed))
     boundaries = bound(FRAMEWORK, target)
     judgement = judged_at(CFG003, boundaries["validate_cfg", "default"], "default", target)
@@ -242,7 +239,6 @@ def test_nonsense(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT0
 
 
 def test_missing_pieces_are_unbound(loads: Loads) -> None:
-    """A configuration without a setting fails the boundaries that need it, with its name."""
     files = _files(fixed=True)
     files["skyrl/train/config.py"] = CONFIG.replace("step_wise_trajectories", "by_step")
     unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, files)) if isinstance(b, Unbound)]
@@ -251,7 +247,6 @@ def test_missing_pieces_are_unbound(loads: Loads) -> None:
 
 
 def test_steps_in_order() -> None:
-    """Steps of a trajectory stand together, the last one last."""
     mask = torch.ones(3, 1, dtype=torch.bool)
     together = batch_of(mask, trajectory=torch.tensor([4, 4, 1]), last_step=torch.tensor([False, True, True]))
     assert steps_in_order(Inputs(together)) == ""
@@ -262,7 +257,6 @@ def test_steps_in_order() -> None:
 
 @pytest.mark.parametrize("right", [True, False])
 def test_alignment(loads: Loads, right: bool) -> None:  # noqa: FBT001 - parametrised
-    """Responses are aligned as this release's own producer aligns them, and every call is read back."""
     target = loads(FRAMEWORK, _files(fixed=True, right=right))
     assert type(arguments(target).form) is (RightAligned if right else ZeroPadded)
     check_round_trips(target, bound(FRAMEWORK, target).values())

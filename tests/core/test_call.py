@@ -11,7 +11,6 @@ from rl_sentinel.core.call import Use, same_value
 
 
 def test_a_place_is_followed_by_attribute_and_key() -> None:
-    """Written as the Python expression that it is."""
     place = Use("data").attribute("batch")["rows"][1]
     assert str(place) == "data.batch['rows'][1]"
     assert place.follow({"data": SimpleNamespace(batch={"rows": [5, 7]})}) == 7
@@ -41,5 +40,4 @@ def test_a_place_is_followed_by_attribute_and_key() -> None:
     ],
 )
 def test_equal_arguments(one: object, other: object, same: bool) -> None:  # noqa: FBT001 - parametrized
-    """By type, dtype, shape and numbers; objects by their attributes."""
     assert same_value(one, other) is same
