@@ -216,7 +216,7 @@ def statement(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def result(node: ast.AST) -> Iterator[ast.AST]:
-    """What is handed back with its sign turned, doubled, or moved by one."""
+    """The returned value with its sign turned, doubled, or moved by one."""
     if isinstance(node, ast.Return) and node.value is not None:
         value = node.value
         yield ast.Return(ast.UnaryOp(ast.USub(), value))

@@ -33,7 +33,7 @@ def repair() -> Iterator[str]:
         record = next(f["evidence"] for f in before["findings"] if f["signature"].endswith(CAUSE))
         there, fixed = replayed(record, MAIN), replayed(record, copy)
     old, new = ({k for k, v in outcomes(r).items() if v == "broken"} for r in (before, after))
-    yield f"{digest(before)}, with {FUNCTION} mended in a copy (`scripts/proof/repair.py`)."
+    yield f"{digest(before)}, with {FUNCTION} fixed in a copy (`scripts/proof/repair.py`)."
     yield f"Replay on the release exits {there.status}; on the copy {fixed.status}: `{fixed.said.split(':')[0]}`."
     yield ""
     yield from (f"- lost: {x}" for x in sorted(old - new))

@@ -38,7 +38,7 @@ class Installation:
 
 
 def requirement(name: str, version: str) -> tuple[str, str]:
-    """A framework in words of pip, and what is to be said of it: a release by its number, a checkout by its folder."""
+    """A framework as pip names it, and how to call it: a release by its number, a checkout by its folder."""
     if version:
         return f"{name}=={version}", ""
     return f"./{name}", f"./{name}: the checkout that was audited"

@@ -21,7 +21,7 @@ from rl_sentinel.core.errors import Unbindable
 
 __all__ = ["load", "used", "while_running"]
 
-#: Packages that are real or missing, never stood in for.
+#: Packages that are real or missing, and never get a stand-in.
 _REAL = frozenset({"torch", "numpy"}) | sys.stdlib_module_names
 
 #: Handlers that make an import optional.
@@ -32,7 +32,7 @@ used: dict[str, str] = {}
 
 
 def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path] = ()) -> Target:
-    """Make the target importable in this process, and hand back the gate to it.
+    """Make the target importable in this process, and return the gate to it.
 
     ``root`` is the folder that holds ``framework.package``; ``overlay`` are folders of light
     packages. The process keeps the changed import machinery: one process loads one target.
@@ -114,7 +114,7 @@ class _Importer:
         locals: Mapping[str, object] | None = None,  # noqa: A002
         fromlist: Sequence[str] | None = (),
         level: int = 0,
-    ) -> Any:  # noqa: ANN401 - a module, or what stands in for one
+    ) -> Any:  # noqa: ANN401 - a module, or a stand-in
         try:
             module = self.real(name, globals, locals, fromlist or (), level)
         except ModuleNotFoundError as error:

@@ -124,7 +124,7 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
     )
 
 
-#: The recipe of every boundary, but for what is its own.
+#: The recipe of every boundary, without the boundary's own entries.
 RECIPE: dict[str, Any] = {
     "out": "nowhere",
     "steps": 1,

@@ -111,7 +111,7 @@ class StandIn:
 
     Good enough as base class, decorator, annotation, subscript or call while modules load. Called
     with one function or class of the target it hands that back, so that decorated code survives.
-    False as a condition: what is absent is not available.
+    False as a condition: an absent package is not available.
     """
 
     __slots__ = ("_base", "_children", "_name", "_roots")

@@ -12,7 +12,7 @@ from rl_sentinel.core.errors import Absent, Unbindable
 
 
 class Recorder(Protocol):
-    """What is told of every entry into the target, before it and after."""
+    """What is notified before and after every entry into the target."""
 
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The target is about to be called at ``path``; what it is given can still be read as it is."""
@@ -25,7 +25,7 @@ class Recorder(Protocol):
 class Target:
     """A framework's tree on this machine.
 
-    ``root`` is the folder that holds the import package; ``recorder`` is there while a call is
+    ``root`` is the folder that holds the import package; ``recorder`` is set while a call is
     watched, else None.
     """
 
@@ -37,9 +37,9 @@ class Target:
     _kept_heads: dict[str, bool] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
-        """Whether the dotted path (module, or module and attributes) is there, be it usable or not.
+        """Whether the dotted path (module, or module and attributes) exists, usable or not.
 
-        What is there and fails to import is not left out for that: who goes on to find it is told.
+        A module that exists and fails to import counts: ``find`` reports why.
         """
         try:
             self.find(path)
@@ -50,7 +50,7 @@ class Target:
         return True
 
     def fails(self, path: str) -> str:
-        """Why the dotted path, which is there, cannot be used; empty where it can, or is absent."""
+        """Why an existing dotted path cannot be used; empty if it can be used, or is absent."""
         try:
             self.find(path)
         except Absent:
@@ -98,7 +98,7 @@ class Target:
         """The object at a dotted path, its code asserted to lie in the tree.
 
         Raises:
-            Unbindable: if there is none, or if its code lies elsewhere.
+            Unbindable: if it does not exist, or its code lies elsewhere.
         """
         if path in self._found:
             return self._found[path]

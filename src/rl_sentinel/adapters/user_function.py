@@ -100,7 +100,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _output(kind: _Kind, claimed: Claims) -> Output:
-    """The output with what is claimed of it: which kind of KL, how far a decision reaches."""
+    """The output with its claims: which kind of KL, how far a decision reaches."""
     if kind.stage == "kl" and claimed.algorithm:
         return replace(kind.output, quantity=f"kl.{claimed.algorithm.value}")
     if kind.stage == "correct" and claimed.scope:

@@ -25,7 +25,7 @@ class Batch:
     """Sampled responses, one row each; every column is always there.
 
     ``B`` responses, ``T`` response positions, ``K`` reward parts, ``V`` vocabulary. The outcome
-    reward belongs to the whole response; ``token_reward`` is what is added per token. Positions at
+    reward belongs to the whole response; ``token_reward`` is added per token. Positions at
     or after ``length`` are padding; ``mask`` marks the trained ones among the others.
     """
 

@@ -54,7 +54,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call of a boundary: what is called, and a codec for each argument.
+    """One call of a boundary: the function, and a codec for each argument.
 
     ``call`` is a dotted path of the target, a method of an earlier value, or a Python function of ours. A key of
     ``arguments`` that is a number is passed by position. After the call, later steps and outputs know
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def result(self) -> str:
-        """The name of the step's result: ``name``, or the last word of what is called."""
+        """The name of the step's result: ``name``, or the last part of the function's path."""
         if self.name:
             return self.name
         last = self.call if isinstance(self.call, str) else getattr(self.call, "__name__", str(self.call))

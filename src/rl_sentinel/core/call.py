@@ -1,4 +1,4 @@
-"""A call as a value: what is called, with which arguments, and where its results are read."""
+"""A call as a value: the function, its arguments, and where its results are read."""
 
 import inspect
 import math
@@ -115,7 +115,7 @@ def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any arg
 
 
 def _parts(value: Any) -> dict[Any, Any]:  # noqa: ANN401 - any object
-    """The items of what is read like a dict, the parts of a partial call, else the attributes."""
+    """The items of a mapping, the parts of a partial call, or the attributes of another object."""
     if callable(getattr(value, "items", None)):
         return dict(value.items())
     if isinstance(value, partial):

@@ -32,8 +32,8 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
 def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the question
     """Whether it is a real number, of Python or NumPy or a tensor without axes; NaN and infinity are.
 
-    A bool is none, nor is a whole number of more than 64 bits, with which no tensor can be compared, nor a tensor that
-    wants a gradient: a number that is chosen gets none.
+    A bool does not count, nor an integer of more than 64 bits (no tensor can be compared with it), nor a tensor that
+    requires a gradient: a setting gets no gradient.
 
     Example:
         >>> from rl_sentinel.core.refusal import is_number
@@ -49,7 +49,7 @@ def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the questio
 
 
 def number(name: str, value: object) -> None:
-    """Refuse what is no real number.
+    """Refuse a value that is not a real number.
 
     Raises:
         InputError: naming the parameter and what was given.
@@ -65,7 +65,7 @@ def number(name: str, value: object) -> None:
 
 
 def one_of(name: str, value: object, words: Sequence[str]) -> None:
-    """Refuse what is none of some words.
+    """Refuse a value that is not one of some words.
 
     Raises:
         InputError: naming the parameter, what was given, and the words.

@@ -95,7 +95,7 @@ def check_knobs(name: str, given: object) -> dict[str, Any]:
     """A mapping of words to plain values.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not one.
     """
     plain = isinstance(given, dict) and all(
         isinstance(k, str) and (v is None or isinstance(v, bool | int | float | str)) for k, v in given.items()
@@ -109,7 +109,7 @@ def check_whole(name: str, given: object, most: int) -> int:
     """A whole number from 0 to ``most``.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not one.
     """
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
         raise ValueError(f"{name} is {_short(given)}, expected a whole number from 0 to {most}")

@@ -67,7 +67,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     """The case that :func:`case_as_json` wrote.
 
     Raises:
-        SentinelError: where a key is missing, or a column is none, or has the wrong shape, kind or range.
+        SentinelError: where a key is missing, or a column does not exist, or has the wrong shape, kind or range.
     """
     try:
         given = {name: _column(name, column) for name, column in data["batch"].items()}

@@ -14,7 +14,7 @@ class Verdict:
     """What became of one law at one boundary under one setting.
 
     ``tried`` counts the cases whose precondition held and whose relation was compared: 0 is never
-    ``holds``. ``evidence`` is there when ``broken``: plain JSON, from which all reports are made.
+    ``holds``. ``evidence`` is set when ``broken``: plain JSON, from which all reports are made.
     ``entered`` are the target's functions that ran, as ``file:qualified name``.
     """
 

@@ -172,7 +172,7 @@ CORRECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "tokens kept": _tokens_kept,
     "rows kept": _rows_kept,
     "vetoed": _vetoed,
-    "outcomes of what is kept, centred": _kept_outcomes,
+    "centered outcomes of kept tokens": _kept_outcomes,
     "off policy sequences kept": _off_policy_sequences_kept,
     "second moment kept": _second_moment_kept,
 }

@@ -21,7 +21,7 @@ EPSILONS = (1e-8, 1e-5)
 def _explained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settings) -> Named:
     """How much of the spread of the returns is gone once the values are taken off, over trained tokens."""
     returns, left = batch.returns[batch.mask], (batch.returns - batch.value)[batch.mask]
-    plain = "of a variance, 0 where there is none"
+    plain = "of a variance, 0 where it is not defined"
     if len(returns) < 2:
         return {plain: returns.new_zeros(())}
     alike = len(set(returns.tolist())) < 2

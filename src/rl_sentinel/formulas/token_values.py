@@ -76,7 +76,7 @@ VALUES: Mapping[str, Callable[[Batch, Settings], Named]] = {
     "kept against the sampler": lambda batch, settings: {"as it is": kept(batch, settings)},
 }
 
-#: Of these, what is a reward that a function can be said to be with no more known than its parameters.
+#: Of these, the rewards that a user can claim for a function: no other setting is needed.
 REWARDED = ("outcome at the last trained token", "outcome at the last response token")
 
 #: Of these, what stands on all of a response.

@@ -19,7 +19,7 @@ REMEDIES: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 
 
-#: Framework -> how all of its processes come to know the remedies.
+#: Framework -> how all of its processes import the remedies.
 TOLD: Mapping[str, str] = {
     "verl": "VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment",
     "skyrl": "import rl_sentinel.remedies.skyrl",
@@ -35,7 +35,7 @@ OWN_WAYS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=Tru
 def remedy(framework: str, reach: str) -> str:
     """What to tell and to configure instead of an estimator or a loss of a framework, or an empty word.
 
-    None is told under a setting that gives the framework's own name a way of its own.
+    No remedy is named under a setting that treats the framework's own name in a special way.
 
     Args:
         framework: its name, as in a target.
@@ -45,7 +45,7 @@ def remedy(framework: str, reach: str) -> str:
         >>> from rl_sentinel.remedies import remedy
         >>> remedy("verl", "algorithm.adv_estimator=grpo")
         'VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment, and algorithm.adv_estimator=sentinel_grpo'
-    """  # noqa: E501 - what is told is one line
+    """  # noqa: E501 - the message is one line
     words = reach.replace(",", " ").split()
     found = [
         (setting, word.removeprefix(setting))

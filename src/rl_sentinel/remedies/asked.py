@@ -24,7 +24,7 @@ MODES: Mapping[str, Mode] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Responses:
-    """What an estimator of outcomes is told: a reward, a prompt and a length for each response."""
+    """Inputs of an outcome estimator: a reward, a prompt and a length for each response."""
 
     reward: Tensor
     group: Tensor
@@ -34,7 +34,7 @@ class Responses:
 
     @property
     def rows(self) -> dict[str, Tensor]:
-        """What every outcome estimator is told of the rows."""
+        """What every outcome estimator needs to know of the rows."""
         return {"group": self.group, "live": self.live}
 
 

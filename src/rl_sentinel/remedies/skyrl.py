@@ -109,7 +109,7 @@ for _registry, _ours in (
     (PolicyLossRegistry, {n: partial(_loss, f) for n, f in LOSSES.items()}),
 ):
     for _name, _function in _ours.items():
-        if f"sentinel_{_name}" not in _registry.list_available():  # another process may have told it
+        if f"sentinel_{_name}" not in _registry.list_available():  # another process may have registered it
             _registry.register(f"sentinel_{_name}", _function)
 
 #: Losses that are held against log-probs of the policy before the update, as all of ours are.

@@ -7,16 +7,15 @@ process that imports verl imports what an environment variable names as well::
     algorithm.adv_estimator=sentinel_grpo
     actor_rollout_ref.actor.policy_loss.loss_mode=sentinel_vanilla
 
-A cluster that runs already is told by ``ray_kwargs.ray_init.runtime_env.env_vars``. Before 0.6, import this module in
-a task runner of your own, and by ``actor_rollout_ref.model.external_lib`` in the workers.
+For a cluster that runs already, set it in ``ray_kwargs.ray_init.runtime_env.env_vars``. Before 0.6, import this
+module in your own task runner, and by ``actor_rollout_ref.model.external_lib`` in the workers.
 
 A response without a trained token (rejected, truncated, padding) then moves nobody's advantage. verl
 keeps a lone response's raw reward in some estimators; here it gets 0, as all others of a group do. A loss reads
-nothing off the mask, whatever stands there, and refuses numbers that are none.
+nothing off the mask, and refuses NaN and infinity on it.
 
 Where an agent loop gives several outputs in a session, verl's trainer of 0.9 (``trainer.use_v1``) compares the last
-ones alone, but for its own name ``grpo`` only: each output counts by itself under any other name. Stay with ``grpo``
-there.
+ones alone, under its own name ``grpo`` only; under any other name each output counts by itself. Use ``grpo`` there.
 """
 
 from collections.abc import Callable

@@ -48,7 +48,7 @@ class Adaptive:
     .. math:: \beta' = \beta \left(1 + \operatorname{clip}\left(\frac{k}{k^*} - 1, -0.2, 0.2\right)
         \frac{n}{h}\right)
 
-    ``coefficient`` is in reward units per nat, ``target`` :math:`k^*` in the unit of what is observed,
+    ``coefficient`` is in reward units per nat, ``target`` :math:`k^*` in the unit of the observed value,
     ``horizon`` :math:`h` in samples, and at least a fifth of a step's, so that the coefficient stays positive.
 
     Source:

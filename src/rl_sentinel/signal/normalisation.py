@@ -62,7 +62,7 @@ def normalised(
         reward: task reward per response, in reward units; anything may stand where ``live`` is False.
         group: prompt id per response; any integers, in any order.
         live: True where the response counts; ``live & scored`` leaves out those whose reward is void.
-        by: what is subtracted, and by what is divided.
+        by: the center that is subtracted, and the scale that divides.
 
     Returns:
         One number per response, in deviations, or in reward units where nothing is divided by. Exactly 0
@@ -73,7 +73,7 @@ def normalised(
         InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
-        The choices are those in common use. The deviation is that of what is left after centring, so that
+        The choices are those in common use. The deviation is that of the centered values, so that
         with ``mean="group"`` and ``deviation="batch"`` a prompt's difficulty does not enter it, as in
         REINFORCE++, arXiv 2501.03262; it never leaves a row out.
 

@@ -50,7 +50,7 @@ class Choices:
     reward at ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or of your
     own with parameters of these names: an outcome estimator reads ``reward`` or ``reward_parts``, ``group``,
     ``live``, ``length``, ``reward_baseline``, a temporal one ``mask``, ``group`` and columns of tokens. What is done
-    to the reward is done to each of its parts; these have no place for what is paid per token.
+    to the reward is done to each of its parts; these have no place for rewards per token.
     """
 
     estimator: Callable[..., Tensor]
@@ -80,7 +80,7 @@ class Choices:
             takes(f"bounds[{at}]", one, 1, "mask")
         by_name("estimator", self.estimator)
         if self.normalisation is not None:
-            require_instance("normalisation", self.normalisation, Normalisation, "what is subtracted and divided by")
+            require_instance("normalisation", self.normalisation, Normalisation, "center and scale")
         if self.kl_coefficient and self.kl is None:
             raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where no kl is chosen to be priced")
         if self.bounds and self.weight is None:
@@ -91,9 +91,9 @@ class Choices:
 def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     r"""Carry raw rewards to advantages, every stage in the one order in which none corrupts another.
 
-    1. Rejection: what is not kept leaves the mask, before any statistic is taken.
+    1. Rejection: rejected tokens leave the mask, before any statistic is taken.
     2. Weights of the tokens that stay, against the policy that sampled them.
-    3. The raw KL, which nothing after changes; what is priced is a tensor of its own.
+    3. The raw KL, which nothing after changes; the penalty is a separate tensor.
     4. Rewards of trajectories: shifted, scaled, clipped; void where not scored; then normalised over those that
        are scored.
     5. Advantages: of trajectories by an outcome estimator, each step's own tokens carrying its trajectory's;
@@ -101,7 +101,7 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
 
     Args:
         rollout: what was sampled.
-        by: what is done at each stage.
+        by: the choice at each stage.
 
     Returns:
         What a loss is given, without a gradient; labels and a mask of which nothing was rejected are the rollout's

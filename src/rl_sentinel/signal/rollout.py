@@ -38,11 +38,11 @@ class Rollout:
     ``mask`` marks trained tokens, padded or packed. ``scored`` is False where the outcome says nothing, since
     the response never ended; ``trajectory`` and ``last`` tell which rows are steps of one. Log-probs, in nats, are
     those of the policy before the update (``old``), of the one that sampled, as the sampler reported them
-    (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` what is added per token, both in
+    (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` is added per token, both in
     reward units. ``reward_baseline`` is the outcome of a greedy response, ``reward_parts`` the outcomes that an
     estimator weighs itself, each in a reward unit of its own; ``pi_squared`` is the sum of squared probabilities over
     the vocabulary, under the policy before the update; ``version`` counts the updates that the weights had seen which
-    sampled a token, for ``signal.staleness``; ``turn`` numbers the turns of a conversation that stand in one row. What
+    sampled a token, for ``signal.staleness``; ``turn`` numbers the turns of a conversation that share a row. What
     is None is not known; it is asked for only by choices that need it.
     """
 
@@ -86,7 +86,7 @@ class Laid:
 
 
 @validate(padding=WHOLE)
-def laid_out(  # noqa: PLR0913 - steps, what is known of their trajectories, and two choices
+def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two choices
     steps: Sequence[Step],
     *,
     reward: Mapping[str, float],

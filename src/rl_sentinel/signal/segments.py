@@ -18,7 +18,7 @@ class Segments:
     """A mask of packed tokens ``[N]``, and how many of them each row has ``[B]``, in order; 0 is allowed.
 
     It stands wherever a function takes the mask of padded ``[B, T]`` columns: the columns are then ``[N]``, and
-    what is one number per row stays ``[B]``. ``row`` ``[N]`` is the row of each token.
+    one number per row stays ``[B]``. ``row`` ``[N]`` is the row of each token.
 
     Example:
         >>> import torch
@@ -34,7 +34,7 @@ class Segments:
     def __post_init__(self) -> None:
         """Validate the mask and the lengths, which add up to the number of tokens."""
         if not isinstance(self.mask, Tensor) or self.mask.dtype != torch.bool or self.mask.dim() != 1:
-            raise InputError(f"mask is {_told(self.mask)}, expected bool of shape [N]: packed tokens stand in one axis")
+            raise InputError(f"mask is {_told(self.mask)}, expected bool of shape [N]: packed tokens have one axis")
         length = lengths(self.length)
         if int(length.sum()) != len(self.mask):
             raise InputError(
@@ -91,7 +91,7 @@ def padded(
     _require_tensor(values)
     _require_room(length, width)
     if values.dim() != 1:
-        raise InputError(f"values have shape {list(values.shape)}, expected [N]: packed tokens stand in one axis")
+        raise InputError(f"values have shape {list(values.shape)}, expected [N]: packed tokens have one axis")
     if int(length.sum()) != len(values):
         raise InputError(f"length adds up to {int(length.sum())}, expected {len(values)}, the tokens given")
     try:

@@ -13,7 +13,7 @@ from rl_sentinel.core.errors import Absent, Unbindable
 def bindable(target: Target, *described: Boundary, optional: bool = False) -> Iterator[Boundary | Unbound]:
     """Each description as this target has it, or why it cannot be bound; equal reasons are given once.
 
-    With ``optional``, what a release never had is left out; what is there and cannot be used is still reported.
+    With ``optional``, functions that a release never had are left out; one that exists and cannot be used is reported.
     """
     reported: set[Unbound] = set()
     for boundary in described:

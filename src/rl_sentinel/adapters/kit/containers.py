@@ -86,7 +86,7 @@ class Table(Container):
         """The dict."""
         return {name: part.put(inputs) for name, part in self.parts.items() if not _unset(part, inputs)}
 
-    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live dict, or what is read like one
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live dict, or an object read like one
         """The value at a key."""
         return value[name] if name in value else None  # noqa: SIM401 - DataProto and TensorDict have no get with a default
 

@@ -63,7 +63,7 @@ class Execution:
 
 
 def inputs_of(boundary: Boundary, case: Case, batch: Batch | None = None) -> Inputs:
-    """What the codecs of a boundary build their arguments from; ``batch`` stands in for the case's own."""
+    """What the codecs of a boundary build their arguments from; ``batch`` replaces the case's own."""
     family = boundary.settings.get(case.setting, next(iter(boundary.settings.values())))
     return Inputs(case.batch if batch is None else batch, {**family, **case.override}, case.layout)
 
@@ -244,7 +244,7 @@ def _remembered(
 ) -> Any:  # noqa: ANN401 - whatever the target answers
     """What the call answered to equal arguments before: most laws change what this step does not read.
 
-    It is made anew while a recorder is there, which watches what the call does to its arguments.
+    While a recorder watches, the call is made again.
     """
     if target.recorder is not None:
         return _invoke(target, function, args, kwargs, left)

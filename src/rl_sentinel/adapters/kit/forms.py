@@ -54,7 +54,7 @@ class ZeroPadded(Padded):
         return Padded.lay(self, zero_padding(column, inputs.batch), inputs)
 
     def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """What stood in the padding is 0."""
+        """Padding is 0."""
         return zero_padding(column, batch)
 
 
@@ -90,7 +90,7 @@ class RightAligned(Form):
         return Sizes(rows=value.shape[0], width=value.shape[1])
 
     def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """What stood in the padding is 0."""
+        """Padding is 0."""
         return zero_padding(column, batch)
 
     def source(self, expression: str, sizes: Sizes) -> str:
@@ -122,7 +122,7 @@ class Ragged(Form):
         return Sizes(rows=len(value), length=length)
 
     def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """What stood in the padding is 0."""
+        """Padding is 0."""
         return zero_padding(column, batch)
 
     def source(self, expression: str, sizes: Sizes) -> str:
@@ -157,7 +157,7 @@ class Packed(Form):
         return Sizes(tokens=value.shape[0])
 
     def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """What stood in the padding is 0."""
+        """Padding is 0."""
         return zero_padding(column, batch)
 
     def source(self, expression: str, sizes: Sizes) -> str:

@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.roles import parameters_of, role_of
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Scalar
 
-#: Role of a number -> what formulas call it, and what is passed where there is no default.
+#: Role of a number -> its name in formulas, and the value passed where the function has no default.
 _NUMBERS: Mapping[str, tuple[tuple[str, ...], float]] = {
     "clip": (("clip_low", "clip_high"), 0.2),
     "clip_low": (("clip_low",), 0.2),
@@ -25,7 +25,7 @@ def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scala
     """The numbers by the names of formulas, and those to pass, by parameter.
 
     A default is taken as it is and not passed; one range for both sides gives way to one for each. ``epsilon`` is a
-    clip range in a policy loss, and what is added to a divisor elsewhere.
+    clip range in a policy loss, and a term added to a divisor elsewhere.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers import numbers

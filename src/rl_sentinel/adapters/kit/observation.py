@@ -47,7 +47,7 @@ class Observed:
         """A case with these columns; columns that are absent hold their plain value, and no law may read them.
 
         Raises:
-            ValueError: if no argument told the number of rows and the width.
+            ValueError: if no argument gives the number of rows and the width.
         """
         return Case(self.batch(), setting=setting, override=self.knobs, layout=self.layout)
 

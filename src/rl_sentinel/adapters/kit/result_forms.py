@@ -1,4 +1,4 @@
-"""Layouts of results: one number per row on its tokens, decisions, logged numbers, and what is read from them."""
+"""Layouts of results: one number per row on its tokens, decisions, logged numbers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from rl_sentinel.core.codec import Form, Sizes
 
 @dataclass(frozen=True, slots=True)
 class PerToken(Form):
-    """One number per response, handed back as a row-constant ``[B, T]``, or the reverse: ``[B]`` over the tokens."""
+    """One number per response, returned as a row-constant ``[B, T]``, or the reverse: ``[B]`` over the tokens."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -51,7 +51,7 @@ class RowWise(Form):
 class AsReturned(Form):
     """A tensor in the neutral layout already, as functions of ours return it."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - the runner reports what is no tensor
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - the runner reports values that are not tensors
         """The value as it is, without padding that the layout added."""
         tensor: Tensor = value
         return tensor[:, : sizes.width] if isinstance(value, Tensor) and value.dim() > 1 else tensor
@@ -72,7 +72,7 @@ class Accepted(Form):
 
 @dataclass(frozen=True, slots=True)
 class Kept(Form):
-    """A mask of what is kept as 1 and 0, with 1 wherever nothing is trained: there nothing can be left out."""
+    """A mask with 1 for kept and 0 for dropped, with 1 wherever nothing is trained: there nothing can be left out."""
 
     form: Form
 

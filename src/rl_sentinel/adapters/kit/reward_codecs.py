@@ -82,7 +82,7 @@ class TokenRewards(Codec):
 
 @dataclass(frozen=True, slots=True)
 class PerRowOutcome(TokenRewards):
-    """The outcome alone on the last response token, without what is paid per token; a form of ``[B, T]``."""
+    """The outcome alone on the last response token, without rewards per token; a form of ``[B, T]``."""
 
     @property
     def columns(self) -> frozenset[str]:

@@ -30,7 +30,7 @@ class Sequence(Form):
         return frozenset({"length", "prompt_length"})
 
     def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """What stood in the padding is 0."""
+        """Padding is 0."""
         return zero_padding(column, batch)
 
     def sequences(self, column: Tensor, inputs: Inputs) -> list[Tensor]:

@@ -18,7 +18,7 @@ class CallFailed(Exception):  # noqa: N818 - becomes the pair's errored reason
 class NamedOutput(Form):
     """The output in a result: the result itself, the first of a tuple, or the entry of a dict of that name.
 
-    ``per_token`` spreads one number per row over its trained tokens; ``decision`` reads a mask of what is kept as 1
+    ``per_token`` spreads one number per row over its trained tokens; ``decision`` reads a mask of kept tokens as 1
     and 0, with 1 wherever nothing is trained.
     """
 

@@ -74,7 +74,7 @@ class IfSet(Knob):
 class Derived(Codec):
     """A value that follows from the number of rows, their groups or the layout, such as the size of a micro-batch.
 
-    It carries no column: what is computed from signals is :class:`Computed`.
+    It carries no column: a value computed from signals is :class:`Computed`.
     """
 
     compute: Callable[[Inputs], Any]

@@ -109,7 +109,7 @@ def certain(batch: Batch) -> Batch:
 
 
 def without(settings: Settings, *names: str) -> Settings:
-    """The settings but for these."""
+    """The settings without these."""
     return {n: v for n, v in settings.items() if n not in names}
 
 

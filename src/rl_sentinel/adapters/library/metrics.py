@@ -90,7 +90,7 @@ _ROWS: tuple[_Row, ...] = (
         "value returns mask",
         {"default": {}},
         lambda f, b, _: f(b.value, b.returns, mask=b.mask),
-        {"share": ("explained_variance", "", "of a variance, 0 where there is none")},
+        {"share": ("explained_variance", "", "of a variance, 0 where it is not defined")},
         {},
     ),
     (

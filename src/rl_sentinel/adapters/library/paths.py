@@ -29,7 +29,7 @@ _ROWS = {**_BOUNDS, "over": "mean"}
 _POLICIES = ("old_logprob", "rollout_logprob")
 
 _GROUPED = {"scope": "group", "grouping": "id", "credit": "outcome", "masked": "yes", "baseline": "relative"}
-_KEPT = {**_GROUPED, "algorithm": "outcomes of what is kept, centred"}
+_KEPT = {**_GROUPED, "algorithm": "centered outcomes of kept tokens"}
 _MASKED = {"masked": "yes", "masked-slots": "any"}
 
 _DISCOUNTED: Settings = {n: NUMBERS[n] for n in ("discount", "decay")}

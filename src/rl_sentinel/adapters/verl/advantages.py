@@ -21,7 +21,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.errors import Unbindable
 
-#: Estimators that every release has under these names: told where not even the source can be read.
+#: Estimators that every release has under these names: used where the source cannot be read.
 EVERYWHERE = ("compute_gae_advantage_return", "compute_grpo_outcome_advantage")
 
 _OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighed by their path's variance"

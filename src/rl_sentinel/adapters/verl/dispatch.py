@@ -36,7 +36,7 @@ DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
 #: Names that the parts of a reward are given, as a scoring function would answer them.
 PARTS = ("first_part", "second_part")
 
-#: Estimators that divide by a deviation unless told not to.
+#: Estimators that divide by a deviation by default.
 _STANDARDISED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
 
 #: Whether to divide by it, where a release has the knob.

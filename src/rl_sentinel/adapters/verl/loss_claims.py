@@ -1,4 +1,4 @@
-"""What verl says of its policy losses: algorithms, claims, knobs, and what is logged of them."""
+"""What verl says of its policy losses: algorithms, claims, knobs, logged metrics."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""verl's policy losses: everything in its registry, each with the metrics that it hands back."""
+"""verl's policy losses: everything in its registry, each with the metrics that it returns."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

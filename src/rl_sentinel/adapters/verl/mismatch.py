@@ -98,7 +98,7 @@ _DIRECTION = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The gap alone, then what is logged of each kind of weight and rejection."""
+    """The gap alone, then the metrics of each kind of weight and rejection."""
     try:
         target.find(BOTH)
     except Unbindable as why:

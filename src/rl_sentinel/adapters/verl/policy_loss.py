@@ -22,7 +22,7 @@ _IN_ORDER = re.compile(r"return pg_loss, (pg_clipfrac, ppo_kl(?:, pg_clipfrac_lo
 
 @cache
 def metrics_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Logged names that a loss hands back, by its own source."""
+    """Names of the metrics that a loss returns, by its source."""
     source = _source(function)
     in_order = _IN_ORDER.search(source)
     if in_order:

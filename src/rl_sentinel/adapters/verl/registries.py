@@ -27,7 +27,7 @@ def registered(target: Target, table: str) -> dict[str, Callable[..., Any]] | No
     """Registered name to function; None where this release has no such table.
 
     Modules of the tree that use the table's decorator are imported first; one that cannot be is
-    told by :func:`missing`.
+    reported by :func:`missing`.
 
     Raises:
         Unbindable: if the module of the table cannot be imported.

@@ -30,7 +30,7 @@ class Text(Padded):
         return (Padded.read(self, value, sizes) - 1).clamp(min=0)
 
     def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """The sign, and what stood in the padding."""
+        """The sign, and the padding."""
         return zero_padding(column.abs(), batch)
 
 
@@ -78,7 +78,7 @@ def score_each(manager: Any, data: Any) -> Tensor:  # noqa: ANN401 - a manager o
 
 
 class _Threads(ThreadPoolExecutor):
-    """A declared double: a pool of processes of which there are none."""
+    """A declared double: a pool without processes."""
 
     def __init__(self, **_options: object) -> None:
         super().__init__(max_workers=1)
@@ -89,7 +89,7 @@ class _Worker:
     """A declared double: a scoring worker of its own process, as it answers in this one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        async def answer(**given: object) -> Any:  # noqa: ANN401 - what is scored
+        async def answer(**given: object) -> Any:  # noqa: ANN401 - the scored object
             return function(**given)
 
         self.compute_score = SimpleNamespace(remote=answer)

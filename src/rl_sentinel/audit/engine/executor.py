@@ -1,4 +1,4 @@
-"""Calling a boundary on a case: copies in, checked tensors out, refusals told from accidents."""
+"""Calling a boundary on a case: copies in, checked tensors out, refusals separated from accidents."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -152,7 +152,7 @@ def _of(axes: str) -> str:
 
 
 def _slopes(values: Mapping[str, Tensor], batch: Batch, wanted: tuple[str, ...]) -> dict[str, Tensor]:
-    """Of the loss; of the sum of all that is handed back where nothing has that name."""
+    """Gradients of the loss, or of the sum of all outputs if none is a loss."""
     if not wanted:
         return {}
     leaves = [getattr(batch, n) for n in wanted]

@@ -59,7 +59,7 @@ class Influence:
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Send the map, or why there is none."""
+        """Send the map, or why it cannot be made."""
         send({"event": "start", "law": _PIECE})
         try:
             found = influence(self.boundary, self.setting)
@@ -73,7 +73,7 @@ class Influence:
 
 
 def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
-    """The map on a batch of two groups, or on the largest small case that the target accepts, or why there is none.
+    """The map on a batch of two groups, or on the largest small case that the target accepts, or why it cannot be made.
 
     It names the case's mask and, for every read signal cell, the output cells that moved.
     """

@@ -51,7 +51,7 @@ def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
     """Make all cases of the laws, once for all the children that will be forked from here."""
     drawn()
     for law in laws:
-        with suppress(Exception):  # a law that cannot make its cases is told of where it is asked
+        with suppress(Exception):  # a law that cannot make its cases is reported when it is checked
             _varied(law, seed, budget)
 
 
@@ -151,7 +151,7 @@ def recheck(law: Law, ask: Asker, case: Case) -> Break | bool | None:
 
 
 def canary(ask: Asker, setting: str) -> str:
-    """Why the boundary cannot be judged: no tensor, or the output that it is there for, its first, never moves.
+    """Why the boundary cannot be judged: it returns no tensor, or its first output never moves.
 
     Raises:
         NotApplicable: where the target refuses every small case.

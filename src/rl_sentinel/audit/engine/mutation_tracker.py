@@ -39,7 +39,7 @@ class Watch:
         self._open.append([(f"{name} of {short}", x, x.detach().clone()) for name, x in found])
 
     def returned(self) -> None:
-        """Note what is not as it was."""
+        """Note what changed."""
         for name, now, before in self._open.pop():
             if not _same(before, now.detach()):
                 self.changed.setdefault(name, (before, now.detach().clone()))

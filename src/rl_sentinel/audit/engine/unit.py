@@ -108,7 +108,7 @@ class Unit:
         """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case.
 
         Raises:
-            NotApplicable: where the boundary refuses the case or fails its canary, which mends nothing.
+            NotApplicable: where the boundary refuses the case or fails its smoke check, which fixes nothing.
         """
         failed, reason = self._canary()
         if failed:

@@ -157,7 +157,7 @@ def main(arguments: list[str]) -> None:
             send({"event": "done"})
         except SentinelError as error:
             send({"event": "failed", "message": str(error)})
-        except Exception as error:  # noqa: BLE001 - told to the user by the driver in one line
+        except Exception as error:  # noqa: BLE001 - the driver prints it in one line
             send({"event": "failed", "message": f"{type(error).__name__}: {error}"})
 
 

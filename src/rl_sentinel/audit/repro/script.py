@@ -325,5 +325,5 @@ def _end(code: str, output: str) -> list[str]:
 
 
 def no_script(why: str) -> list[str]:
-    """What stands in the place of a script that cannot be written."""
+    """The text of a script that cannot be written."""
     return [f"# no script: {why}"]

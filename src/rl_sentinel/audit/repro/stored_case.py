@@ -28,7 +28,7 @@ class Replay:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Boundary and setting, told apart by the number: each replay has crashes of its own."""
+        """Boundary and setting, with the number of the replay: each replay counts its own crashes."""
         return self.unit.boundary.path, f"{self.unit.setting} #{self.number}"
 
     @property
@@ -45,7 +45,7 @@ class Replay:
         return self
 
     def lost(self, piece: str, reason: str) -> Event:
-        """It cannot be told."""
+        """It cannot be replayed: nothing is reported."""
         return answer(self.number, "not-reproducible", reason, law=piece)
 
     def run(self, send: Callable[[Event], None]) -> None:
@@ -79,7 +79,7 @@ def replays(
     """A replay for each record, or its answer where the target has no such boundary.
 
     Raises:
-        SentinelError: if a record says another stage than the boundary's, overrides what is no setting of it, or,
+        SentinelError: if a record says another stage than the boundary's, overrides an unknown setting, or,
             of a target with the same digest, says other knobs than the setting's.
     """
     for number, record in enumerate(records):

@@ -34,7 +34,7 @@ class Suspects:
     sleeping: set[str] = field(default_factory=set)
 
     def add(self, stack: Sequence[str], *, spins: bool) -> str:
-        """Remember the innermost function of a call that hung, and name it (empty if there is none)."""
+        """Remember the innermost function of a call that hung, and name it (empty if unknown)."""
         if not stack:
             return ""
         (self.spinning if spins else self.sleeping).add(stack[0])

@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def limit_memory(more: int, *, finally_: bool) -> None:
-    """Allow ``more`` bytes of address space beyond what is in use; no core is ever dumped.
+    """Allow ``more`` bytes of address space beyond those in use; cores are never dumped.
 
     ``finally_`` also lowers the hard limit, which nothing can raise again.
     """

@@ -45,7 +45,7 @@ class _Child:
 def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> None:
     """Run every job, ``jobs`` at a time, each in a child of its own, and send their events."""
     gc.collect()
-    gc.freeze()  # what is loaded stays: a child that looked through it would copy every page
+    gc.freeze()  # loaded modules stay: a child that scanned them would copy every page
     waiting, running = list(reversed(work)), list[_Child]()
     crashes: dict[tuple[str, str], int] = {}
     suspects = Suspects()

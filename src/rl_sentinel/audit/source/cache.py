@@ -35,10 +35,10 @@ def digest_of(folder: Path) -> str:
 
 
 def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The folder ``kind/key`` of the cache, made by ``make`` where it is not there yet.
+    """The folder ``kind/key`` of the cache, made by ``make`` if it does not exist yet.
 
-    ``make`` fills an empty folder that is moved into place only when it is whole. An entry that is
-    there is served from a cache that cannot be written to, too.
+    ``make`` fills an empty folder that is moved into place only when it is complete. An existing entry is served from a
+    read-only cache, too.
 
     Raises:
         SentinelError: if the entry on disk is not what was put there, or none can be put there.
@@ -67,7 +67,7 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
             if isinstance(error, OSError) and place.is_dir():
                 _verify(place)
                 return place
-            Path(f"{place}.lock").unlink(missing_ok=True)  # what there is none of leaves nothing behind
+            Path(f"{place}.lock").unlink(missing_ok=True)  # a failed download leaves nothing behind
             raise
     return place
 

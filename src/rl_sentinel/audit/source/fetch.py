@@ -33,7 +33,7 @@ class Source:
 
 
 def source(named: Named, python: str = sys.executable) -> Source:
-    """Bring the code of a target to disk (from the cache where it is there).
+    """Bring the code of a target to disk (from the cache where possible).
 
     Raises:
         SentinelError: if there is no such release, folder, revision or installation.

@@ -32,7 +32,7 @@ def commit_of(folder: Path, revision: str) -> str:
     try:
         return git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
     except SentinelError:
-        git(folder, "rev-parse", "--git-dir")  # what is wrong may be the folder
+        git(folder, "rev-parse", "--git-dir")  # the folder may be wrong
         message = f"{folder} has no revision {revision!r}, expected a commit, tag or branch of it: `git log` lists them"
         raise SentinelError(message) from None
 

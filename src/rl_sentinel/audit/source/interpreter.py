@@ -1,4 +1,4 @@
-"""Asking another interpreter: what it is, and what is installed there."""
+"""Querying another interpreter: its version and its packages."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ _BEGIN = "import json, sys\ndef answer(x):\n    with open(sys.argv[1], 'w') as f
 
 
 def asked(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
-    """Run lines of Python there, and hand back what they gave to ``answer(...)``.
+    """Run lines of Python there, and return what they passed to ``answer(...)``.
 
     The arguments are ``sys.argv[2:]``.
 
@@ -48,7 +48,7 @@ def checked(python: str) -> str:
     """The same path, if it is an interpreter that can run a worker.
 
     Raises:
-        SentinelError: if it is none, is older than 3.11, or lacks torch or numpy.
+        SentinelError: if it is not an interpreter, is older than 3.11, or lacks torch or numpy.
     """
     if python == sys.executable:
         return python

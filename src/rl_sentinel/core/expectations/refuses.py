@@ -43,5 +43,5 @@ class Refuses(Expectation):
         return f"{outcome}: {told}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
-        """Of a message (None: accepted): there is one, or there is none."""
+        """A message is expected, or no message (None: accepted)."""
         return f"({observed}) is {'None' if self.accepts else 'not None'}"

@@ -55,7 +55,7 @@ def advantages(
 
     Raises:
         InputError: if a dtype or shape is wrong, ``epsilon`` is negative, a part is not finite on a
-            live row, there is none, or ``weight`` has not one finite number per part.
+            live row, ``parts`` has no column, or ``weight`` has not one finite number per part.
 
     Source:
         GDPO: Group reward-Decoupled Normalization Policy Optimization, arXiv 2601.05242. Only live rows are

@@ -82,7 +82,7 @@ def advantages(
 
 
 def _against_the_mean(reward: Tensor, step: Tensor, *, mask: Tensor, group: Tensor) -> Tensor:
-    """With trained tokens first, so that those of one number stand in one column."""
+    """With trained tokens first, so that tokens of the same number share a column."""
     gain = discounted_suffix_sums(reward, discount=1.0)
     weight = selected(step.clamp(min=0), mask=mask).cumsum(dim=1)
     turn = torch.arange(mask.shape[1], device=mask.device)

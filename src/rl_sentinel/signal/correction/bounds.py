@@ -79,7 +79,7 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
 
 @validate(rows=True, ordered="low high", low=NON_NEGATIVE)
 def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
-    r"""Weights between two bounds, and 0 beyond them: what is too far from the sampler is not trained.
+    r"""Weights between two bounds, and 0 beyond them: tokens too far from the sampler are not trained.
 
     .. math:: w' = w \text{ if } l \le w \le u \text{, else } 0
 

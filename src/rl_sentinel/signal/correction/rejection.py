@@ -105,7 +105,7 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         comes after.
 
     Raises:
-        InputError: as :func:`tokens_kept`, and if ``over`` is none of the three.
+        InputError: as :func:`tokens_kept`, and if ``over`` is not one of the three.
 
     Example:
         >>> import torch

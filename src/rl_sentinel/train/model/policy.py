@@ -79,7 +79,7 @@ class Models(NamedTuple):
 
 
 def init_policy(recipe: Recipe) -> Policy:
-    """A tiny Llama from scratch, initialised with the seed of the warm start, or of the recipe if there is none."""
+    """A tiny Llama from scratch, initialised with the seed of the warm start, or of the recipe without a warm start."""
     shape = recipe.policy
     torch.default_generator.manual_seed(recipe.seed if recipe.warm is None else recipe.warm.seed)
     sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "inner", "positions")}
