@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.execution import Left, evaluate, execute, inputs_of
+from rl_sentinel.adapters.kit.evaluation import Left, evaluate
+from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.observation import Observed, observe
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rl_sentinel.adapters.kit.codecs import LaidOut
 from rl_sentinel.adapters.kit.forms import Ragged, lengths_of, zero_padding
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
@@ -109,7 +110,7 @@ class PackedSequence(Sequence):
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionMask(Codec):
+class AttentionMask(LaidOut):
     """``[B, S]``: True at every token of a sequence, prompt or response; it tells the lengths of sequences."""
 
     form: Form = field(default_factory=lambda: FullSequence(fill=1.0))
@@ -118,11 +119,6 @@ class AttentionMask(Codec):
     def shapes(self) -> frozenset[str]:
         """Prompts and responses both decide the width."""
         return frozenset({"length", "prompt_length"})
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Those of the form."""
-        return self.form.axes
 
     def put(self, inputs: Inputs) -> Tensor:
         """The mask."""
@@ -153,7 +149,7 @@ class SequenceEnds(Codec):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenVersions(Codec):
+class TokenVersions(LaidOut):
     """The version of the weights that sampled each token of a sequence, -1 at the prompt: it tells the prompts."""
 
     form: Sequence = field(default_factory=lambda: FullSequence(fill=-1.0))
@@ -167,11 +163,6 @@ class TokenVersions(Codec):
     def shapes(self) -> frozenset[str]:
         """Prompts and responses both decide the width."""
         return frozenset({"length", "prompt_length"})
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Those of the form."""
-        return self.form.axes
 
     def put(self, inputs: Inputs) -> Tensor:
         """The versions, laid out."""
