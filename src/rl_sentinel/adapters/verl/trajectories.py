@@ -78,7 +78,7 @@ class TrajectoryKeys(Codec):
         uids, whose, numbers = zip(*(key.rsplit("_", 2) for key in value), strict=True)
         number, trajectory = torch.tensor([int(n) for n in numbers]), partition(list(zip(uids, whose, strict=True)))
         last = torch.stack([n == number[trajectory == t].max() for n, t in zip(number, trajectory, strict=True)])
-        step = torch.where(last, number - 1, number)
+        step = torch.where(last, (number - 1).clamp(min=0), number)
         return {"group": partition(uids), "trajectory": trajectory, "step": step, "last_step": last}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
