@@ -11,10 +11,11 @@ from adapters.verl_specimen import CUSTOM, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
-from rl_sentinel.adapters.verl.trajectories import keys
+from rl_sentinel.adapters.verl.trajectories import TrajectoryKeys, keys
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.core.case import Case
+from rl_sentinel.core.codec import Sizes
 from rl_sentinel.laws.dead_row_in_declared_mean import LAW as MSK005
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
 from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
@@ -142,6 +143,13 @@ def test_keys() -> None:
         last_step=torch.tensor([True, False, True]),
     )
     assert keys(batch) == ["prompt-7_4_2", "prompt-7_4_0", "prompt-2_1_2"]
+    columns = TrajectoryKeys().take(["a_b_4_0", "a_b_4_2", "c_4_0"], Sizes())
+    assert {name: column.tolist() for name, column in columns.items()} == {
+        "group": [0, 0, 1],
+        "trajectory": [0, 0, 1],
+        "step": [0, 1, 0],
+        "last_step": [False, True, True],
+    }
 
 
 @pytest.mark.parametrize(("checked", "found"), [(True, False), (False, True)])

@@ -12,7 +12,10 @@ from adapters.checks import answering, bound, judged_at
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
-from rl_sentinel.adapters.verl.scoring import SPECIAL, Tokens, ground_truth, here, score, score_in_order
+from rl_sentinel.adapters.verl.rewards import GroundTruths
+from rl_sentinel.adapters.verl.scoring import SPECIAL, Text, Tokens, ground_truth, here, score, score_in_order
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.codec import Inputs, Sizes
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 
 Loads = Callable[..., Target]
@@ -90,3 +93,16 @@ def test_what_a_text_is_worth() -> None:
     assert score(ground_truth=right, solution_str="4 7") == 0.5
     assert score(solution_strs=["4 7", "4"], ground_truths=[right, right]) == [0.5, 1.5]
     assert score_in_order("any", "4", right) == 1.5
+
+
+def test_what_a_data_set_says_of_a_batch() -> None:
+    """Its texts have ids from 1 on, and each is worth the outcome."""
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    token, length = torch.tensor([[3, -6], [0, 5]]), torch.tensor([2, 1])
+    batch = batch_of(mask, token=token, length=length, reward=torch.tensor([0.5, 2.0]))
+    responses = torch.tensor([[4, 7], [1, SPECIAL]])
+    assert torch.equal(Text().lay(token, Inputs(batch)), responses)
+    assert Text().read(responses, Sizes(width=2)).tolist() == [[3, 6], [0, 0]]
+    truths = GroundTruths().put(Inputs(batch))
+    assert [row["ground_truth"] for row in truths] == [{"text": "4 7", "reward": 0.5}, {"text": "1", "reward": 2.0}]
+    assert GroundTruths().take(truths, Sizes())["reward"].tolist() == [0.5, 2.0]

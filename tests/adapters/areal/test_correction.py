@@ -10,7 +10,7 @@ from adapters.checks import outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.arguments import rejection
 from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries
-from rl_sentinel.adapters.kit.execution import Left, evaluate
+from rl_sentinel.adapters.kit.evaluation import Left, evaluate
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.execution import Left, evaluate, execute, inputs_of
+from rl_sentinel.adapters.kit.evaluation import Left, evaluate
+from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.observation import Observed, observe
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
@@ -36,6 +37,16 @@ class _Compared:
     columns: set[tuple[str, str, str]] = field(default_factory=set)
     arguments: set[tuple[str, str]] = field(default_factory=set)
     settings: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A call as it was read: whole, and each part of its arguments alone."""
+
+    step: Step
+    observed: Observed
+    parts: list[tuple[str, Codec, Mapping[str, Tensor]]]
+    left: Left
 
 
 class _AllReadError(Exception):
@@ -75,10 +86,13 @@ def check_round_trip(target: Target, boundary: Boundary) -> None:
 
 def _case(target: Target, boundary: Boundary, case: Case, done: _Compared) -> None:
     inputs = inputs_of(boundary, case)
-    calls: list[tuple[Step, Observed | Exception, Left]] = []
+    calls: list[_Read | Exception] = []
 
     def before(step: Step, passed: dict[str, Any], left: Left) -> None:
-        calls.append((step, _read(step, passed), copy(left)))  # read at once: the target may change what it is passed
+        try:
+            calls.append(_read(step, passed, left))  # at once: the target may change what it is passed
+        except Exception as error:  # noqa: BLE001 - raised again, apart from what the target raises
+            calls.append(error)
         if len(calls) == len(boundary.steps):
             raise _AllReadError
 
@@ -89,33 +103,37 @@ def _case(target: Target, boundary: Boundary, case: Case, done: _Compared) -> No
     except Exception:  # _AllReadError, or a failure of the target
         if not calls:
             raise
-    for step, observed, left in calls:
-        if isinstance(observed, Exception):
-            raise observed
-        _check_columns(boundary, case, step, observed, done)
-        _check_settings(boundary, inputs, case.setting, observed, done)
-        _check_arguments(target, boundary, inputs, (step, observed, left), done)
-        _check_unreadable(target, boundary, inputs, step, left)
+    for call in calls:
+        if isinstance(call, Exception):
+            raise call
+        _check_columns(boundary, case, call, done)
+        _check_settings(boundary, inputs, case.setting, call.observed, done)
+        _check_arguments(target, boundary, inputs, call, done)
+        _check_unreadable(target, boundary, inputs, call)
 
 
-def _read(step: Step, passed: dict[str, Any]) -> Observed | Exception:
-    try:
-        return observe(step, passed)
-    except Exception as error:  # noqa: BLE001 - raised again, apart from what the target raises
-        return error
+def _read(step: Step, passed: dict[str, Any], left: Left) -> _Read:
+    observed = observe(step, passed)
+    parts = [
+        (name, part, part.take(value, observed.sizes))
+        for name, codec in step.arguments.items()
+        if codec.columns
+        for part, value in codec.references(passed[name])
+    ]
+    return _Read(step, observed, parts, copy(left))
 
 
-def _check_columns(boundary: Boundary, case: Case, step: Step, observed: Observed, done: _Compared) -> None:
-    """Columns that were read back equal those of the case, without what the codec loses."""
-    batch = observed.batch() if observed.columns else case.batch
-    for argument, codec in step.arguments.items():
-        if observed.lengths_assumed and _follows_lengths(codec):
-            done.columns |= {(step.result, argument, name) for name in codec.columns & set(observed.columns)}
+def _check_columns(boundary: Boundary, case: Case, call: _Read, done: _Compared) -> None:
+    """Columns that were read back from a part equal those of the case, without what its codec loses."""
+    observed = call.observed
+    for argument, part, columns in call.parts:
+        done.columns |= {(call.step.result, argument, name) for name in columns}
+        if observed.lengths_assumed and _follows_lengths(part):
             continue  # where the last token is, this call does not say; its arguments are built again below
-        wanted, read = codec.canonical(case.batch), codec.canonical(batch)
-        for name in set(wanted) & set(observed.columns):
+        wanted = part.canonical(case.batch)
+        read = part.canonical(with_columns(observed.batch(), **columns))
+        for name in columns:
             assert _same_numbers(read[name], wanted[name]), (boundary.path, argument, name, read[name], wanted[name])
-            done.columns.add((step.result, argument, name))
 
 
 def _follows_lengths(codec: Codec) -> bool:
@@ -153,11 +171,9 @@ def _another(value: Scalar) -> Scalar:
     return f"{value}0" if isinstance(value, str) else (value or 0) + 1
 
 
-def _check_arguments(
-    target: Target, boundary: Boundary, inputs: Inputs, call: tuple[Step, Observed, Left], done: _Compared
-) -> None:
+def _check_arguments(target: Target, boundary: Boundary, inputs: Inputs, call: _Read, done: _Compared) -> None:
     """Arguments built from what was read back equal those that were passed."""
-    step, observed, left = call
+    step, observed, left = call.step, call.observed, call.left
     labels = {  # another spelling of labels is a declared loss: calls are compared with labels in canonical spelling
         name: column
         for codec in step.arguments.values()
@@ -179,12 +195,12 @@ def _check_arguments(
             done.arguments.add((step.result, name))
 
 
-def _check_unreadable(target: Target, boundary: Boundary, inputs: Inputs, step: Step, left: Left) -> None:
+def _check_unreadable(target: Target, boundary: Boundary, inputs: Inputs, call: _Read) -> None:
     """A column that is declared to be unreadable counts: another one gives another argument."""
-    for name, codec in step.arguments.items():
+    for name, codec in call.step.arguments.items():
         for column in codec.unreadable:
             one, other = (
-                evaluate(target, codec.put(replace(inputs, batch=batch)), left)
+                evaluate(target, codec.put(replace(inputs, batch=batch)), call.left)
                 for batch in (inputs.batch, _changed(inputs.batch, column))
             )
             assert not same_value(one, other), (boundary.path, name, column)

@@ -15,8 +15,38 @@ from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
 
 
+class OneColumn(Codec):
+    """A codec of one column of the batch."""
+
+    name: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The column."""
+        return frozenset({self.name})
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The column as it is."""
+        return {self.name: getattr(batch, self.name)}
+
+
+class LaidOut(Codec):
+    """A codec of a tensor in a layout."""
+
+    form: Form
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of the form."""
+        return self.form.axes
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
+        """What the form tells."""
+        return self.form.sizes(value)
+
+
 @dataclass(frozen=True, slots=True)
-class Column(Codec):
+class Column(OneColumn):
     """One column of the batch in a layout, optionally in another dtype, or detached as a leaf of the target's own.
 
     ``name`` is a column of :class:`~rl_sentinel.core.batch.Batch`. With ``leaf`` the target differentiates the tensor
@@ -33,11 +63,6 @@ class Column(Codec):
         if type(self.form) is Form:
             per_token = COLUMNS[self.name]["axes"].startswith("B T")
             object.__setattr__(self, "form", Padded() if per_token else PerRow())
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The column."""
-        return frozenset({self.name})
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -158,7 +183,7 @@ class Lengths(Codec):
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseMask(Codec):
+class ResponseMask(LaidOut):
     """1 at every response token, trained or not: it tells the lengths of the responses."""
 
     form: Form = field(default_factory=Padded)
@@ -168,11 +193,6 @@ class ResponseMask(Codec):
     def shapes(self) -> frozenset[str]:
         """The length."""
         return frozenset({"length"})
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Those of the form."""
-        return self.form.axes
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
         """The mask, laid out."""
@@ -186,15 +206,10 @@ class ResponseMask(Codec):
 
 
 @dataclass(frozen=True, slots=True)
-class Labels(Codec):
+class Labels(OneColumn):
     """A column per row as a list of Python values, such as flags in metadata."""
 
     name: str
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The column."""
-        return frozenset({self.name})
 
     def put(self, inputs: Inputs) -> list[Any]:
         """The values."""
@@ -204,7 +219,3 @@ class Labels(Codec):
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a list
         """The column."""
         return {self.name: torch.tensor(value)}
-
-    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The column as it is."""
-        return {self.name: getattr(batch, self.name)}

@@ -1,21 +1,20 @@
 """Running a boundary: a case becomes calls, the calls run in order, places become outputs."""
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.evaluation import Left, evaluate, invoke, invoke_remembered
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step
-from rl_sentinel.core.call import Call, Function, Use
+from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.errors import NotApplicable
@@ -28,22 +27,6 @@ class Encoded:
     step: Step
     part: tuple[int, int]
     call: Call
-
-
-class Left(dict[str, Any]):
-    """Results and arguments of earlier steps by name; a value of a ``remembered`` step is copied when it is used."""
-
-    __slots__ = ("remembered",)
-
-    def __init__(self) -> None:
-        """Nothing yet."""
-        super().__init__()
-        self.remembered = set[str]()
-
-    def use(self, place: Use) -> Any:  # noqa: ANN401 - whatever the target left there
-        """The object at a place, as an argument of a later step."""
-        value = place.follow(self)
-        return deepcopy(value) if place.name in self.remembered else value
 
 
 @dataclass(slots=True, eq=False)
@@ -164,7 +147,7 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
         before(step, passed, left)
     if step.remembered:
         left.remembered.add(step.result)
-    make = _remembered if step.remembered else _invoke
+    make = invoke_remembered if step.remembered else invoke
     watching: AbstractContextManager[dict[str, Inner]] = nullcontext({})
     if step.inside:
         watching = _observed(target, step.inside)
@@ -184,97 +167,6 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
             left[name] = [value]
         else:
             left[name].append(value)
-
-
-def evaluate(target: Target, expression: Any, left: Left) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
-    """The object that an expression stands for: calls are made, uses are followed, containers are rebuilt."""
-    kind = type(expression)
-    if kind is Tensor:
-        return expression
-    if kind is Call:
-        make = _maker(target, expression, left)
-        return target.kept(_key(expression), make) if expression.shared else make()
-    if kind is Use:
-        return left.use(expression)
-    if kind is Function:
-        return target.find(expression.path)
-    if kind is dict:
-        return {key: evaluate(target, value, left) for key, value in expression.items()}
-    if kind is list:
-        plain = not expression or isinstance(expression[0], Tensor | float | int)
-        return expression if plain else [evaluate(target, value, left) for value in expression]
-    if kind is tuple:
-        return tuple(evaluate(target, value, left) for value in expression)
-    return expression
-
-
-def _maker(target: Target, call: Call, left: Left) -> Callable[[], Any]:
-    def make() -> Any:  # noqa: ANN401 - whatever the target makes
-        args = [evaluate(target, value, left) for value in call.args]
-        kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
-        return _invoke(target, call.function, args, kwargs, left)
-
-    return make
-
-
-def _key(call: Call) -> tuple[Any, ...]:
-    return ("shared", str(call.function), repr(call.args), repr(sorted(call.kwargs.items())))
-
-
-def _invoke(
-    target: Target,
-    function: str | Use | Callable[..., Any],
-    args: list[Any],
-    kwargs: dict[str, Any],
-    left: Mapping[str, Any],
-) -> Any:  # noqa: ANN401 - whatever the target answers
-    if isinstance(function, str):
-        if target.holds(function):
-            return target.call(function, *args, **kwargs)
-        return _outside(function)(*args, **kwargs)
-    return (function.follow(left) if isinstance(function, Use) else function)(*args, **kwargs)
-
-
-def _remembered(
-    target: Target,
-    function: str | Use | Callable[..., Any],
-    args: list[Any],
-    kwargs: dict[str, Any],
-    left: Mapping[str, Any],
-) -> Any:  # noqa: ANN401 - whatever the target answers
-    """What the call answered to equal arguments before: most laws change what this step does not read.
-
-    While a recorder watches, the call is made again.
-    """
-    if target.recorder is not None:
-        return _invoke(target, function, args, kwargs, left)
-    key = ("remembered", str(function), tuple(map(_content, args)), tuple((n, _content(v)) for n, v in kwargs.items()))
-    return target.kept(key, lambda: _invoke(target, function, args, kwargs, left))
-
-
-def _content(value: Any) -> Any:  # noqa: ANN401 - a tensor or a plain value
-    if not isinstance(value, Tensor):
-        return repr(value)
-    bare = value.detach().contiguous()
-    return (
-        (bare.view(torch.uint8).numpy().tobytes(), str(bare.dtype), *bare.shape) if bare.numel() else tuple(bare.shape)
-    )
-
-
-def _outside(path: str) -> Callable[..., Any]:
-    """A function or class of the standard library, torch, numpy, or a package that the target depends on."""
-    module, _, name = path.rpartition(".")
-    parts = module.split(".")
-    for size in range(len(parts), 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(parts[:size]))
-        except ModuleNotFoundError:
-            continue
-        for part in (*parts[size:], name):
-            found = getattr(found, part)
-        function: Callable[..., Any] = found
-        return function
-    raise ModuleNotFoundError(f"{path} cannot be imported, expected a function of the target or of a package")
 
 
 @dataclass(slots=True)

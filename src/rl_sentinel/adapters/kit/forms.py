@@ -18,6 +18,14 @@ def zero_padding(column: Tensor, batch: Batch) -> Tensor:
     return torch.where(batch.valid, column, torch.zeros_like(column))
 
 
+class Unpadded(Form):
+    """A layout that loses the padding."""
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """Padding is 0."""
+        return zero_padding(column, batch)
+
+
 @dataclass(frozen=True, slots=True)
 class Padded(Form):
     """``[B, T]``, one row per response, padded at the right to one width; ``layout.extra`` adds columns of padding."""
@@ -46,26 +54,17 @@ class Padded(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class ZeroPadded(Padded):
+class ZeroPadded(Unpadded, Padded):
     """As :class:`Padded`, with 0 in all padding: for callers that fill a tensor of zeros row by row."""
 
     def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The column with zeros in the padding."""
         return Padded.lay(self, zero_padding(column, inputs.batch), inputs)
 
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """Padding is 0."""
-        return zero_padding(column, batch)
-
 
 @dataclass(frozen=True, slots=True)
-class RightAligned(Form):
+class RightAligned(ZeroPadded):
     """``[B, T]`` with each response at the right end of its row and zeros before it; extra padding goes to the left."""
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Padding can be added."""
-        return frozenset({"extra"})
 
     @property
     def needs(self) -> frozenset[str]:
@@ -85,14 +84,6 @@ class RightAligned(Form):
         rows = [row[value.shape[1] - n :] for row, n in zip(value, length, strict=True)]
         return torch.stack([pad(row, (0, width - row.shape[0])) for row in rows])
 
-    def sizes(self, value: Tensor) -> Sizes:
-        """Rows and width."""
-        return Sizes(rows=value.shape[0], width=value.shape[1])
-
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """Padding is 0."""
-        return zero_padding(column, batch)
-
     def source(self, expression: str, sizes: Sizes) -> str:
         """The end of each row, padded to one tensor."""
         rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(lengths_of(sizes)) if n)
@@ -100,7 +91,7 @@ class RightAligned(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Ragged(Form):
+class Ragged(Unpadded):
     """A list with one tensor of ``[length]`` per response, without padding; ``plain`` gives lists of numbers."""
 
     plain: bool = False
@@ -121,10 +112,6 @@ class Ragged(Form):
         length = torch.tensor([len(part) for part in value], dtype=torch.int64)
         return Sizes(rows=len(value), length=length)
 
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """Padding is 0."""
-        return zero_padding(column, batch)
-
     def source(self, expression: str, sizes: Sizes) -> str:
         """The list, padded to one tensor; a row of width ``T`` needs no more."""
         padded = f"torch.nn.utils.rnn.pad_sequence({expression}, batch_first=True)"
@@ -133,7 +120,7 @@ class Ragged(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed(Form):
+class Packed(Unpadded):
     """The tokens of all responses end to end, ``[N]``; lengths are known from another argument."""
 
     @property
@@ -155,10 +142,6 @@ class Packed(Form):
     def sizes(self, value: Tensor) -> Sizes:
         """The tokens of all rows."""
         return Sizes(tokens=value.shape[0])
-
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """Padding is 0."""
-        return zero_padding(column, batch)
 
     def source(self, expression: str, sizes: Sizes) -> str:
         """The tensor cut by the lengths and padded."""

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.codecs import LaidOut
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
-from rl_sentinel.core.layout import Axis
 
 
 def _last(length: Tensor, width: int) -> Tensor:
@@ -32,7 +32,7 @@ def _apart(whole: Tensor, length: Tensor, outcome: Tensor | None = None) -> Mapp
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRewards(Codec):
+class TokenRewards(LaidOut):
     """Rewards per token: ``token_reward`` with the outcome added at the last response token.
 
     The two merge there: read back, ``reward`` is what stands at the last token, and ``token_reward`` is 0 there, unless
@@ -52,19 +52,10 @@ class TokenRewards(Codec):
         """The last token is where the length says."""
         return frozenset({"length"})
 
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Those of the form."""
-        return self.form.axes
-
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
         """The sum, laid out."""
         rewards = self._rewards(inputs.batch)
         return self.form.lay(rewards if self.dtype is None else rewards.to(self.dtype), inputs)
-
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
-        """What the form tells."""
-        return self.form.sizes(value)
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - as the form
         """Outcome and token rewards, apart."""

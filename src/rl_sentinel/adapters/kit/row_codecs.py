@@ -7,22 +7,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.adapters.kit.forms import zero_padding
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Cell(Codec):
+class Cell(OneColumn):
     """A column of one row as a Python number: for objects of which there is one per row."""
 
     name: str
     kind: Literal["float", "int", "bool"] = "float"
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The column."""
-        return frozenset({self.name})
 
     def put(self, inputs: Inputs) -> float | int | bool:
         """The number of the row."""
@@ -34,22 +30,13 @@ class Cell(Codec):
         dtype = {"float": torch.float32, "int": torch.int64, "bool": torch.bool}[self.kind]
         return {self.name: torch.tensor([value], dtype=dtype)}
 
-    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The column as it is."""
-        return {self.name: getattr(batch, self.name)}
-
 
 @dataclass(frozen=True, slots=True)
-class Is(Codec):
+class Is(OneColumn):
     """Whether a label of one row has a value: other values are lost."""
 
     name: str
     value: int
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The label."""
-        return frozenset({self.name})
 
     def put(self, inputs: Inputs) -> bool:
         """Whether the row has the value."""
@@ -85,16 +72,11 @@ class RowLength(Codec):
 
 
 @dataclass(frozen=True, slots=True)
-class RowTokens(Codec):
+class RowTokens(OneColumn):
     """A per-token column of one row as a list of numbers: for objects of which there is one per row."""
 
     name: str
     kind: Literal["float", "int", "bool"] = "float"
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The column."""
-        return frozenset({self.name})
 
     def put(self, inputs: Inputs) -> list[Any]:
         """The valid positions of the row."""

@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rl_sentinel.adapters.kit.forms import Ragged, lengths_of, zero_padding
+from rl_sentinel.adapters.kit.codecs import LaidOut
+from rl_sentinel.adapters.kit.forms import Ragged, Unpadded, lengths_of
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence(Form):
+class Sequence(Unpadded):
     """Each row's prompt and its response as one sequence.
 
     ``shift`` is 1 where position t holds what belongs to token t + 1, as log-probs of next tokens do. ``fill`` stands
@@ -28,10 +29,6 @@ class Sequence(Form):
     def needs(self) -> frozenset[str]:
         """Sizes that another argument tells."""
         return frozenset({"length", "prompt_length"})
-
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """Padding is 0."""
-        return zero_padding(column, batch)
 
     def sequences(self, column: Tensor, inputs: Inputs) -> list[Tensor]:
         """The sequence of each row, without padding."""
@@ -108,21 +105,20 @@ class PackedSequence(Sequence):
         return Ragged().source("[" + ", ".join(f"{expression}[{low}:{low + n}]" for low, n in spans) + "]", sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionMask(Codec):
-    """``[B, S]``: True at every token of a sequence, prompt or response; it tells the lengths of sequences."""
-
-    form: Form = field(default_factory=lambda: FullSequence(fill=1.0))
+class OfSequences(Codec):
+    """A codec of a value whose shape follows prompts and responses."""
 
     @property
     def shapes(self) -> frozenset[str]:
-        """Prompts and responses both decide the width."""
+        """Both lengths."""
         return frozenset({"length", "prompt_length"})
 
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Those of the form."""
-        return self.form.axes
+
+@dataclass(frozen=True, slots=True)
+class AttentionMask(OfSequences, LaidOut):
+    """``[B, S]``: True at every token of a sequence, prompt or response; it tells the lengths of sequences."""
+
+    form: Form = field(default_factory=lambda: FullSequence(fill=1.0))
 
     def put(self, inputs: Inputs) -> Tensor:
         """The mask."""
@@ -135,13 +131,8 @@ class AttentionMask(Codec):
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceEnds(Codec):
+class SequenceEnds(OfSequences):
     """``cu_seqlens``: where each packed sequence begins and ends, int32 ``[B + 1]``."""
-
-    @property
-    def shapes(self) -> frozenset[str]:
-        """Prompts and responses both decide where a sequence ends."""
-        return frozenset({"length", "prompt_length"})
 
     def put(self, inputs: Inputs) -> Tensor:
         """The ends, after a 0."""
@@ -153,7 +144,7 @@ class SequenceEnds(Codec):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenVersions(Codec):
+class TokenVersions(OfSequences, LaidOut):
     """The version of the weights that sampled each token of a sequence, -1 at the prompt: it tells the prompts."""
 
     form: Sequence = field(default_factory=lambda: FullSequence(fill=-1.0))
@@ -162,16 +153,6 @@ class TokenVersions(Codec):
     def columns(self) -> frozenset[str]:
         """The versions."""
         return frozenset({"version"})
-
-    @property
-    def shapes(self) -> frozenset[str]:
-        """Prompts and responses both decide the width."""
-        return frozenset({"length", "prompt_length"})
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Those of the form."""
-        return self.form.axes
 
     def put(self, inputs: Inputs) -> Tensor:
         """The versions, laid out."""

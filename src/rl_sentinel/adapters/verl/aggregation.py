@@ -1,24 +1,22 @@
 """verl's value loss, entropy, and the ways in which a token's loss becomes one number."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants, described
 from rl_sentinel.adapters.verl.registries import MODULE
 from rl_sentinel.adapters.verl.written import written
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
-from rl_sentinel.core.errors import Unbindable
 
 VALUE = f"{MODULE}.compute_value_loss"
 ENTROPY = f"{MODULE}.compute_entropy_loss"
@@ -65,18 +63,10 @@ HALVED = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The value loss, the entropy, and one boundary per mode of aggregation."""
-    families: Mapping[str, tuple[Stage, Callable[[Target], Iterator[Boundary]]]] = {
-        VALUE: ("value-loss", _value),
-        ENTROPY: ("aggregate", _entropy),
-        AGGREGATE: ("aggregate", _aggregations),
-    }
-    for path, (stage, make) in families.items():
-        if path != VALUE and not _stands(target, path):
-            continue
-        try:
-            yield from bindable(target, *make(target))
-        except Unbindable as why:
-            yield Unbound(path, stage, str(why))
+    yield from described(target, VALUE, "value-loss", lambda: _value(target), everywhere=True)
+    for path, make in ((ENTROPY, _entropy), (AGGREGATE, _aggregations)):
+        if _stands(target, path):
+            yield from described(target, path, "aggregate", partial(make, target), everywhere=True)
 
 
 def _stands(target: Target, path: str) -> bool:

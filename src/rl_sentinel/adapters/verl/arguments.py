@@ -1,18 +1,20 @@
 """Arguments of verl: right-padded tensors of responses, a uid per prompt, a ``DataProto``, a configuration section."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Absent, Unbindable
 
@@ -105,6 +107,21 @@ def _names_a_mask(function: Callable[..., Any]) -> bool:
 def absent(why: Unbindable) -> bool:
     """Whether a release has no such thing, which is no failure where other releases have it."""
     return isinstance(why, Absent)
+
+
+def described(
+    target: Target, path: str, stage: Stage, make: Callable[[], Iterable[Boundary]], *, everywhere: bool = False
+) -> Iterator[Boundary | Unbound]:
+    """The boundaries of a function, or why it cannot be bound; nothing where a release has no such function.
+
+    A function that is in every release is reported where it is absent, too.
+    """
+    try:
+        target.find(path)
+        yield from bindable(target, *make())
+    except Unbindable as why:
+        if everywhere or not absent(why):
+            yield Unbound(path, stage, str(why))
 
 
 def knobs(names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Codec]:

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Iterator, Mapping
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
@@ -13,6 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
     constants,
+    described,
     every_token_is_trained,
     knobs,
     knows_response_mask,
@@ -23,7 +23,6 @@ from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
-from rl_sentinel.core.errors import Unbindable
 
 PENALTY = "verl.trainer.ppo.core_algos.kl_penalty"
 STEP = "verl.trainer.ppo.ray_trainer.apply_kl_penalty"
@@ -68,12 +67,8 @@ STRAIGHT = {"k3+": "k3"}
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per kind of KL, then the step."""
-    for path, make in ((PENALTY, _penalties), (STEP, _steps)):
-        try:
-            target.find(path)
-            yield from bindable(target, *make(target))
-        except Unbindable as why:
-            yield Unbound(path, "kl", str(why))
+    yield from described(target, PENALTY, "kl", lambda: _penalties(target), everywhere=True)
+    yield from described(target, STEP, "kl", lambda: _steps(target), everywhere=True)
 
 
 def _penalties(target: Target) -> Iterator[Boundary]:

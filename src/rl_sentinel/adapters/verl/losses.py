@@ -6,14 +6,13 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.roles import by_role, takes
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of
 from rl_sentinel.adapters.verl.aggregation import GIVEN, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, described
 from rl_sentinel.adapters.verl.bypass import BYPASS, BYPASSES, bypassing, holds_correction
 from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
 from rl_sentinel.adapters.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, OTHER, PAIR, RATIO, WEIGHED
@@ -88,10 +87,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _guarded(target: Target, path: str, make: Callable[[], Boundary]) -> Iterator[Boundary | Unbound]:
-    try:
-        yield from bindable(target, make())
-    except Unbindable as why:
-        yield Unbound(path, "policy-loss", str(why))
+    return described(target, path, "policy-loss", lambda: [make()], everywhere=True)
 
 
 def _registered(target: Target, name: str, function: Callable[..., Any], family: str) -> Boundary:

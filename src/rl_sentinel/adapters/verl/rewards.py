@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import absent, constants, data_proto, section
+from rl_sentinel.adapters.verl.arguments import constants, data_proto, described, section
 from rl_sentinel.adapters.verl.scoring import (
     SPECIAL,
     Text,
@@ -32,7 +33,6 @@ from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
-from rl_sentinel.core.errors import Unbindable
 
 #: Managers that are asked for a whole batch, by their class.
 MANAGERS: Mapping[str, str] = {
@@ -77,19 +77,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per manager, and one more where a long response pays."""
     for managers in (MANAGERS, LOOP):
         for name, path in managers.items():
-            try:
-                target.find(path)
-            except Unbindable as why:
-                if not absent(why):
-                    yield Unbound(path, "reward", str(why))
-                continue
-            if managers is LOOP and not target.has(f"{path}.assemble_rm_scores"):
-                continue
-            here(target.module(path.rpartition(".")[0]))
-            if name != "dapo":
-                yield _boundary(path, name, "default", {})
-            elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
-                yield _boundary(path, name, "overlong", OVERLONG)
+            yield from described(target, path, "reward", partial(_managers, target, name, path))
+
+
+def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
+    if path in LOOP.values() and not target.has(f"{path}.assemble_rm_scores"):
+        return
+    here(target.module(path.rpartition(".")[0]))
+    if name != "dapo":
+        yield _boundary(path, name, "default", {})
+    elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
+        yield _boundary(path, name, "overlong", OVERLONG)
 
 
 def _boundary(path: str, name: str, family: str, knobs: Settings) -> Boundary:

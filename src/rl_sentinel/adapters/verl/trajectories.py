@@ -6,21 +6,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import partition
 from rl_sentinel.adapters.kit.forms import As, Padded
 from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, trainer_data
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described, trainer_data
 from rl_sentinel.adapters.verl.dispatch import ESTIMATED, estimate, estimator_data, unused_of
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
-from rl_sentinel.core.errors import Unbindable
 
 OUTPUTS = "verl.trainer.ppo.v1.utils.compute_advantage_for_multi_trajectories"
 RESAMPLE = "verl.trainer.ppo.core_algos.compute_pf_ppo_reweight_data"
@@ -34,19 +32,14 @@ METHODS = ("pow", "max_min", "max_random")
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The newest trainer's step, one setting per kind of estimator; then the resampling."""
-    for path, stage in ((OUTPUTS, "advantage"), (RESAMPLE, "batch")):
-        try:
-            target.find(path)
-        except Unbindable as why:
-            if not absent(why):
-                yield Unbound(path, "advantage" if stage == "advantage" else "batch", str(why))
-            continue
-        if path == RESAMPLE:
-            yield from bindable(target, _resampled(target))
-            continue
-        yield from bindable(target, _outputs(target))
-        if DELEGATED in estimators(target):
-            yield from bindable(target, _delegated(target))
+    yield from described(target, OUTPUTS, "advantage", lambda: _steps(target))
+    yield from described(target, RESAMPLE, "batch", lambda: [_resampled(target)])
+
+
+def _steps(target: Target) -> Iterator[Boundary]:
+    yield _outputs(target)
+    if DELEGATED in estimators(target):
+        yield _delegated(target)
 
 
 def keys(batch: Batch) -> list[str]:
@@ -78,7 +71,7 @@ class TrajectoryKeys(Codec):
         uids, whose, numbers = zip(*(key.rsplit("_", 2) for key in value), strict=True)
         number, trajectory = torch.tensor([int(n) for n in numbers]), partition(list(zip(uids, whose, strict=True)))
         last = torch.stack([n == number[trajectory == t].max() for n, t in zip(number, trajectory, strict=True)])
-        step = torch.where(last, number - 1, number)
+        step = torch.where(last, (number - 1).clamp(min=0), number)
         return {"group": partition(uids), "trajectory": trajectory, "step": step, "last_step": last}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
