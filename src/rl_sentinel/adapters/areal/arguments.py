@@ -64,17 +64,13 @@ def _largest_group(inputs: Inputs) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GroupSize(Derived):
-    """``group_size``: the number of responses that a run asks for per prompt.
-
-    A group may have fewer rows: areal/infra/remote_inf_engine.py, GroupedRolloutWorkflow, leaves out a trajectory
-    that came back as None, and a workflow of an agent gives one row per interaction.
-    """
+    """``group_size``: the number of responses that a run asks for per prompt; a prompt may have fewer."""
 
     compute: Callable[[Inputs], int] = _largest_group
 
     @property
     def shapes(self) -> frozenset[str]:
-        """Groups are told by their size alone."""
+        """A run knows groups by their size alone."""
         return frozenset({"group"})
 
 
