@@ -8,12 +8,14 @@ Each script runs twice: with the framework as it is installed, where it must exi
 """
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,9 +89,12 @@ def _results(package: str, scripts: list[Path], environment: Path, scratch: Path
     find = f"import importlib.util as u; print(*u.find_spec({package!r}).submodule_search_locations)"
     installed = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True, cwd=scratch)
     corrected(Path(installed.stdout.strip()), scratch / "corrected" / package)
-    for script in scripts:
-        plain = _run(python, script, {})
-        yield Ran(script.stem, plain, _run(python, script, {"PYTHONPATH": str(scratch / "corrected")}))
+    patched = {"PYTHONPATH": str(scratch / "corrected")}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        plain = pool.map(lambda script: _run(python, script, {}), scripts)
+        changed = pool.map(lambda script: _run(python, script, patched), scripts)
+        for script, *ended in zip(scripts, plain, changed, strict=True):
+            yield Ran(script.stem, *ended)
 
 
 def _run(python: Path, script: Path, more: dict[str, str]) -> Ended:
