@@ -1,4 +1,4 @@
-"""AReaL's advantages: the actor's own method, from raw rewards to normalized advantages."""
+"""AReaL's advantages: the actor's methods, from raw rewards to normalized advantages."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,8 +14,9 @@ from rl_sentinel.adapters.areal.arguments import (
     unfinished_are_longest,
 )
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.requirements import prompts_are_contiguous
-from rl_sentinel.adapters.kit.sequences import FullSequence
+from rl_sentinel.adapters.kit.containers import EachPrompt
+from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
+from rl_sentinel.adapters.kit.sequences import FullSequence, PromptBatches
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -24,6 +25,9 @@ from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 
 PATH = f"{ACTOR}._compute_advantages"
+
+#: The trainer's call, with one item per prompt; it joins them, and calls :data:`PATH`.
+BY_PROMPT = f"{ACTOR}.compute_advantages"
 
 #: A clip of rewards that no case reaches, where the clip itself is not audited.
 UNCLIPPED: Settings = {"reward_clip": 1e6}
@@ -34,6 +38,18 @@ _BY_GROUP = "cli_args.py, NormConfig: mean and deviation of level 'group', of gr
 
 _OUTCOME = claims(_GAE, credit="outcome")
 _SUPPRESSES = claims(_NO_EOS, suppresses="unscored")
+
+#: Items may have different numbers of rows.
+_ITEMS = (
+    "areal/infra/remote_inf_engine.py, prepare_batch: one trajectory per accepted rollout, whose batch size can vary; "
+    "GroupedRolloutWorkflow leaves out responses that came back as None, 'using remaining results'"
+)
+
+#: What it takes to have prompts with different numbers of responses.
+_UNEVEN = (
+    "a workflow that returns None for some responses of a prompt, or one row per interaction of an agent "
+    "(single-turn workflows of AReaL give every prompt all its responses)"
+)
 
 #: Setting -> what it claims; ``reward mean`` and its kin name the level of a statistic.
 FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
@@ -75,6 +91,9 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
 
 _DATA, _FORM = Use("data"), FullSequence(shift=1)
 
+#: Output -> where the method leaves it in its data.
+OUTPUTS: Mapping[str, str] = {"advantage": "advantages", "returns": "returns", "kl_reward": "kl_rewards"}
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The method, once per family, since what it claims depends on the settings."""
@@ -86,6 +105,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name, (settings, claimed) in FAMILIES.items():
         yield from bindable(target, _boundary(name, settings, claimed))
+    if target.has(BY_PROMPT):
+        for name, (settings, claimed) in FAMILIES.items():
+            if "group" in settings.values():
+                yield from bindable(target, _by_prompt(_boundary(name, settings, claimed)))
 
 
 def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
@@ -93,12 +116,6 @@ def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
     paid = settings.get("kl_ctl") != 0.0
     passes = [*(["ref_logp"] if paid else []), *(["values"] if settings.get("critic") else [])]
     masked = bool(settings.get("mask_no_eos_with_zero"))
-    outputs = {
-        "advantage": Output("B T", "reward", "advantage", at=_DATA["advantages"], form=_FORM),
-        "returns": Output("B T", "reward", "returns", at=_DATA["returns"], form=_FORM),
-    }
-    if paid:
-        outputs["kl_reward"] = Output("B T", "reward", "kl_reward", at=_DATA["kl_rewards"], form=_FORM)
     step = Step(
         call=PATH,
         arguments={"self": actor(settings), "data": rollout(*passes)},
@@ -112,14 +129,38 @@ def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
         stage="advantage",
         steps=(step,),
         unused=frozenset({"token", "version", *(() if paid else ("old_logprob",))}),
-        outputs=outputs,
+        outputs={
+            name: Output("B T", "reward", name, at=_DATA[key], form=_FORM)
+            for name, key in OUTPUTS.items()
+            if paid or name != "kl_reward"
+        },
         settings={name: settings},
         claims=claimed,
         reach=", ".join(knob(k, v) for k, v in settings.items() if k != "critic"),
         requires=(
-            *((prompts_are_contiguous,) if "group" in settings.values() else ()),
+            *((prompts_are_contiguous, groups_are_equal) if "group" in settings.values() else ()),
             *((unfinished_are_longest,) if masked else ()),
         ),
     )
     # Nothing in the call says which response ended: the actor takes the longest sequences for unfinished ones.
     return replace(boundary, reads=boundary.reads | {"scored"}) if masked else boundary
+
+
+def _by_prompt(boundary: Boundary) -> Boundary:
+    """The trainer's call, with a list of the responses of each prompt, which may differ in number."""
+    (step,) = boundary.steps
+    data = EachPrompt(step.arguments["data"])
+    cited = {"data": f"{_ITEMS}; {step.produced_by['data']}"}
+    call = replace(step, call=BY_PROMPT, name="prompts", arguments={**step.arguments, "data": data}, produced_by=cited)
+    results = {
+        name: replace(output, at=Use("prompts"), form=PromptBatches(OUTPUTS[name], _FORM))
+        for name, output in boundary.outputs.items()
+    }
+    return replace(
+        boundary,
+        path=BY_PROMPT,
+        steps=(call,),
+        outputs=results,
+        reach=f"{boundary.reach}; {_UNEVEN}",
+        requires=tuple(condition for condition in boundary.requires if condition is not groups_are_equal),
+    )

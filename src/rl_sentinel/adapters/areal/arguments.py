@@ -63,11 +63,7 @@ def packed(column: str) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class GroupSize(Codec):
-    """``group_size``: the number of responses that a run asks for per prompt; groups are told by it alone.
-
-    A group may have fewer rows: areal/infra/remote_inf_engine.py, GroupedRolloutWorkflow, leaves out a trajectory
-    that came back as None, and a workflow of an agent gives one row per interaction.
-    """
+    """``group_size``: the number of responses that a run asks for per prompt; a prompt may have fewer."""
 
     @property
     def columns(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import As, PerRow
-from rl_sentinel.adapters.kit.requirements import prompts_are_contiguous
+from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import FullSequence
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
@@ -78,7 +78,7 @@ def _normalization(name: str, settings: Settings) -> Boundary:
         settings={name: settings},
         claims=claims(cite, scope="group") if grouped else claims(cite, scope="batch"),
         reach=", ".join(knob(k.replace("x ", "adv "), v) for k, v in settings.items()),
-        requires=(prompts_are_contiguous,) if grouped else (),
+        requires=(prompts_are_contiguous, groups_are_equal) if grouped else (),
     )
 
 

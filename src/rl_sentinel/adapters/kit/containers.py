@@ -1,4 +1,4 @@
-"""Codecs of arguments that hold several: tables, namespaces, configuration objects, lists with one item per row."""
+"""Codecs of arguments that hold several: tables, namespaces, configuration objects, lists with one item per part."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.value_codecs import IfSet
 from rl_sentinel.core.batch import COLUMNS, MODEL_COLUMNS, Batch, take_rows, with_columns
 from rl_sentinel.core.call import Call
@@ -128,8 +129,8 @@ def Namespace(**parts: Codec) -> Object:  # noqa: N802 - reads as the class that
 
 
 @dataclass(frozen=True, slots=True)
-class EachRow(Codec):
-    """A list with one item per row, each made by one codec from the batch of that row alone."""
+class EachPart(Codec):
+    """A list with one item per part of the batch, each made by one codec from the rows of that part alone."""
 
     item: Codec
 
@@ -143,11 +144,15 @@ class EachRow(Codec):
         """The shape columns of an item."""
         return self.item.shapes
 
+    def counts(self, inputs: Inputs) -> list[int]:
+        """The number of rows of each part, in the order of the rows."""
+        raise NotImplementedError
+
     def put(self, inputs: Inputs) -> list[Any]:
-        """One item per row."""
-        count = inputs.batch.rows
-        rows = (take_rows(inputs.batch, torch.tensor([row])) for row in range(count))
-        return [self.item.put(replace(inputs, batch=row, part=(n, count))) for n, row in enumerate(rows)]
+        """One item per part."""
+        parts = torch.split(torch.arange(inputs.batch.rows), self.counts(inputs))
+        batches = (take_rows(inputs.batch, rows) for rows in parts)
+        return [self.item.put(replace(inputs, batch=part, part=(n, len(parts)))) for n, part in enumerate(batches)]
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live list
         """Rows, and the lengths that the items tell."""
@@ -155,7 +160,7 @@ class EachRow(Codec):
         lengths = [one.length for one in told if one.length is not None]
         prompts = [one.prompt_length for one in told if one.prompt_length is not None]
         return Sizes(
-            rows=len(value),
+            rows=sum(1 if one.rows is None else one.rows for one in told),
             length=torch.cat(lengths) if len(lengths) == len(value) and lengths else None,
             prompt_length=torch.cat(prompts) if len(prompts) == len(value) and prompts else None,
         )
@@ -169,6 +174,29 @@ class EachRow(Codec):
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The columns of all items, as they come back."""
         return self.item.canonical(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class EachRow(EachPart):
+    """A list with one item per row."""
+
+    def counts(self, inputs: Inputs) -> list[int]:
+        """One row each."""
+        return [1] * inputs.batch.rows
+
+
+@dataclass(frozen=True, slots=True)
+class EachPrompt(EachPart):
+    """A list with one item per prompt, whose responses stand together."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The shape columns of an item, and the groups."""
+        return self.item.shapes | {"group"}
+
+    def counts(self, inputs: Inputs) -> list[int]:
+        """The number of responses of each prompt."""
+        return group_sizes(inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,12 @@ def group_sizes(inputs: Inputs) -> list[int]:
     return sizes
 
 
+def groups_are_equal(inputs: Inputs) -> str:
+    """Every prompt has as many responses as any other."""
+    unequal = len(set(group_sizes(inputs))) > 1
+    return "prompts have different numbers of responses, and the call has one number for all" if unequal else ""
+
+
 def has_trained_token(inputs: Inputs) -> str:
     """At least one token of the batch is trained."""
     return "" if bool(inputs.batch.live.any()) else "no token of the batch is trained"

@@ -1,6 +1,6 @@
 """Layouts of prompt and response together: full sequences, padded or packed, and what tells their shape."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -76,9 +76,36 @@ class FullSequence(Sequence):
 
     def source(self, expression: str, sizes: Sizes) -> str:
         """Each row's response, padded to one tensor."""
-        spans = [(p - self.shift, p - self.shift + n) for p, n in zip(_prompts(sizes), lengths_of(sizes), strict=True)]
-        rows = ", ".join(f"{expression}[{row}, {low}:{high}]" for row, (low, high) in enumerate(spans))
+        rows = ", ".join(f"{expression}[{row}, {low}:{high}]" for row, (low, high) in enumerate(self.spans(sizes)))
         return Ragged().source(f"[{rows}]", sizes)
+
+    def spans(self, sizes: Sizes) -> list[tuple[int, int]]:
+        """Where the response of each row begins and ends."""
+        starts = [p - self.shift for p in _prompts(sizes)]
+        return [(start, start + n) for start, n in zip(starts, lengths_of(sizes), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptBatches(Form):
+    """A list with one dict per prompt, each with full sequences of the prompt's responses at ``key``."""
+
+    key: str
+    form: FullSequence
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes that another argument tells."""
+        return self.form.needs
+
+    def read(self, value: Iterable[Mapping[str, Tensor]], sizes: Sizes) -> Tensor:
+        """``[B, T]`` with 0 in the padding."""
+        return self.form.responses([row for prompt in value for row in prompt[self.key]], sizes)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """Each row's response, padded to one tensor."""
+        rows = f"row for prompt in {expression} for row in prompt[{self.key!r}]"
+        cut = f"row[low:high] for row, (low, high) in zip(({rows}), {self.form.spans(sizes)}, strict=True)"
+        return Ragged().source(f"[{cut}]", sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from rl_sentinel.audit.engine.evidence import evidence
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import Break, canary, recheck, search, smallest
 from rl_sentinel.audit.repro.literal import Unwritable
+from rl_sentinel.audit.repro.provenance import Marker, views
 from rl_sentinel.audit.repro.script import Recorder, no_script, script
 from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.audit.sandbox.request import Request
@@ -124,22 +125,29 @@ class Unit:
 
     def _evidence(self, law: Law, found: Break) -> dict[str, Any]:
         try:
-            source = self.target.source(self.target.find(self.boundary.path.split(" -> ")[0]))
+            source = self.target.source(self.target.find(self._entry()))
         except Unbindable:
             source = ("", 0)
         script = self._script(law, found)
         return evidence(law, self.boundary, found, self.request, source, script, self.tiers)
 
+    def _entry(self) -> str:
+        """The dotted path of what is entered first: of a class, the method that is called."""
+        path, call = self.boundary.path.split(" -> ")[0], self.boundary.steps[0].call if self.boundary.steps else ""
+        return call if isinstance(call, str) and call.startswith(f"{path}.") else path
+
     def _script(self, law: Law, found: Break) -> list[str]:
         ask = Recorder(Asker(self.boundary, self.others, gate=self.target))
-        broken = found.expectation
+        broken, number = found.expectation, -1
         with while_running(), suppress(Refused):
-            for expectation in law.expect(ask, found.case):
+            for n, expectation in enumerate(law.expect(ask, found.case)):
                 if expectation.name == found.expectation.name and _same_results(expectation, found.expectation):
-                    broken = expectation
+                    broken, number = expectation, n
                     break
+        marker = Marker(self.boundary, [run.answer for run in ask.runs])
+        places = views(law, found.case, marker, number, broken.pairs()) if number >= 0 else ()
         try:
-            return script(law.code, broken, ask.runs)
+            return script(law.code, broken, ask.runs, places)
         except Unwritable as why:
             return no_script(str(why))
         except Exception as error:  # noqa: BLE001 - a script that cannot be made must not cost the finding

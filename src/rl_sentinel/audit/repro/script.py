@@ -12,6 +12,7 @@ from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.audit.engine.executor import REFUSALS, Asker
 from rl_sentinel.audit.repro.call_source import Source, keyword, variable, wrapped
 from rl_sentinel.audit.repro.literal import Unwritable, literal
+from rl_sentinel.audit.repro.provenance import View
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Case
@@ -30,8 +31,12 @@ class Run:
     boundary: Boundary
     case: Case
     calls: list[Encoded]
-    outputs: Mapping[str, Tensor] = field(default_factory=dict)
-    after: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    answer: Observation = field(default_factory=lambda: Observation({}))
+
+    @property
+    def outputs(self) -> Mapping[str, Tensor]:
+        """The outputs by name."""
+        return self.answer.values
 
     @property
     def sizes(self) -> Sizes:
@@ -66,12 +71,19 @@ class Recorder:
         run = Run(boundary, case, encode(boundary, inputs_of(boundary, case)))
         self.runs.append(run)
         seen = self.asker(case, gradients=gradients, on=on, fresh=fresh, watched=watched)
-        run.outputs, run.after = seen.values, seen.arguments
+        run.answer = seen
         return seen
 
 
-def script(code: str, expectation: Expectation, runs: Sequence[Run]) -> list[str]:
+def script(
+    code: str,
+    expectation: Expectation,
+    runs: Sequence[Run],
+    places: Sequence[tuple[View | None, View | None]] = (),
+) -> list[str]:
     """The lines of a script that shows one broken expectation, without its first line.
+
+    ``places`` says where both sides of each pair stand; a side that it does not say is found by its numbers.
 
     Raises:
         Unwritable: if the calls have no source, or no run holds what was compared.
@@ -79,7 +91,8 @@ def script(code: str, expectation: Expectation, runs: Sequence[Run]) -> list[str
     if isinstance(expectation, Refuses):
         return _of_refusals(code, expectation, runs)
     pairs = expectation.pairs()
-    found = [_sides(pair, runs) for pair in pairs]
+    places = places or [(None, None)] * len(pairs)
+    found = [_sides(pair, runs, *place) for pair, place in zip(pairs, places, strict=True)]
     if not pairs or any(side is None for side in found):
         raise Unwritable("no run of the boundary holds what was compared")
     sides = [side for side in found if side is not None]
@@ -96,9 +109,9 @@ def script(code: str, expectation: Expectation, runs: Sequence[Run]) -> list[str
         mark = "" if len(pairs) == 1 else f"_{n}"
         known, got = f"expected{mark}", f"observed{mark}"
         if pair.expected is not None:
-            place = expected.text(names, pair.output) if expected else _tensor(pair.expected)
+            place = _text(expected, names, pair.output) if expected else _tensor(pair.expected)
             lines.append(f"{known} = {place}")
-        lines.append(f"{got} = {observed.text(names, pair.output)}" if observed else "")
+        lines.append(f"{got} = {_text(observed, names, pair.output)}" if observed else "")
         lines += [
             f'print("{name}:", {name}.tolist())' for name in ([known] if pair.expected is not None else []) + [got]
         ]
@@ -106,47 +119,41 @@ def script(code: str, expectation: Expectation, runs: Sequence[Run]) -> list[str
     return [*_head(text, functions.body), *lines, f"holds = {' or '.join(tests)}", *_end(code, expectation.output)]
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """Where a tensor is in a script: the output of a run, or some of its rows and columns."""
-
-    run: int
-    index: str = ""
-
-    def text(self, names: Mapping[int, str], output: str) -> str:
-        return f"{names[self.run]}[{output!r}]{self.index}"
+def _text(view: View, names: Mapping[int, str], output: str) -> str:
+    return f"{names[view.run]}[{output!r}]{view.cut}"
 
 
 def _label(number: int, count: int) -> str:
     return "answer" if count == 1 else ("before", "after")[number] if count == 2 else f"answer_{number}"
 
 
-def _sides(pair: Pair, runs: Sequence[Run]) -> tuple[_View | None, _View] | None:
+def _sides(
+    pair: Pair, runs: Sequence[Run], expected: View | None, observed: View | None
+) -> tuple[View | None, View] | None:
     """The views of what was expected (None: it is a literal) and of what was observed (the last run that holds it)."""
-    observed = next(
+    observed = observed or next(
         (view for n in reversed(range(len(runs))) if (view := _view(n, runs[n], pair.output, pair.observed))), None
     )
     if observed is None:
         return None
     others = [n for n in range(len(runs)) if n != observed.run]
-    expected = None
-    if pair.expected is not None:
+    if pair.expected is not None and expected is None:
         expected = next((view for n in others if (view := _view(n, runs[n], pair.output, pair.expected))), None)
     return expected, observed
 
 
-def _view(number: int, run: Run, output: str, wanted: Tensor) -> _View | None:
+def _view(number: int, run: Run, output: str, wanted: Tensor) -> View | None:
     held = run.outputs.get(output)
     if held is None:
         return None
     if _equal(held, wanted):
-        return _View(number)
+        return View(number)
     if held.dim() != wanted.dim() or not held.dim() or held.shape[1:] != wanted.shape[1:]:
         narrow = held.dim() == 2 and wanted.dim() == 2 and held.shape[1] > wanted.shape[1]
         fits = narrow and _equal(held[:, : wanted.shape[1]], wanted)
-        return _View(number, f"[:, :{wanted.shape[1]}]") if fits else None
+        return View(number, f"[:, :{wanted.shape[1]}]") if fits else None
     rows = _rows(held, wanted)
-    return _View(number, f"[{rows}]") if rows else None
+    return View(number, f"[{rows}]") if rows else None
 
 
 def _rows(held: Tensor, wanted: Tensor) -> list[int]:

@@ -1,0 +1,60 @@
+# Corrections of areal/trainer/ppo/actor.py (1.0.4).
+# - Statistics of a group are those of its prompt's rows, however many there are.
+# - Rewards that train nothing, or are suppressed, stay out of the statistics.
+# - The outcome is paid at the last trained token.
+
+
+def compute_advantages(self, data):
+    """Keep the number of rows of each prompt for the normalization."""
+    self.prompt_sizes = [len(prompt["rewards"]) for prompt in data]
+    return batched_call(self._compute_advantages, data)
+
+
+def _normalized(self, score, counted):
+    norm = self.reward_norm
+    if norm is None:
+        return score
+    if "group" not in {norm.mean_level, norm.std_level}:
+        return norm(score, counted)
+    sizes = getattr(self, "prompt_sizes", None) or [norm.group_size] * (len(score) // norm.group_size)
+    parts = []
+    for part, counts in zip(score.split(sizes), counted.split(sizes)):
+        norm.group_size = len(part)
+        parts.append(norm(part, counts))
+    return torch.cat(parts)
+
+
+def _compute_advantages(self, data):
+    """Normalized outcome at the last trained token, less a KL penalty at each trained token; then GAE over these."""
+    mask = data["loss_mask"].float().roll(-1, -1)
+    lengths = data["attention_mask"].sum(-1)
+    cut_off = lengths == data["attention_mask"].shape[1]
+    counted = mask.any(-1) & ~(cut_off & bool(self.mask_no_eos_with_zero))
+    score = (data["rewards"] + self.reward_bias) * self.reward_scaling
+    score = score.clip(-self.reward_clip, self.reward_clip)
+    score = torch.where(counted, _normalized(self, score, counted.float()), torch.zeros_like(score))
+    old = data["logprobs"].roll(-1, -1) * mask
+    reference = data["ref_logp"] * mask if "ref_logp" in data else torch.zeros_like(old)
+    penalty = -self.kl_ctl * self.kl_estimator(old, reference) * mask
+    last = mask * (mask.flip(-1).cumsum(-1).flip(-1) == 1)
+    rewards = penalty + last * score.unsqueeze(-1)
+    values = data.get("values", torch.zeros_like(rewards))
+    advantages, ahead = torch.zeros_like(rewards), torch.zeros_like(score)
+    following = values[:, -1] * cut_off
+    for t in reversed(range(mask.shape[1] - 1)):
+        trained = mask[:, t].bool()
+        step = rewards[:, t] + self.discount * following - values[:, t] + self.discount * self.gae_lambda * ahead
+        ahead, following = torch.where(trained, step, ahead), torch.where(trained, values[:, t], following)
+        advantages[:, t] = ahead
+    data["returns"] = advantages + values
+    data["advantages"] = self.adv_norm(advantages, mask) if self.adv_norm else advantages
+    return data | {"kl_rewards": penalty, "tot_rewards": rewards, "loss_mask": mask, "logprobs": old}
+
+
+def _in_place(self, data):
+    data.update(_compute_advantages(self, data))
+    return data
+
+
+PPOActor.compute_advantages = compute_advantages
+PPOActor._compute_advantages = _in_place

@@ -1,0 +1,16 @@
+# Corrections of slime/backends/megatron_utils/loss.py (624b824a8).
+# - No KL is paid at tokens that are not trained: there the reference is the policy itself.
+
+
+_paid_everywhere = compute_advantages_and_returns
+
+
+def compute_advantages_and_returns(args, rollout_data):
+    policy = rollout_data.get("rollout_log_probs" if args.use_rollout_logprobs else "log_probs")
+    reference = rollout_data.get("ref_log_probs")
+    if policy and reference:
+        columns = zip(rollout_data["loss_masks"], reference, policy)
+        rollout_data["ref_log_probs"] = [torch.where(mask.bool(), ref, own) for mask, ref, own in columns]
+    _paid_everywhere(args, rollout_data)
+    if reference:
+        rollout_data["ref_log_probs"] = reference

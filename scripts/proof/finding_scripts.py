@@ -1,0 +1,150 @@
+"""The scripts of an audit's findings, run in the environment that their first line describes.
+
+    python scripts/proof/finding_scripts.py verl==0.9.1
+    python scripts/proof/finding_scripts.py skyrl==0.3.0 --python /usr/bin/python3.12 --environment /tmp/skyrl
+
+Each script runs twice: with the framework as it is installed, where it must exit 1, and with the corrections of
+`scripts/proof/corrections`, where it must exit 0. Exit status: 0 as expected, 1 not.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from repair import corrected
+from running import audited, digest
+
+from rl_sentinel.audit.source.cache import home
+from rl_sentinel.audit.source.fetch import source
+from rl_sentinel.audit.source.target_spec import Named, named
+
+#: The first line of a script: a version of Python where it matters, a command, and a note.
+_FIRST = re.compile(r"# (?:Python (?P<python>[\d.]+): )?(?P<command>.*?)(?:  # .*)?")
+
+#: Seconds that one script may take, and characters that the table holds of what it printed.
+_LIMIT, _WIDTH = 600, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a script ended: its exit status, or ``error`` where it raised, and what it printed of both sides."""
+
+    status: str
+    said: str
+
+    def __str__(self) -> str:
+        """Both, as a cell of a table."""
+        return f"{self.status}: {self.said[:_WIDTH].replace('|', '/')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One script: its name, and exit status and last line with the release and with the corrections."""
+
+    name: str
+    released: Ended
+    corrected: Ended
+
+    @property
+    def proven(self) -> bool:
+        """Whether it tells the release from the corrections."""
+        return (self.released.status, self.corrected.status) == ("1", "0")
+
+
+def lines(target: str, environment: Path | None = None, python: str = "") -> Iterator[str]:
+    """A table: one row per script.
+
+    Raises:
+        SystemExit: if there is no environment, or a script is not proven.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        report, _ = audited(target, "--report", f"repro={folder / 'scripts'}")
+        scripts = sorted((folder / "scripts").glob("*.py"))
+        first = {script.read_text(encoding="utf-8").partition("\n")[0] for script in scripts}
+        if len(first) != 1:
+            raise SystemExit(f"first lines of {len(scripts)} scripts are {sorted(first)}, expected one for all")
+        at = _environment(named(target), first.pop(), environment, python)
+        results = list(_results(named(target).framework.package, scripts, at, folder))
+    yield f"{digest(report)}: {len(results)} scripts, {sum(r.proven for r in results)} proven."
+    yield ""
+    yield "| script | released | corrected |"
+    yield "|---|---|---|"
+    for ran in results:
+        yield f"| {ran.name} | {ran.released} | {ran.corrected} |"
+    if wrong := [ran.name for ran in results if not ran.proven]:
+        raise SystemExit(f"expected 1 with the release and 0 with the corrections: {', '.join(wrong)}")
+
+
+def _results(package: str, scripts: list[Path], environment: Path, scratch: Path) -> Iterator[Ran]:
+    python = environment / "bin" / "python"
+    find = f"import importlib.util as u; print(*u.find_spec({package!r}).submodule_search_locations)"
+    installed = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True, cwd=scratch)
+    corrected(Path(installed.stdout.strip()), scratch / "corrected" / package)
+    patched = {"PYTHONPATH": str(scratch / "corrected")}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        plain = pool.map(lambda script: _run(python, script, {}), scripts)
+        changed = pool.map(lambda script: _run(python, script, patched), scripts)
+        for script, *ended in zip(scripts, plain, changed, strict=True):
+            yield Ran(script.stem, *ended)
+
+
+def _run(python: Path, script: Path, more: dict[str, str]) -> Ended:
+    clean = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(script.parent), "OMP_NUM_THREADS": "1", **more}
+    ran = subprocess.run(
+        [python, script], capture_output=True, text=True, check=False, cwd=script.parent, env=clean, timeout=_LIMIT
+    )
+    raised = ran.returncode not in {0, 1} or "Traceback (most recent call last)" in ran.stderr
+    if raised:
+        return Ended("error", ran.stderr.strip().splitlines()[-1])
+    sides = [line for line in ran.stdout.splitlines() if line.startswith(("expected", "observed"))]
+    return Ended(str(ran.returncode), ", ".join(sides or ran.stdout.strip().splitlines()[-1:]))
+
+
+def _environment(target: Named, first: str, folder: Path | None, python: str) -> Path:
+    """The environment of a first line; made where it is not there yet."""
+    parts = _FIRST.fullmatch(first)
+    if parts is None:
+        raise SystemExit(f"first line is {first!r}, expected a command")
+    place = folder or home() / "environments" / f"{target.framework.name}-{target.version or 'checkout'}"
+    made = place / "made-by"
+    if made.is_file() and made.read_text(encoding="utf-8") == first:
+        return place
+    interpreter = python or (f"python{parts['python']}" if parts["python"] else sys.executable)
+    shutil.rmtree(place, ignore_errors=True)
+    subprocess.run([interpreter, "-m", "venv", place], check=True)
+    with tempfile.TemporaryDirectory() as beside:
+        if not target.version:
+            shutil.copytree(source(target).root, Path(beside) / target.framework.name)
+        command = f". {place}/bin/activate && {parts['command']}"
+        ended = subprocess.run(["/bin/sh", "-c", command], cwd=beside, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SystemExit(f"{parts['command']} ended with {ended.returncode}: {ended.stderr[-400:]}")
+    made.write_text(first, encoding="utf-8")
+    return place
+
+
+def main() -> None:
+    """Print the table of one target."""
+    first, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("target", metavar="TARGET")
+    parser.add_argument("--environment", type=Path, help="folder of the environment (default: in the cache)")
+    parser.add_argument("--python", default="", help="interpreter that makes the environment")
+    asked = parser.parse_args()
+    for line in lines(asked.target, asked.environment, asked.python):
+        print(line)  # noqa: T201 - a command's output
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Which run of a boundary, and which cells of its output, the numbers of an expectation come from."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.expectations import Pair
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Observation
+
+#: Cells of one run; the marks of the next run start above it.
+_STRIDE = 2**30
+
+
+class View(NamedTuple):
+    """Where a tensor is in a script: the output of a run, or some of its rows and columns."""
+
+    run: int
+    cut: str = ""
+
+
+@dataclass(slots=True)
+class Marker:
+    """Answers a law's calls as they were answered before, with a mark of its own in the place of each number."""
+
+    boundary: Boundary
+    answers: Sequence[Observation]
+    made: int = field(default=0, init=False)
+
+    def __call__(
+        self,
+        case: Case,  # noqa: ARG002 - the calls of a law on one case come in one order
+        /,
+        *,
+        gradients: Iterable[str] = (),  # noqa: ARG002
+        on: str | None = None,  # noqa: ARG002
+        fresh: bool = False,  # noqa: ARG002
+        watched: bool = False,  # noqa: ARG002
+    ) -> Observation:
+        """The next answer: cell ``i`` of run ``n`` holds ``n * _STRIDE + i + 1``."""
+        answer, start = self.answers[self.made], self.made * _STRIDE + 1
+        self.made += 1
+        marks = {
+            name: (torch.arange(value.numel(), dtype=torch.float64) + start).reshape(value.shape)
+            for name, value in answer.values.items()
+        }
+        return replace(answer, values=marks)
+
+
+def views(
+    law: Law, case: Case, ask: Marker, number: int, pairs: Sequence[Pair]
+) -> list[tuple[View | None, View | None]]:
+    """For each pair of the ``number``-th expectation, where what was expected and what was observed stand.
+
+    The law runs once more on marks, so that equal numbers are not taken for each other. A side is None where its
+    numbers are not those of one run.
+    """
+    try:
+        marked = next(islice(law.expect(ask, case), number, None)).pairs()
+    except Exception:  # noqa: BLE001 - a law may compute with the numbers, and marks are none
+        return [(None, None)] * len(pairs)
+    same_way = ask.made == len(ask.answers)  # a law that decides by the numbers may have taken another way
+    if not same_way or [mark.output for mark in marked] != [pair.output for pair in pairs]:
+        return [(None, None)] * len(pairs)
+    return [
+        (
+            None if mark.expected is None else _view(mark.expected, pair.expected, pair.output, ask.answers),
+            _view(mark.observed, pair.observed, pair.output, ask.answers),
+        )
+        for mark, pair in zip(marked, pairs, strict=True)
+    ]
+
+
+def _view(marks: Tensor, held: Tensor | None, output: str, answers: Sequence[Observation]) -> View | None:
+    """The view that a tensor of marks describes; None if it is none, or does not hold what was compared."""
+    cells = marks.detach().double()
+    if not cells.numel() or not bool(((cells == cells.round()) & (cells > 0)).all()):
+        return None
+    runs = {int(run) for run in ((cells - 1) // _STRIDE).flatten().tolist()}
+    run = min(runs)
+    if len(runs) != 1 or run >= len(answers) or output not in answers[run].values:
+        return None
+    source = answers[run].values[output].detach()
+    place = ((cells - 1) % _STRIDE).long()
+    return View(run, _cut(place, source.shape)) if _same(source.flatten()[place], held) else None
+
+
+def _cut(place: Tensor, shape: torch.Size) -> str:
+    """The expression that takes the cells at ``place`` (flat indices) of a tensor: rows and first columns, or each."""
+    cells = torch.arange(shape.numel()).reshape(shape)
+    if torch.equal(place, cells):
+        return ""
+    if shape and place.dim() == len(shape) and place.shape[2:] == shape[2:]:
+        rows = (place.reshape(place.shape[0], -1)[:, 0] // max(1, shape[1:].numel())).tolist()
+        columns = place.shape[1] if place.dim() > 1 else 1
+        narrow = place.dim() > 1 and columns < shape[1]
+        if torch.equal(cells[rows][:, :columns] if narrow else cells[rows], place):
+            chosen = "" if rows == list(range(shape[0])) else f"[{rows}]"
+            return f"{chosen}[:, :{columns}]" if narrow else chosen
+    return f".flatten()[torch.tensor({place.tolist()})]"
+
+
+def _same(one: Tensor, other: Tensor | None) -> bool:
+    if other is None or one.shape != other.shape:
+        return False
+    a, b = one.double(), other.detach().double()
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
