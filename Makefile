@@ -8,7 +8,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test check lint wheel train train-proof expect proof mutants bench bench-train clean
+.PHONY: setup audit test test-slow check lint wheel train train-proof expect proof mutants bench bench-train clean
 
 setup: $(STAMP)
 
@@ -25,7 +25,11 @@ audit: setup
 	$(BIN)/rl-sentinel audit $(TARGET) --expect expect/verl-0.9.1.toml
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=65
+	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term:skip-covered --cov-fail-under=65
+
+# What takes longest: several processes, real time-outs, whole training runs, the audit of our own library.
+test-slow: setup
+	$(BIN)/python -m pytest -n 2 -m slow tests
 
 lint: setup
 	$(BIN)/ruff check .
@@ -33,7 +37,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test wheel
+check: lint test test-slow wheel
 
 # The built wheel, tested in a second clean environment, away from the source tree.
 wheel: setup

@@ -1,7 +1,11 @@
 """The package as it is imported and run."""
 
+import importlib
+import pkgutil
 import subprocess
 import sys
+
+import pytest
 
 import rl_sentinel
 
@@ -29,3 +33,16 @@ def test_package_runs_as_a_module() -> None:
 
 def test_version_is_a_release_number() -> None:
     assert all(part.isdigit() for part in rl_sentinel.__version__.split("."))
+
+
+#: Modules that import the framework that they are for.
+OF_FRAMEWORKS = {"rl_sentinel.remedies.verl", "rl_sentinel.remedies.skyrl", "rl_sentinel.__main__"}
+
+
+@pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(rl_sentinel.__path__) if m.name != "__main__"])
+def test_every_module_is_imported(name: str) -> None:
+    """Each is in the wheel, and imports what the wheel requires."""
+    package = importlib.import_module(f"rl_sentinel.{name}")
+    for module in pkgutil.walk_packages(getattr(package, "__path__", []), f"{package.__name__}."):
+        if module.name not in OF_FRAMEWORKS:
+            importlib.import_module(module.name)

@@ -87,8 +87,9 @@ def _drawn(rng: np.random.Generator, rows: int, width: int, groups: np.ndarray) 
 
 
 def _turns(rows: int, width: int) -> np.ndarray:
-    """Turns of three tokens; the first turn of two in three rows is shorter. Turn numbers have gaps."""
-    return 2 * np.cumsum((np.arange(width) + np.arange(rows)[:, None]) % 3 == 0, axis=1) - 3
+    """Turns of three tokens, the first one shorter in two of three rows; turn numbers of every other row have gaps."""
+    row = np.arange(rows)[:, None]
+    return (1 + row % 2) * np.cumsum((np.arange(width) + row) % 3 == 0, axis=1) - 3
 
 
 def cases(count: int = CASES, seed: int = 0, width: int = 5) -> Iterator[Draw]:

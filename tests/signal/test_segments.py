@@ -22,8 +22,8 @@ from rl_sentinel.signal import logprob, minibatches, reduce
 from rl_sentinel.signal.covariance import drawn_between
 from rl_sentinel.signal.segments import Segments, narrowed, packed, padded, rows_taken
 
-#: Random cases for each function.
-CASES = 500
+#: Number of random cases for each function.
+CASES = 120
 
 #: Columns of a draw with a token axis, besides the mask.
 WIDE = ("logprob", "old", "ref", "rollout", "advantage", "value", "token_reward")
