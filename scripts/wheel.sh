@@ -15,10 +15,10 @@ cp -r tests docs examples recipes "$away/"
 cp pyproject.toml "$away/"
 cd "$away"
 "$here/.venv-wheel/bin/python" -c "import rl_sentinel; assert '.venv-wheel' in rl_sentinel.__file__, rl_sentinel.__file__"
-"$here/.venv-wheel/bin/python" -m pytest -n 2 tests/test_package.py tests/cli tests/audit/test_known.py \
+"$here/.venv-wheel/bin/python" -m pytest -n 2 -m "not slow" tests/test_package.py tests/cli tests/audit/test_known.py \
     tests/audit/engine/test_worker.py tests/audit/repro tests/audit/sandbox/test_worker_process.py tests/audit/source
 # Modules that read the extras (transformers, matplotlib, tensorboard, reasoning-gym): `make test` ran them without.
 "$here/.venv-wheel/bin/python" -m pip install -q --disable-pip-version-check -r "$here/requirements/train.txt"
-"$here/.venv-wheel/bin/python" -m pytest -n 2 tests/test_package.py tests/report tests/train/model \
+"$here/.venv-wheel/bin/python" -m pytest -n 2 -m "not slow" tests/test_package.py tests/report tests/train/model \
     tests/train/rollout/environment tests/train/config tests/train/run/test_loop.py
 rm -rf "$away"

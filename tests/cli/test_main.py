@@ -47,9 +47,9 @@ def _started(tree: Path, cache: Path, errors: int = subprocess.PIPE) -> tuple["s
     ("number", "status", "words"),
     [
         (signal.SIGTERM, 143, "rl-sentinel: ended by SIGTERM\n"),
-        (signal.SIGHUP, 129, "rl-sentinel: ended by SIGHUP\n"),
-        (signal.SIGINT, 130, "rl-sentinel: ended by SIGINT\n"),
-        (signal.SIGKILL, -9, ""),
+        pytest.param(signal.SIGHUP, 129, "rl-sentinel: ended by SIGHUP\n", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, "rl-sentinel: ended by SIGINT\n", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -9, "", marks=pytest.mark.slow),
     ],
     ids=["term", "hup", "int", "kill"],
 )
@@ -63,6 +63,7 @@ def test_no_process_is_left_running(
     assert wait_until_ended(found)
 
 
+@pytest.mark.slow
 def test_line_stands_at_a_terminal(tmp_path: Path, cache: Path) -> None:
     ours, theirs = pty.openpty()
     process, found = _started(tmp_path / "tree", cache, theirs)

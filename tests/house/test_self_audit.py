@@ -23,11 +23,13 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return judged
 
 
+@pytest.mark.slow
 def test_nothing_is_broken(verdicts: list[dict[str, Any]]) -> None:
     assert {v["outcome"] for v in verdicts} == {"holds", "not-applicable"}
     assert all(v["tried"] > 0 for v in verdicts if v["outcome"] == "holds")
 
 
+@pytest.mark.slow
 def test_not_applicable_is_reviewed(verdicts: list[dict[str, Any]]) -> None:
     rows, reviewed = applicability.read(TABLE.read_text(encoding="utf-8"))
     assert rows == applicability.table(verdicts)

@@ -89,7 +89,8 @@ def _drawn(rng: np.random.Generator, rows: int, width: int, groups: np.ndarray) 
 def _turns(rows: int, width: int) -> np.ndarray:
     """Turns of three tokens, the first one shorter in two of three rows; turn numbers of every other row have gaps."""
     row = np.arange(rows)[:, None]
-    return (1 + row % 2) * np.cumsum((np.arange(width) + row) % 3 == 0, axis=1) - 3
+    numbers: np.ndarray = (1 + row % 2) * np.cumsum((np.arange(width) + row) % 3 == 0, axis=1) - 3
+    return numbers
 
 
 def cases(count: int = CASES, seed: int = 0, width: int = 5) -> Iterator[Draw]:

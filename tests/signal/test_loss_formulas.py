@@ -18,7 +18,7 @@ from rl_sentinel.signal import kl, penalty, reduce, value
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Draw]:
-    return list(cases(seed=1))
+    return list(cases(250, seed=1))
 
 
 def _slopes(total: Tensor, *leaves: Tensor) -> list[Tensor]:

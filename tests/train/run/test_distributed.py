@@ -75,6 +75,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert _distance(_weights(one), _weights(two)) <= 1e-5
 
 
+@pytest.mark.slow
 def test_two_processes_choose_the_same_tokens_and_baselines(tmp_path: Path) -> None:
     drawn = {"name": "drawn_between", "low": -1.0, "high": 1.0, "share": 0.4}
     clip = {"name": "clip_cov", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean", "chosen": drawn}
@@ -100,6 +101,7 @@ def test_slices_and_parts_cover_all_rows() -> None:
     assert sorted(int(x) for p in parts for part in p for x in part) == list(range(7))
 
 
+@pytest.mark.slow
 def test_two_processes_stop_together_at_non_finite_weights(tmp_path: Path) -> None:
     more = MORE | {"steps": 3, "update": MORE["update"] | {"rate": 1e30}, "checkpoint": {"every": 1}}
     _train_together(tmp_path, status=1, **more)  # the script exits with Python's status of an error

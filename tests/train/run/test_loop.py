@@ -156,6 +156,7 @@ class Crash(BaseException):
     """The process ends."""
 
 
+@pytest.mark.slow
 def test_run_that_ends_anywhere_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more: dict[str, Any] = {
         "steps": 7,
@@ -190,6 +191,7 @@ def test_run_that_ends_anywhere_resumes_to_the_same_bytes(tmp_path: Path, monkey
     assert metrics == whole
 
 
+@pytest.mark.slow
 def test_killed_process_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     more: dict[str, Any] = {"steps": 40, "checkpoint": {"every": 3}}
     whole = _run(tmp_path / "whole", **more).read_bytes()
