@@ -21,7 +21,6 @@ _UNLISTED: list[str] = []
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note what is skipped."""
     if report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
         if reason not in LISTED:
@@ -30,12 +29,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail for the unlisted."""
     if _UNLISTED and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the unlisted."""
     for line in _UNLISTED:
         terminalreporter.write_line(f"skipped, and its reason is not listed in tests/conftest.py: {line}")

@@ -24,19 +24,15 @@ class MisbehavingWork:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Path and setting."""
         return self.path, "default"
 
     def pieces(self) -> list[str]:
-        """Names of the calls."""
         return list(self.calls)
 
     def without(self, done: Collection[str]) -> Self:
-        """The same with some calls left out."""
         return replace(self, calls={k: v for k, v in self.calls.items() if k not in done})
 
     def lost(self, piece: str, reason: str) -> Event:
-        """An event that tells why."""
         return {"event": "lost", "law": piece, "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
@@ -52,23 +48,19 @@ class MisbehavingWork:
 
 
 def loop() -> None:
-    """Loop for ever."""
     while True:
         pass
 
 
 def enters_loop() -> None:
-    """Hang in another function."""
     loop()
 
 
 def wait() -> None:
-    """Sleep for an hour."""
     time.sleep(3600)
 
 
 def slow() -> None:
-    """Return after a second of processor time."""
     end = time.process_time() + 1.0
     while time.process_time() < end:
         pass

@@ -12,7 +12,6 @@ def _stat(pid: int) -> list[str]:
 
 
 def descendants(pid: int) -> set[int]:
-    """All descendants of a process."""
     parents = {int(p.name): _stat(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
     found, new = set[int](), {pid}
     while new:

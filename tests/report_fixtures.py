@@ -61,6 +61,5 @@ def evidence(**changed: Any) -> dict[str, Any]:
 
 
 def finding(**changed: Any) -> Finding:
-    """A finding on that evidence."""
     given = evidence(**changed)
     return Finding(signature=given["signature"], level=given["level"], evidence=given)

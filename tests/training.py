@@ -70,17 +70,14 @@ class Letter:
     letters: str = "ab"
 
     def task(self, rng: random.Random) -> Task:
-        """Draw a letter."""
         letter = rng.choice(self.letters)
         return Task(letter, letter)
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - part of the interface
-        """The share of the right letter in the response."""
         reward = responses[-1].count(task.answer) / 3
         return Outcome(reward, reward == 1)
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
-        """An equals sign for any letter."""
         return rng.choice(self.letters), "=", True
 
 
@@ -91,7 +88,6 @@ class TwoParts(Letter):
     parts: ClassVar[tuple[str, ...]] = ("letter", "ended")
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
-        """The reward is the share of the right letter."""
         reward = responses[-1].count(task.answer) / 3
         return Outcome(reward, reward == 1, parts=(reward, float(ended)))
 
@@ -101,11 +97,9 @@ class TwoTurns:
     """Two turns: ``|`` after the first; the reward is the length of the second response."""
 
     def task(self, rng: random.Random) -> Task:  # noqa: ARG002 - part of the interface
-        """Always the same task."""
         return Task("ab", "")
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:  # noqa: ARG002 - part of the interface
-        """A bar, then the outcome."""
         return "|" if len(responses) == 1 else Outcome(float(len(responses[1])), ended)
 
 
@@ -114,14 +108,12 @@ def returns_none(logprob: Tensor | None = None, reward: Tensor | None = None, *,
 
 
 def unknown_column(reward: Tensor, mood: Tensor) -> Tensor:
-    """An estimator that reads an unknown column."""
     return reward * mood
 
 
 def turn_weighted_loss(
     logprob: Tensor, advantage: Tensor, *, mask: Tensor, turn: Tensor, aggregation: Aggregation
 ) -> Tensor:
-    """A loss that weights later turns more."""
     return reinforce.loss(logprob, advantage * (1 + turn), mask=mask, aggregation=aggregation)
 
 
@@ -142,7 +134,6 @@ class ScriptedEngine:
         *,
         greedy: bool = False,  # noqa: ARG002 - as above
     ) -> list[Sampled]:
-        """The next texts, with an end token each."""
         self.contexts += prompts
         responses = [(*CharacterTokenizer().encode(self.texts.pop(0)), END) for _ in prompts]
         return [Sampled(ids, (-1.0,) * len(ids), ended=True, version=0) for ids in responses]
@@ -167,8 +158,6 @@ def recipe(out: Path | str = "nowhere", **more: Any) -> Recipe:
 
 
 def folder_cache(home: Path) -> Callable[[str, str, Callable[[Path], None]], Path]:
-    """A cache in a folder."""
-
     def folder_of(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         place = home / kind / key
         if not place.exists():
@@ -233,5 +222,4 @@ COMPONENTS: list[dict[str, Any]] = [
 
 
 def component_name(choice: dict[str, Any]) -> str:
-    """The name of the module."""
     return str(next(iter(choice.values()))["name"])

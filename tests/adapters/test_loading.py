@@ -21,8 +21,6 @@ Loaded = Callable[..., Target]
 
 @pytest.fixture
 def loaded(loads: Callable[..., Target]) -> Loaded:
-    """Write a package ``toy`` and load it."""
-
     def write(files: dict[str, str], *, overlay: dict[str, str] | None = None, **about: Any) -> Target:
         toy = Framework(name="toy", package="toy", boundaries=lambda _t: iter(()), **about)
         return loads(toy, {"toy/__init__.py": ""} | files, overlay)

@@ -152,7 +152,6 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_interpreter_that_is_none(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Something else, nothing, and one that is too old."""
     assert error_line(capsys, "audit", tree, "--python", "/bin/true") == (
         "--python is '/bin/true', expected an interpreter: it ran no Python"
     )

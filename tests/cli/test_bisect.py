@@ -31,7 +31,6 @@ _KEPT = {k: v for k, v in os.environ.items() if k.startswith(("PYTHON", "PIP_", 
 
 @pytest.fixture
 def file(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Evidence of a leak at an estimator."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     place = tmp_path / "evidence.json"
     place.write_text(json.dumps(evidence(boundary=GRPO)), encoding="utf-8")

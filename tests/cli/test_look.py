@@ -16,7 +16,6 @@ GRPO = "verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
 
 @pytest.fixture
 def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with two estimators."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     return checkout(tmp_path / "tree")
 

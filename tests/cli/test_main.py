@@ -110,5 +110,4 @@ def test_system_error_is_one_line(
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """The package's, and nothing else is done."""
     assert run_cli(capsys, "--version") == (0, f"rl-sentinel {__version__}\n", "")

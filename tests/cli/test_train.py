@@ -11,7 +11,6 @@ from training import TOML
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A recipe file."""
     path = tmp_path / "r.toml"
     path.write_text(TOML.format(out=tmp_path / "run"), encoding="utf-8")
     return path

@@ -13,14 +13,12 @@ MORE = ("rollout.tokens=12", "rollout.unended=reject", "rollout.responses=6", "e
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A recipe file."""
     path = tmp_path / "r.toml"
     path.write_text(TOML.format(out=tmp_path / "run"), encoding="utf-8")
     return path
 
 
 def test_equal_twins_are_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 0."""
     status, output, err = run_cli(capsys, "twin", str(place), *MORE)
     assert status == 0, err
     assert output.startswith("metrics and weights are bitwise equal over 2 steps; ")
@@ -28,7 +26,6 @@ def test_equal_twins_are_one_line(place: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.skipif(not FAULTS.exists(), reason="examples lie in the source tree, not in the wheel")
 def test_fault_is_reported_with_its_step(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 1."""
     status, output, err = run_cli(capsys, "twin", str(place), *MORE, "--fault", f"{FAULTS}:rejected_in_baseline")
     assert status == 1, err
     assert output.startswith("the runs differ at step 1 of 2: ")

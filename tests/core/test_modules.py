@@ -21,7 +21,6 @@ FILES = {
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with plugins, others, and a folder."""
     root = tmp_path / f"walked_{tmp_path.name.replace('-', '_')}"
     for name, text in FILES.items():
         place = root / name

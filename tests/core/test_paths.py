@@ -9,7 +9,6 @@ from rl_sentinel.core.paths import expanded
 
 
 def test_home_is_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And all else is as it was."""
     monkeypatch.setenv("HOME", "/somewhere")
     assert expanded("~/a", "out") == Path("/somewhere/a")
     assert expanded("a/~b", "out") == Path("a/~b")

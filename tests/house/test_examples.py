@@ -18,7 +18,6 @@ SHOWN = ("audit", "cli", "core", "frameworks", "laws", "remedies", "report", "si
 
 
 def _modules() -> list[str]:
-    """Those with an example."""
     paths = [p for folder in SHOWN for p in sorted((PACKAGE / folder).rglob("*.py")) if ">>>" in p.read_text("utf-8")]
     names = {".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") for p in paths}
     return sorted(names - THEIRS)

@@ -13,7 +13,6 @@ READS = "reward mask trajectory last_step"
 
 
 def _last_rows(batch: Batch) -> Tensor:
-    """Row of the last step of each row's trajectory."""
     same = batch.trajectory.unsqueeze(0) == batch.trajectory.unsqueeze(1)
     return (same & batch.last_step).int().argmax(dim=1)
 

@@ -49,7 +49,6 @@ def test_an_aggregation_that_is_none() -> None:
 
 
 def test_a_micro_batch_without_tokens() -> None:
-    """Its loss is 0, by any denominator."""
     assert whole(torch.zeros(2, 2).bool(), "token-mean").denominator == 1.0
 
 

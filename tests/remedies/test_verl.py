@@ -20,7 +20,6 @@ UID = np.array(["a", "a", "a"], dtype=object)
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """What the remedies register."""
     found: Registry = {}
 
     def register(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -28,7 +28,6 @@ def test_table_tells_both_ends_of_each_run_on_one_scale() -> None:
 
 
 def test_curve_of_equal_numbers_is_flat() -> None:
-    """And no division by 0."""
     assert bars([2.0] * 5, width=3, least=2.0, most=2.0) == "▁▁▁"
 
 

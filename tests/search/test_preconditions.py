@@ -46,7 +46,6 @@ def test_groups_are_seen_as_the_boundary_groups() -> None:
 
 
 def test_trained_positions() -> None:
-    """First and last trained token; 0 in a dead row."""
     assert preconditions.first_trained(MIXED).tolist() == [1, 0, 0]
     assert preconditions.last_trained(MIXED).tolist() == [1, 0, 0]
 

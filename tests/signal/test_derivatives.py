@@ -145,7 +145,6 @@ def test_nothing_jumps_where_a_token_was_certain(name: str, chosen: dict[str, An
 
 
 def assert_same_forwards(answer: Answer, given: Mapping[str, Any]) -> None:
-    """Forward mode agrees with reverse mode."""
     total, leaves, along = _total(answer, given)
     expected = total(*leaves)
     if not expected.requires_grad:
@@ -215,7 +214,6 @@ def _total(
 
 
 def _waves(like: Tensor, first: float = 1.0) -> Tensor:
-    """Numbers between -1 and 1, all different."""
     return torch.sin(first + 7.3 * torch.arange(like.numel(), dtype=torch.float64)).reshape(like.shape)
 
 

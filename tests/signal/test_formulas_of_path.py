@@ -251,7 +251,6 @@ def _rows(source: random.Random) -> None:
 
 
 def _ratios(source: random.Random) -> None:
-    """A gain of 0 gives 0, whatever the ratio."""
     ratio = [source.choice((0.0, 1.0, math.inf, source.random())) for _ in range(5)]
     gain = [source.choice((0.0, source.uniform(-1, 1))) for _ in ratio]
     expected = [0.0 if g == 0 else r * g for r, g in zip(ratio, gain, strict=True)]

@@ -116,7 +116,6 @@ def test_deviations_of_any_size(size: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6])
 def test_gradient_of_a_constant_group(epsilon: float) -> None:
-    """Finite: none goes on through a deviation of 0."""
     reward = torch.ones(3, requires_grad=True)
     found = grpo.advantages(
         reward, group=torch.zeros(3).long(), live=torch.ones(3).bool(), standardise=True, epsilon=epsilon

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.kl import absolute, absolute_plus, importance_weighted, k1, k1_plus, k2, k3, k3_plus
 
 MASK = torch.tensor([[True, True, False]])
@@ -58,12 +57,3 @@ def test_importance_weighted() -> None:
     assert found.item() == pytest.approx(exact.item())
     slopes = [torch.autograd.grad(x, logits, retain_graph=True)[0].flatten().tolist() for x in (found, exact)]
     assert slopes[0] == pytest.approx(slopes[1])
-
-
-@pytest.mark.parametrize("estimate", [k1, k2, k3, absolute, absolute_plus, k1_plus, k3_plus])
-def test_refused(estimate: Callable[..., Tensor]) -> None:
-    """A mask of floats, and a reference of another width."""
-    with pytest.raises(InputError, match=r"^mask has dtype float32, expected bool"):
-        estimate(NEW, REF, mask=MASK.float())
-    with pytest.raises(InputError, match=r"^ref_logprob has shape \[1, 2\], expected \[1, 3\]: that of logprob$"):
-        estimate(NEW, REF[:, :2], mask=MASK)

@@ -1,7 +1,6 @@
 """Merging, by hand and for random conversations: tokens and rewards are conserved."""
 
 import math
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -46,32 +45,6 @@ def test_no_merge_and_partial_merge() -> None:
 def test_trajectories_stay_apart() -> None:
     steps = [_step([1], [2], last=True), _step([1, 2], [3], last=True, who="b")]
     assert merge(steps) == steps
-
-
-def test_conserved() -> None:
-    """Of 500 random conversations, whatever was merged: trained tokens in order, and the sum of rewards."""
-    source = random.Random(3)
-    for _ in range(500):
-        steps: list[Step] = []
-        for who in ("a", "b"):
-            history: list[int] = []
-            turns = source.randint(1, 4)
-            for turn in range(turns):
-                between = [source.randint(20, 29) for _ in range(source.randint(0, 2))]
-                history = history + between if source.random() < 0.7 else [99, *between]
-                own = [source.randint(0, 9) for _ in range(source.randint(1, 3))]
-                steps.append(_step(history, own, reward=source.random(), last=turn == turns - 1, who=who))
-                history = history + own
-        found = merge(steps)
-        assert _trained(found) == _trained(steps)
-        assert sum(sum(s.token_reward) for s in found) == pytest.approx(sum(sum(s.token_reward) for s in steps))
-        assert [s.last for s in found].count(True) == 2
-
-
-def _trained(steps: list[Step]) -> list[tuple[str, int, float]]:
-    return [
-        (s.trajectory, t, p) for s in steps for t, p, on in zip(s.response, s.logprob, s.trained, strict=True) if on
-    ]
 
 
 def test_what_would_lose_a_tail_is_refused() -> None:

@@ -187,7 +187,6 @@ def test_returns_of_turns_are_above_the_value_of_the_turn() -> None:
 
 
 def _parts(parts: list[list[float]], **more: object) -> Tensor:
-    """GDPO of two prompts with two responses each."""
     by = {"estimator": partial(gdpo.advantages, weight=torch.ones(2), epsilon=0.0)}
     choices = {n: more.pop(n) for n in ("scale", "most", "kl", "kl_coefficient", "normalisation") if n in more}
     rollout = Rollout(

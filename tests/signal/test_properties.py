@@ -103,7 +103,6 @@ def test_numbers_for_the_log_carry_no_gradient(name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_ROWS_TOO)
 def test_numbers_of_rows_are_tokens_of_their_own(name: str) -> None:
-    """Columns ``[B]`` give what columns ``[B, 1]`` do."""
     (given, *_) = _calls(name)
     column = {n: v[:, :1] if isinstance(v, Tensor) else v for n, v in given.items()}
     row = {n: v[:, 0] if isinstance(v, Tensor) else v for n, v in given.items()}

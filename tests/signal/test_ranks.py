@@ -42,7 +42,6 @@ def _rows(x: Draw, rows: list[int]) -> Draw:
 
 
 def _drawn(name: str) -> list[Draw]:
-    """Of six rows, of which some are all masked."""
     found = [x for x in cases(400, seed=11) if len(x.live) == 6 and 2 <= int(x.live.sum()) <= 5]
     return [fitting(name, x) for x in found[:25]]
 
@@ -143,7 +142,6 @@ def _rank(rank: int, world: int, meeting: str, told: str) -> None:
 
 
 def _expected(name: str, x: Draw, mode: reduce.Mode, world: int) -> list[float]:
-    """One process with all rows."""
     counts = {"token-mean": x.mask.sum(), "token-sum": torch.tensor(7 * world)}
     by = reduce.Aggregation(mode, float(counts.get(mode, x.live.sum()))) if mode != "prompt-mean" else _counted(mode, x)
     weight = torch.ones((), dtype=torch.float64, requires_grad=True)

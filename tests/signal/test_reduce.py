@@ -62,7 +62,6 @@ def test_packed_rows_are_added_as_exactly_as_padded_ones(dtype: torch.dtype) -> 
 
 
 def test_rows() -> None:
-    """A row without a trained token has sum and mean 0."""
     assert row_sums(VALUES, mask=MASK).tolist() == [4.0, 8.0, 0.0]
     assert row_means(VALUES, mask=MASK).tolist() == [2.0, 8.0, 0.0]
 
@@ -116,7 +115,6 @@ def test_prompt_tokens_are_refused() -> None:
 
 @pytest.mark.parametrize("denominator", [0.0, -1.0, float("nan")])
 def test_denominator_is_refused(denominator: float) -> None:
-    """No count is 0 or below."""
     with pytest.raises(ValueError, match="expected a positive number: count trained tokens or live rows"):
         Aggregation("token-mean", denominator)
 

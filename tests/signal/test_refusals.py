@@ -35,8 +35,9 @@ def test_bad_input_is_refused_in_one_line(name: str) -> None:
     told = []
     for one, sound in tensors.items():
         other = sound.float() if not sound.is_floating_point() else sound > 0
-        told.append((one, _refused(name, {one: other})))
-        told.append((one, _refused(name, {one: sound.unsqueeze(-1)})))
+        told += [(one, _refused(name, {one: changed})) for changed in (other, sound.unsqueeze(-1))]
+        assert re.search(rf"^{one} has dtype {str(other.dtype)[6:]}, expected ", told[-2][1]), told[-2]
+        assert re.search(r" (has|have) shape \[", told[-1][1]), told[-1]
         if len(tensors) > 1:
             told.append((one, _refused(name, {one: torch.cat([sound, sound[:1]])})))
         if sound.is_floating_point() and name not in PARTS:
@@ -80,7 +81,6 @@ def test_whole_numbers_of_every_width_are_taken(name: str, dtype: torch.dtype) -
 
 
 def _numbers(answer: Any) -> Any:
-    """Of a record its tensors and numbers."""
     if not is_dataclass(answer):
         return answer
     return [getattr(answer, f.name) for f in fields(answer) if not isinstance(getattr(answer, f.name), str | None)]

@@ -91,7 +91,6 @@ def _alike(one: Tensor, other: Tensor, length: Tensor) -> bool:
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Draw]:
-    """As many small batches."""
     return list(cases(CASES, seed=5))
 
 

@@ -37,7 +37,6 @@ def test_one_version_for_each_row() -> None:
 
 
 def test_nothing_is_trained() -> None:
-    """All 0, and nothing is kept."""
     nothing = torch.zeros_like(MASK)
     assert [x.item() for x in staleness(VERSION, mask=nothing, current=0)] == [0.0, 0.0, 0.0]
     assert not fresh_rows(VERSION, mask=nothing, current=0, most=5).any()

@@ -23,7 +23,6 @@ def test_larger_of_two_errors() -> None:
 
 
 def test_plain_error() -> None:
-    """An infinite range is no range; 0 is none at all."""
     value, old = torch.tensor([[9.0]]), torch.zeros(1, 1)
     one: dict[str, Any] = {"mask": torch.tensor([[True]]), "aggregation": FOUR}
     assert value_loss(value, old, old, value_clip=float("inf"), **one).item() == 81 / 8

@@ -198,7 +198,6 @@ MORE: dict[str, Refusing] = {
 
 
 def _refusal(call: Callable[..., Any], given: dict[str, Any], what: str) -> str:
-    """In which words; empty where it is taken."""
     try:
         call(**given)
     except InputError as told:

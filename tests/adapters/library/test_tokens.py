@@ -26,7 +26,6 @@ def test_trained_tokens_are_counted(stored: str) -> None:
 
 
 def test_what_is_lined_up_is_put_back() -> None:
-    """At its own token, and 0 off the mask."""
     mask = torch.tensor([[True, False, True]])
     outputs = outputs_of("put_back", "default", batch_of(mask, value=torch.tensor([[1.0, 2.0, 3.0]])))
     assert outputs["advantage"].tolist() == [[1.0, 0.0, 3.0]]

@@ -23,12 +23,10 @@ REQUEST = Request(task="audit", framework="f", root=str(HERE), version="", budge
 
 
 def leaking(batch: Batch) -> Tensor:
-    """Every row counts in the mean, dead ones too."""
     return (batch.reward - batch.reward.mean()).unsqueeze(1) * batch.mask
 
 
 def sound(batch: Batch) -> Tensor:
-    """Each row for itself."""
     return batch.reward.unsqueeze(1) * batch.mask
 
 

@@ -146,7 +146,6 @@ def test_what_differs_is_a_parameter(trees: Mapping[bool, Path]) -> None:
 
 
 def _double(numbers: Tensor) -> Tensor:
-    """A function of ours that scripts carry along."""
     return numbers * FACTOR
 
 

@@ -92,7 +92,6 @@ def test_override_of_what_is_no_setting_is_told() -> None:
 
 
 def test_case_on_which_nothing_can_be_compared_has_a_reason() -> None:
-    """All rows are live, so that there is none to move."""
     record = evidence()
     record["constructed_scenario"]["batch"]["mask"]["values"] = [[True], [True]]
     boundary = specimen(

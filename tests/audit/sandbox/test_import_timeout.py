@@ -12,7 +12,6 @@ from rl_sentinel.audit.sandbox.import_timeout import patience
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path."""
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 

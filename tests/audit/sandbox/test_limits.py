@@ -24,7 +24,6 @@ def test_memory_beyond_the_limit_is_refused() -> None:
 
 
 def test_processor_time_is_read() -> None:
-    """Of this process it grows; of none it is 0."""
     end = time.process_time() + 0.05
     while time.process_time() < end:
         pass

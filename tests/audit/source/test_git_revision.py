@@ -20,7 +20,6 @@ def _run(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
-    """A folder with two commits."""
     folder = tmp_path / "history"
     files = {"verl/__init__.py": "VERSION = 1\n", "verl/version": "1", "tool.py": "pass\n", "image.svg": "<svg/>"}
     for name, text in files.items():

@@ -7,7 +7,6 @@ from rl_sentinel.signal.advantage.gae import advantages
 
 
 def _plain(reward: list[float], value: list[float], mask: list[int], discount: float, decay: float) -> list[float]:
-    """The recursion from the end, over trained tokens."""
     found, later, after = [0.0] * len(mask), 0.0, 0.0
     for t in reversed(range(len(mask))):
         if mask[t]:

@@ -35,7 +35,6 @@ def test_mean_is_one() -> None:
 
 
 def test_constant() -> None:
-    """A weight that still has a gradient loses it."""
     weight = torch.ones(2, 2, requires_grad=True)
     assert not truncated(weight * 2, mask=MASK, high=2.0).requires_grad
     assert not self_normalised(weight * 2, mask=MASK).requires_grad

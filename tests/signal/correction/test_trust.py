@@ -77,7 +77,6 @@ def test_equals_go_together() -> None:
 
 
 def test_refused() -> None:
-    """Numbers that do not count, thresholds, kinds."""
     zero = torch.zeros(1, 3)
     with pytest.raises(InputError, match=r"^advantage\[0, 0\] is nan, expected a finite number: a trained token"):
         off_policy_sequences_kept(zero, zero, zero + torch.nan, mask=ONE, threshold=0.1)

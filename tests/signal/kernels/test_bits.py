@@ -10,7 +10,6 @@ MASKS = [torch.tensor([[True, False, True], [False] * 3]), torch.zeros(2, 0).boo
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64])
 def test_zeroed(kind: torch.dtype) -> None:
-    """NaN and infinity too leave exactly 0 behind."""
     values = torch.tensor([[1.5, torch.inf, -2.0], [0.0, -torch.inf, 3.0]]).nan_to_num(7.0).to(kind)
     assert torch.equal(bits.zeroed(values, MASKS[0]), torch.where(MASKS[0], values, 0))
     wide = torch.full((2, 3), torch.nan)

@@ -53,7 +53,6 @@ def test_value() -> None:
 
 
 def test_ceiling_is_named() -> None:
-    """A ceiling of 1 holds every risen token."""
     one = torch.zeros(1, 1)
     with pytest.raises(ValueError, match=r"ceiling is 1\.0, expected a number above 1"):
         loss(one, one, one, mask=one == 0, clip_low=0.1, clip_high=0.1, ceiling=1.0, aggregation=ONE)

@@ -18,7 +18,6 @@ def _write(folder: Path, text: str = TOML) -> Path:
 
 
 def test_overrides_reach_every_table(tmp_path: Path) -> None:
-    """Values are TOML; anything else is text."""
     loaded = load_recipe(
         _write(tmp_path), ["seed=7", "out=elsewhere", "update.rate=1e-3", "environment.letters=abc", "kl.loss=1"]
     )

@@ -224,5 +224,4 @@ def test_parameters_are_bound() -> None:
 
 @pytest.mark.parametrize("clip", [{"name": "ppo", "clip_low": 1.0}, {"name": "gmpo", "clip_low": 1.5}])
 def test_lower_clip_of_1_or_in_nats_is_accepted(clip: dict[str, Any]) -> None:
-    """A clip of 1 is no clip; a log-ratio is unbounded."""
     assert select_components(recipe(loss={**PPO, **clip})).loss.keywords["clip_low"] == clip["clip_low"]  # type: ignore[attr-defined]  # parameters bound

@@ -24,7 +24,6 @@ class Fixed:
     """Returns or raises a given value."""
 
     def __init__(self, answer: Any) -> None:
-        """``answer`` is returned by every method."""
         self.says = answer
 
     def _answer(self) -> Any:
@@ -33,15 +32,12 @@ class Fixed:
         return self.says
 
     def task(self, rng: random.Random) -> Any:  # noqa: ARG002 - part of the interface
-        """Answer."""
         return self._answer()
 
     def reply(self, task: Task, responses: Any, *, ended: bool) -> Any:  # noqa: ARG002 - part of the interface
-        """Answer."""
         return self._answer()
 
     def warm(self, rng: random.Random) -> Any:  # noqa: ARG002 - part of the interface
-        """Answer."""
         return self._answer()
 
 

@@ -149,7 +149,6 @@ def test_tokens_of_merged_rows_have_their_turn() -> None:
 
 @pytest.mark.parametrize(("unended", "baseline"), [("train", 2.0), ("suppress", 0.0)])
 def test_greedy_reward_is_the_baseline_and_never_trains(unended: Literal["train", "suppress"], baseline: float) -> None:
-    """A suppressed greedy reward counts as 0."""
     episodes = start_episodes(Letter(), TOKENIZER, DRAWS, prompts=2, responses=2)
     episodes += start_episodes(Letter(), TOKENIZER, DRAWS, prompts=2, responses=1, greedy=True)
     assert [e.task for e in episodes[4:]] == [e.task for e in episodes[:4:2]]

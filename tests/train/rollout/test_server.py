@@ -35,7 +35,6 @@ def _remote(url: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry without pauses."""
     monkeypatch.setattr("time.sleep", lambda _: None)
 
 

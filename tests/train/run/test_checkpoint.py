@@ -61,7 +61,6 @@ def test_damaged_checkpoint_is_skipped(tmp_path: Path, damage: str) -> None:
 
 
 def _seal(place: Path, content: bytes) -> None:
-    """Replace the state, with a matching seal."""
     (place / "state.pt").write_bytes(content)
     seal = {"edition": EDITION, "step": 2, "sha256": hashlib.sha256(content).hexdigest()}
     (place / "seal.json").write_text(json.dumps(seal))

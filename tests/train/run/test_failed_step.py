@@ -41,7 +41,6 @@ def _stopped(folder: Path, reward: float) -> tuple[Recipe, Path, str]:
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let recipes import this module."""
     import sys  # noqa: PLC0415 - for this alone
 
     monkeypatch.setitem(sys.modules, "test_failed_step", sys.modules[__name__])

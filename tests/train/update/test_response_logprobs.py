@@ -16,7 +16,6 @@ from training import recipe, sample_episodes
 
 
 def test_logprobs_are_those_of_single_sequences() -> None:
-    """Exactly 0 after a response."""
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 3, "responses": 2, "tokens": 6}))
     laid = lay_out_episodes(episodes, merged=True, padding=policy.padding)
     values = compute_for_rows(policy, laid, temperature=0.7, size=4)

@@ -12,7 +12,6 @@ WIDE = {"prompts": 4, "responses": 4, "tokens": 6}
 
 
 def test_advantages_are_rewards_minus_their_group_mean() -> None:
-    """By hand, on all trained tokens and nowhere else."""
     config = recipe(rollout=WIDE, update={"prompts": 4})
     _, _, episodes, batch, ready = sample_batch(config)
     reward = torch.tensor([e.outcome.reward for e in episodes if e.outcome]).view(4, 4)

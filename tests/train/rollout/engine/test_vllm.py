@@ -21,7 +21,6 @@ from training import folder_cache, recipe
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file by its format."""
     raw = path.read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
     header, results = json.loads(raw[8 : 8 + size]), {}
@@ -40,7 +39,6 @@ class Vllm(Server):
 
     @property
     def routes(self) -> dict[str, Callable[[Any], Any]]:
-        """Four of its endpoints."""
         return {
             "/collective_rpc": self.reload,
             "/reset_prefix_cache": self.reset,
@@ -49,7 +47,6 @@ class Vllm(Server):
         }
 
     def reload(self, content: Any) -> Any:
-        """Load the one file of a folder."""
         assert content["method"] == "reload_weights"
         (file,) = Path(content["kwargs"]["weights_path"]).iterdir()
         assert file.suffix == ".safetensors"
@@ -58,11 +55,9 @@ class Vllm(Server):
         return {"results": [None]}
 
     def reset(self, _content: Any) -> None:
-        """Reset the prefix cache; the answer is empty."""
         self.stale = False
 
     def set_label(self, content: Any) -> Any:
-        """Set the label."""
         assert isinstance(content["new_version"], str)
         self.label = content["new_version"]
         return {"success": True}
@@ -91,7 +86,6 @@ class Vllm(Server):
 
 @pytest.fixture
 def server() -> Iterator[Vllm]:
-    """A server with other weights than the run's."""
     vllm_server = Vllm(init_policy(recipe(seed=99)))
     threading.Thread(target=vllm_server.serve_forever, daemon=True).start()
     yield vllm_server
@@ -101,7 +95,6 @@ def server() -> Iterator[Vllm]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry without pauses."""
     monkeypatch.setattr("time.sleep", lambda _: None)
 
 

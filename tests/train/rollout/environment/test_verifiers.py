@@ -54,7 +54,6 @@ class Nothing(vf.Taskset[Silent, vf.TasksetConfig]):
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of the taskset's module."""
     (tmp_path / "sums_of_a_test.py").write_text(TASKSET, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "sums_of_a_test", raising=False)
