@@ -1,4 +1,4 @@
-"""Processes below another one, and whether they are still there."""
+"""Find the descendants of a process, and wait until they have ended."""
 
 import time
 from pathlib import Path
@@ -11,7 +11,7 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def below(pid: int) -> set[int]:
+def descendants(pid: int) -> set[int]:
     """All descendants of a process."""
     parents = {int(p.name): _stat(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
     found, new = set[int](), {pid}
@@ -21,8 +21,8 @@ def below(pid: int) -> set[int]:
     return found
 
 
-def gone(pids: set[int], seconds: float = 20.0) -> bool:
-    """Whether they end within some seconds; one that is dead and not yet buried has ended."""
+def wait_until_ended(pids: set[int], seconds: float = 20.0) -> bool:
+    """Whether all end within some seconds; a zombie has ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if all(_stat(pid)[:1] in ([], ["Z"]) for pid in pids):

@@ -13,6 +13,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims_from_text
 from rl_sentinel.core.law import Law
+from rl_sentinel.core.layout import Axis
 
 #: Random cases that a specimen is tried on, besides all small ones.
 BUDGET = 24
@@ -26,6 +27,7 @@ def specimen(  # noqa: PLR0913 - a boundary has these parts
     outputs: Mapping[str, Output] | None = None,
     claims: Mapping[str, str] | None = None,
     path: str = "specimen",
+    follows: frozenset[Axis] = frozenset(),
     **more: Any,
 ) -> Boundary:
     """A boundary whose ``compute(batch, **settings)`` gives tensors, or one advantage ``[B, T]``."""
@@ -38,7 +40,7 @@ def specimen(  # noqa: PLR0913 - a boundary has these parts
     return Boundary(
         path=path,
         stage=stage,
-        steps=(batch_step(call, frozenset(reads.split())),),
+        steps=(batch_step(call, frozenset(reads.split()), follows),),
         outputs=by_name(declared),
         claims=claims_from_text(claims or {}, "specimen"),
         **more,

@@ -23,11 +23,9 @@ def test_older_interpreter_is_told_in_one_line() -> None:
 
 
 def test_package_runs_as_a_module() -> None:
-    """Like the command that an installer makes."""
     run = _run("-m", "rl_sentinel", "explain", "MSK001")
     assert (run.returncode, run.stdout.splitlines()[0]) == (0, "MSK001 dead-row-shifts-signal.")
 
 
 def test_version_is_a_release_number() -> None:
-    """The one that the wheel gets."""
     assert all(part.isdigit() for part in rl_sentinel.__version__.split("."))

@@ -21,8 +21,8 @@ from rl_sentinel.audit.sandbox.job import CANARY, Event
 ROOT = Path(__file__).parents[2]
 SIGNAL = ROOT / "src" / "rl_sentinel" / "signal"
 
-#: Tests of all functions against the oracle; a mutant runs those of its module.
-ORACLES = ("test_oracle.py", "test_oracle_draws.py", "test_oracle_gradients.py")
+#: Tests of all functions against the formulas; a mutant runs those of its module.
+FORMULAS = ("test_formulas.py", "test_formulas_of_path.py", "test_formulas_of_sequences.py", "test_loss_formulas.py")
 
 #: Tests of what is refused, which a mutant of a contract check runs.
 CONTRACTS = ("test_refusals.py", "test_refused_calls.py", "test_wrong_kinds.py")
@@ -88,8 +88,8 @@ def by_tests(mutant: Mutant | None) -> dict[str, Any]:
     if mutant.contract:
         return _tested([*([str(own)] if own.exists() else []), *(str(folder / n) for n in CONTRACTS)])
     words = ".".join(path.with_suffix("").parts)
-    loss = f" or (gradients and {path.stem})" if path.parent.name == "loss" else ""
-    files = [str(folder / n) for n in ORACLES]
+    loss = f" or (loss_formulas and {path.stem})" if path.parent.name == "loss" else ""
+    files = [str(folder / n) for n in FORMULAS]
     return _tested([*([str(own)] if own.exists() else []), *files, "-k", f"test_{path.stem}.py or {words}.{loss}"])
 
 

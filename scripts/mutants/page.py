@@ -25,7 +25,7 @@ OTHERS = """\
 ## Besides the laws
 
 The same mutants before other judges. *The tests of its module* are its own test file and its functions' cases against
-the oracle, in `tests/signal`. polgrad 0.2.1 is a package for the conformance of policy-gradient losses. It runs where
+the formulas, in `tests/signal`. polgrad 0.2.1 is a package for the conformance of policy-gradient losses. It runs where
 it has a function that corresponds to one that runs the mutated code: six losses by its own check (`assert_conforms`:
 values and gradients); GRPO, RLOO, REINFORCE++ baseline, GAE, four KLs, a KL in the reward, three aggregations and the
 value loss by its functions on its random batches. It has no function for the rest.

@@ -32,15 +32,15 @@ CONFIG = """
 
 DATA = """
     class KLEstimator:
-        def __init__(self, kind):
-            self.kind = kind
+        def __init__(self, kl_estimator):
+            self.kl_estimator = kl_estimator
         def __call__(self, log_probs, log_probs_base):
             d = log_probs - log_probs_base
-            return {"k1": d, "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[self.kind]
+            return {"k1": d, "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[self.kl_estimator]
 
     class Normalization:
         def __init__(self, config):
-            self.config = config
+            vars(self).update(vars(config))
         def __call__(self, x, loss_mask=None):
             weight = loss_mask if loss_mask is not None else x * 0 + 1
             return (x - (x * weight).sum() / weight.sum().clamp(min=1)) * weight

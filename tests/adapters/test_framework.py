@@ -10,7 +10,6 @@ from rl_sentinel.adapters.installation import Installation
 
 
 def test_what_is_not_said() -> None:
-    """No packages that must run, an installation of numpy alone, nothing doubled; and no two share a table."""
     one, other = (Framework(name=n, package=n, boundaries=lambda _: iter(())) for n in ("one", "other"))
     assert (one.light("1.0"), one.installation("1.0"), one.distribution, one.bare) == ("", Installation(), "", ())
     assert not one.doubles
@@ -19,7 +18,6 @@ def test_what_is_not_said() -> None:
 
 
 def test_it_stays_as_it_was_said() -> None:
-    """By name alone, and for good."""
     positional: Any = Framework
     with pytest.raises(TypeError):
         positional("one", "one")

@@ -7,7 +7,6 @@ from rl_sentinel.audit.engine.worker import frameworks
 
 
 def test_command_in_the_words_of_a_shell() -> None:
-    """What comes with its requirements first, then what comes without."""
     bare = Installation().command("2.13.0")
     assert bare == "pip install torch==2.13.0 numpy"
     full = Installation(packages="numpy a", alone="b==1", python="3.12", note="of its own").command("2.13.0")
@@ -15,13 +14,11 @@ def test_command_in_the_words_of_a_shell() -> None:
 
 
 def test_requirement_of_a_release_and_of_a_checkout() -> None:
-    """A checkout has no name on the index."""
     assert requirement("some", "1.0") == ("some==1.0", "")
     assert requirement("some", "") == ("./some", "./some: the checkout that was audited")
 
 
 def test_setup_only_where_the_module_is_imported() -> None:
-    """After the imports; a wrapped name is written as it is reached, in calls only."""
     needs = Installation(setup={"some.loss": ("prepare()",)}, written={"Actor": "Actor.inner"})
     script = ["from some.loss import f", "from some.ray import Actor", "", "x = Actor.g(f(1))"]
     assert needs.lines(script) == [*script[:2], "", "prepare()", "", "x = Actor.inner.g(f(1))"]
@@ -32,7 +29,6 @@ def test_setup_only_where_the_module_is_imported() -> None:
 
 @pytest.mark.parametrize("version", ["", "1.0"])
 def test_every_framework_names_itself(version: str) -> None:
-    """By its number on the package index, by a folder where it is a checkout."""
     others = [f for f in frameworks().values() if f.package not in ("", "rl_sentinel")]
     assert {f.name for f in others} >= {"verl", "areal", "skyrl", "slime"}
     for framework in others:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import rl_sentinel
 import rl_sentinel.signal.advantage.grpo
 import rl_sentinel.signal.loss
+from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.library import FRAMEWORK
 from rl_sentinel.adapters.library.rewards import WAYS
 from rl_sentinel.adapters.target import Target
@@ -49,6 +50,12 @@ def test_canary(boundary: Boundary) -> None:
     """Each boundary answers with tensors that move."""
     for setting in boundary.settings:
         assert canary(Asker(boundary, {}), setting) == ""
+
+
+def test_every_call_reads_back() -> None:
+    """The batch and all settings, of boundaries that differ in the columns that they read or in their settings."""
+    distinct = {(b.reads, repr(b.settings)): b for b in FOUND if isinstance(b, Boundary)}
+    check_round_trips(TARGET, distinct.values())
 
 
 def test_blocks_are_put_back() -> None:

@@ -70,7 +70,6 @@ MODULE = """
 
 
 def test_stand_ins_serve_while_loading(loaded: Loaded) -> None:
-    """Base classes, decorators, annotations and comparisons of absent packages load; the code runs."""
     toy = loaded({"toy/m.py": MODULE}).module("toy.m")
     assert toy.plain(1) == 2
     assert toy.decorated(1) == 3
@@ -79,7 +78,6 @@ def test_stand_ins_serve_while_loading(loaded: Loaded) -> None:
 
 
 def test_all_names_of_an_absent_module(loaded: Loaded) -> None:
-    """A star brings what the top level wants of it, and neither what is there nor what is built in."""
     text = "from math import pi as own\nfrom absent_core.parts import *\nclass Mine(Attention):\n"
     text += "    size = min(own, 3)\n    def of(self, x: Tensor): return x\n"
     module = loaded({"toy/m.py": text}).module("toy.m")
@@ -88,7 +86,6 @@ def test_all_names_of_an_absent_module(loaded: Loaded) -> None:
 
 
 def test_absent_packages_stay_absent_elsewhere(loaded: Loaded) -> None:
-    """Only the target's imports are answered; what asks whether a package is there hears no."""
     loaded({"toy/m.py": "import absent_ray"}).module("toy.m")
     assert importlib.util.find_spec("absent_ray") is None
     assert "absent_ray" not in sys.modules
@@ -106,7 +103,6 @@ def test_absent_packages_stay_absent_elsewhere(loaded: Loaded) -> None:
     ],
 )
 def test_touched_while_running(loaded: Loaded, call: str, name: str) -> None:
-    """A stand-in that a boundary uses ends the call with its name, also where the target catches that."""
     toy = loaded({"toy/m.py": MODULE}).module("toy.m")
     with pytest.raises(StandInTouched, match=r"which is not installed here") as caught, while_running():
         getattr(toy, call)()
@@ -114,7 +110,6 @@ def test_touched_while_running(loaded: Loaded, call: str, name: str) -> None:
 
 
 def test_instance_with_absent_base(loaded: Loaded) -> None:
-    """An absent base class may be constructed while loading, and never while running."""
     toy = loaded({"toy/m.py": MODULE}).module("toy.m")
     toy.Local()
     with pytest.raises(StandInTouched, match="the base class of Local"), while_running():
@@ -122,7 +117,6 @@ def test_instance_with_absent_base(loaded: Loaded) -> None:
 
 
 def test_modules_may_load_while_running(loaded: Loaded) -> None:
-    """A module that a boundary imports late uses stand-ins at its top level."""
     late = "import absent_ray\nHANDLE = absent_ray.start()\nNUMBER = 5\n"
     toy = loaded({"toy/m.py": MODULE, "toy/late.py": late}).module("toy.m")
     with while_running():
@@ -131,7 +125,6 @@ def test_modules_may_load_while_running(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("kind", ["ImportError", "(OSError, ModuleNotFoundError)", "Exception", ""])
 def test_optional_imports_fail_as_they_should(loaded: Loaded, kind: str) -> None:
-    """Inside the target's own ``try``, an absent package is absent."""
     source = f"try:\n    import absent_x\n    HERE = True\nexcept {kind}:\n    HERE = False\n"
     assert loaded({"toy/m.py": source}).module("toy.m").HERE is False
 
@@ -147,7 +140,6 @@ def test_optional_imports_fail_as_they_should(loaded: Loaded, kind: str) -> None
     ],
 )
 def test_optional_imports_however_deep(loaded: Loaded, around: str) -> None:
-    """A ``try`` counts in whatever block it stands."""
     attempt = ("try:", "    import absent_x", "    return True", "except ImportError:", "    return False")
     source = around.format("\n".join(f"            {line}" for line in attempt))
     toy = loaded({"toy/m.py": source}).module("toy.m")
@@ -163,7 +155,6 @@ def test_optional_imports_however_deep(loaded: Loaded, around: str) -> None:
     ],
 )
 def test_imports_that_are_not_optional(loaded: Loaded, source: str) -> None:
-    """A ``try`` that does not go on without the package makes no import optional."""
     loaded({"toy/m.py": source}).module("toy.m")
     assert used == {"absent_x": "stand-in"}
 
@@ -173,13 +164,11 @@ def test_imports_that_are_not_optional(loaded: Loaded, source: str) -> None:
     ["import toy.gone", "from . import gone", "import torch.gone", "import _gone_std; import numpy.gone"],
 )
 def test_never_stood_in(loaded: Loaded, source: str) -> None:
-    """The target's own modules, torch and numpy are real or missing."""
     with pytest.raises(Unbindable, match=r"gone"):
         loaded({"toy/m.py": source}).module("toy.m")
 
 
 def test_real_package_gives_its_submodule(loaded: Loaded) -> None:
-    """``from package import submodule`` on a light package imports it, and its tier is noted."""
     light = {"light_pkg/__init__.py": "", "light_pkg/sub.py": "NUMBER = 4"}
     target = loaded({"toy/m.py": "from light_pkg import sub\nN = sub.NUMBER"}, overlay=light)
     assert target.module("toy.m").N == 4
@@ -187,15 +176,12 @@ def test_real_package_gives_its_submodule(loaded: Loaded) -> None:
 
 
 def test_light_package_that_lacks_its_own_need(loaded: Loaded) -> None:
-    """A light package's own absent dependency is its error, not hidden."""
     target = loaded({"toy/m.py": "import light_pkg"}, overlay={"light_pkg/__init__.py": "import absent_need"})
     with pytest.raises(Unbindable, match="absent_need"):
         target.module("toy.m")
 
 
 def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
-    """Doubles come first, with packages around them; a bare package's ``__init__`` does not run."""
-
     def parallel() -> ModuleType:
         module = ModuleType("mega.core.parallel")
         vars(module)["world_size"] = lambda: 1
@@ -222,7 +208,6 @@ def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
 
 
 def test_wrong_folder_is_refused(tmp_path: Path) -> None:
-    """A root without the package is refused before anything is changed."""
     framework = Framework(name="toy", package="toy", boundaries=lambda _t: iter(()))
     path = list(sys.path)
     with pytest.raises(Unbindable, match="toy is absent in"):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import rl_sentinel
+from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters import own_trainer
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
@@ -33,6 +34,11 @@ def test_canary(boundary: Boundary) -> None:
     """Each boundary answers with tensors that move."""
     for setting in boundary.settings:
         assert canary(Asker(boundary, {}), setting) == ""
+
+
+def test_every_call_reads_back() -> None:
+    """The batch and all settings."""
+    check_round_trips(TARGET, FOUND)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
 
 
 def test_what_is_there_is_found(target: Target) -> None:
-    """With its place in the tree."""
     assert target.call(f"{NAME}.sound.f") == 1
     assert target.source(target.find(f"{NAME}.sound.f")) == (f"{NAME}/sound.py", 4)
     assert target.has(f"{NAME}.sound.f")
@@ -36,7 +35,6 @@ def test_what_is_there_is_found(target: Target) -> None:
 
 @pytest.mark.parametrize("path", [f"{NAME}.sound.g", f"{NAME}.nowhere.f", "elsewhere.f"])
 def test_what_is_absent_does_not_fail(target: Target, path: str) -> None:
-    """A release may never have had it."""
     assert not target.has(path)
     assert target.fails(path) == ""
     with pytest.raises(Absent):
@@ -44,7 +42,6 @@ def test_what_is_absent_does_not_fail(target: Target, path: str) -> None:
 
 
 def test_what_fails_is_told(target: Target) -> None:
-    """A module that cannot be imported, and code that is not the target's."""
     path = f"{NAME}.broken.f"
     assert target.has(path)  # there, if of no use
     assert target.fails(path) == f"{NAME}.broken cannot be imported (RuntimeError: no)"

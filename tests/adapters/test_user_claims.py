@@ -18,7 +18,6 @@ from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 
 
 def test_every_formula_is_an_algorithm() -> None:
-    """Those that need settings of an adapter are no stage's."""
     stages = {name for names in ALGORITHMS.values() for name in names}
     assert stages == {*ADVANTAGES, *TEMPORAL, *LOSSES, *VALUE_LOSSES, "entropy", *KL, *REWARDED}
     assert not stages & set(ADAPTED)
@@ -28,7 +27,6 @@ def test_every_formula_is_an_algorithm() -> None:
 
 
 def test_stated_claims_say_who_stated_them() -> None:
-    """The value may hold an equals sign's neighbours: spaces, signs."""
     found = stated(["algorithm=pass@k", "deviation=n - 1"], "advantage")
     assert {key: (claim.value, claim.cite) for key, claim in found.texts().items()} == {
         "algorithm": ("pass@k", CITE),
@@ -50,14 +48,12 @@ def test_stated_claims_say_who_stated_them() -> None:
     ],
 )
 def test_wrong_claim_names_the_nearest(text: str, words: str) -> None:
-    """In one line."""
     with pytest.raises(SentinelError) as raised:
         stated([text], "advantage")
     assert str(raised.value).startswith(f"--claim is {text!r}, {words}")
 
 
 def test_claim_with_two_values_is_refused() -> None:
-    """Twice the same is one."""
     assert list(stated(["scope=group", "scope=group"], "advantage").texts()) == ["scope"]
     with pytest.raises(SentinelError, match=r"^--claim scope is 'group' and 'batch', expected one value$"):
         stated(["scope=group", "scope=batch"], "advantage")

@@ -99,7 +99,6 @@ def _broken(target: Target) -> set[str]:
 
 @pytest.mark.parametrize("source", [RLOO, KEYED])
 def test_right_ones_answer_and_break_nothing(own: Own, source: str) -> None:
-    """A reward per row, and one per token with uids, are both passed in the form asked for."""
     target = own(source, "advantage")
     assert answering(bound(FRAMEWORK, target), target) == []
     assert _broken(target) == set()
@@ -107,19 +106,15 @@ def test_right_ones_answer_and_break_nothing(own: Own, source: str) -> None:
 
 @pytest.mark.parametrize(("source", "stage"), [(RLOO, "advantage"), (KEYED, "advantage")])
 def test_every_call_reads_back(own: Own, source: str, stage: str) -> None:
-    """Columns and arguments survive the round trip."""
     target = own(source, stage)
-    checked = check_round_trip(target, _boundary(target))
-    assert min(checked.columns, checked.arguments) > 50
+    check_round_trip(target, _boundary(target))
 
 
 def test_wrong_one_is_found(own: Own) -> None:
-    """A mean over the width falls when padding is added."""
     assert "PAD001" in _broken(own(WIDTH, "advantage"))
 
 
 def test_wrong_one_with_a_reward_per_row_is_found(own: Own) -> None:
-    """A mean over the batch where dead rows stand in it."""
     source = "def one(rewards, mask): return (rewards - rewards.mean())[:, None] * mask"
     assert "MSK001" in _broken(own(source, "advantage"))
 
@@ -135,20 +130,17 @@ def test_wrong_one_with_a_reward_per_row_is_found(own: Own) -> None:
     ],
 )
 def test_entry_of_a_dict(own: Own, stage: str, entries: str, key: str, expected: float) -> None:
-    """The entry that is named for the stage's output is taken, a plain name before a longer one."""
     target = own(f"def one(rewards, x=None):\n    x = rewards\n    return {{{entries}}}", stage)
     assert _call(target)[key].flatten()[0].item() == expected
 
 
 def test_dict_that_names_no_output(own: Own) -> None:
-    """Its entries and the wanted name are told in one line."""
     target = own("def one(rewards): return {'a': rewards, 'b': rewards}", "advantage")
     with pytest.raises(CallFailed, match=r"^the result is a dict of a, b, expected one entry named advantage$"):
         _call(target)
 
 
 def test_failure_names_what_was_passed(own: Own) -> None:
-    """Parameter, column and shape."""
     target = own("def one(rewards, mask, uid): return rewards * mask", "advantage")
     passed = r"passed rewards=reward\[2\], mask=mask\[2, 3\], uid=group as numpy\[2\]$"
     with pytest.raises(CallFailed, match=rf"^RuntimeError: .*; {passed}"):
@@ -156,14 +148,12 @@ def test_failure_names_what_was_passed(own: Own) -> None:
 
 
 def test_refusal_names_what_was_passed_and_stays_a_refusal(own: Own) -> None:
-    """A ValueError in words is judged by the laws as one."""
     target = own("def one(rewards): rows, width = rewards.shape", "kl")
     with pytest.raises(ValueError, match=r"not enough values .*; passed rewards=reward\[2\]$"):
         _call(target)
 
 
 def test_unknown_name_and_unknown_stage(own: Own) -> None:
-    """A parameter that nobody knows is named; so is a stage."""
     (missing,) = FRAMEWORK.boundaries(own("def one(rewards, colour): return rewards", "advantage"))
     assert isinstance(missing, Unbound)
     assert "'colour'" in missing.reason
@@ -195,7 +185,6 @@ def _judged(target: Target) -> tuple[set[str], set[str]]:
 
 
 def test_stated_claims_bring_their_laws(own: Own) -> None:
-    """A sound GRPO holds; one over the batch is found by its scope and by its formula."""
     exact = KEYED.replace("part = total[rows]", "part = total[rows] - total[rows][0]")  # equal rewards give 0
     holds, broken = _judged(own(exact, "advantage", *GRPO))
     assert (holds >= {"GRP001", "REF001", "SHF001", "PLC003", "PLC005"}, broken) == (True, set())
@@ -205,7 +194,6 @@ def test_stated_claims_bring_their_laws(own: Own) -> None:
 
 
 def test_clipped_loss_takes_its_range_from_its_parameters(own: Own) -> None:
-    """Both bounds; a loss whose sign is wrong, and one with the bounds swapped, are found."""
     said = ("algorithm=ppo", "aggregation=token-mean", "ratio=yes", "mean=yes")
     target = own(PPO, "policy-loss", *said)
     assert _boundary(target).settings["default"] == {"clip_low": 0.2, "clip_high": 0.3}
@@ -215,7 +203,6 @@ def test_clipped_loss_takes_its_range_from_its_parameters(own: Own) -> None:
 
 
 def test_loss_without_its_numbers_is_told(own: Own) -> None:
-    """A range that is written into the body is known to nobody."""
     body = "def one(log_prob, old_log_prob, advantages, mask): return (log_prob * advantages * mask).sum()"
     target = own(body, "policy-loss", "algorithm=ppo", "aggregation=token-mean")
     with pytest.raises(SentinelError, match=r"^--claim algorithm=ppo needs the number 'clip_low', of which one has no"):
@@ -274,7 +261,6 @@ KEPT = """
 def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it becomes a faulty one
     own: Own, stage: str, source: str, claims: tuple[str, ...], faulty: tuple[str, str], law: str
 ) -> None:
-    """The sound function breaks nothing, the faulty one breaks the law that says so."""
     holds, broken = _judged(own(source, stage, *claims))
     assert (len(holds) > 3, broken) == (True, set())
     assert source.replace(*faulty) != source
@@ -282,14 +268,12 @@ def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it b
 
 
 def test_answer_that_is_no_tensor(own: Own) -> None:
-    """What it is, what is expected, and how to make one of it."""
     target = own("def one(rewards, mask): return (rewards[:, None] * mask).numpy()", "advantage")
     with pytest.raises(CallFailed, match=r"its advantage is of type ndarray, expected a tensor: .*torch.as_tensor"):
         _call(target, batch_of(torch.ones(1, 2, dtype=torch.bool)))
 
 
 def test_number_type_that_a_function_refuses_is_its_own_affair(own: Own) -> None:
-    """An error that another floating type brings is a refusal of it; one at the usual type stays an error."""
     source = """
     def one(rewards, mask):
         if str(rewards.dtype) != "torch.float32" or len(rewards) == 2:
@@ -304,7 +288,6 @@ def test_number_type_that_a_function_refuses_is_its_own_affair(own: Own) -> None
 
 
 def test_what_is_no_function(own: Own) -> None:
-    """A number of the module is told by its type; a stage of adapters by who has it."""
     (missing,) = FRAMEWORK.boundaries(own("one = 3", "advantage"))
     assert isinstance(missing, Unbound)
     assert missing.reason.endswith(".one is of type int, expected a function")
@@ -332,7 +315,6 @@ def test_what_is_no_function(own: Own) -> None:
 def test_what_cannot_be_called_by_names_is_told_at_once(
     own: Own, monkeypatch: pytest.MonkeyPatch, source: str, name: str, words: str
 ) -> None:
-    """A method, and parameters that have a place and no name."""
     target = own(source, "advantage")
     module = os.environ["RL_SENTINEL_FUNCTION"].partition(":")[0]
     monkeypatch.setenv("RL_SENTINEL_FUNCTION", f"{module}:{name}")
@@ -342,7 +324,6 @@ def test_what_cannot_be_called_by_names_is_told_at_once(
 
 
 def test_error_of_several_lines_is_one(own: Own) -> None:
-    """With what was passed behind it."""
     target = own("def one(rewards, mask): raise TypeError('a\\n  b\\nc')", "advantage")
     with pytest.raises(CallFailed, match=r"^TypeError: a b c; passed rewards="):
         _call(target, batch_of(torch.ones(1, 2, dtype=torch.bool)))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from adapters.checks import answering, bound, judged_at
+from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import CUSTOM, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.target import Target
@@ -51,6 +52,12 @@ def test_all_boundaries_answer(loads: Loads) -> None:
         "compute_value_loss",
         "kl_penalty",
     }
+
+
+def test_every_call_reads_back(loads: Loads) -> None:
+    """Columns, settings and arguments of every boundary survive the round trip."""
+    target = loads(FRAMEWORK, files())
+    check_round_trips(target, bound(FRAMEWORK, target).values())
 
 
 @pytest.mark.parametrize("place", ["verl/house.py", "recipe/house/rules.py"])

@@ -49,7 +49,6 @@ PRIME = """
     ],
 )
 def test_a_score_that_lands_elsewhere(loads: Loads, old: str, new: str) -> None:
-    """At the end of the row, a token too early, or of a text without its last token: each is found."""
     tree = files()
     assert old in tree[NAIVE]
     boundary = bound(FRAMEWORK, loads(FRAMEWORK, tree | {NAIVE: tree[NAIVE].replace(old, new)}))
@@ -59,7 +58,6 @@ def test_a_score_that_lands_elsewhere(loads: Loads, old: str, new: str) -> None:
 
 
 def test_a_manager_with_processes(loads: Loads) -> None:
-    """It scores in this process, and what it scores is compared."""
     tree = files() | {"verl/workers/reward_manager/prime.py": PRIME}
     boundaries = {
         pair: b for pair, b in bound(FRAMEWORK, loads(FRAMEWORK, tree)).items() if pair[0].startswith("Prime")
@@ -71,7 +69,6 @@ def test_a_manager_with_processes(loads: Loads) -> None:
 
 
 def test_a_worker_of_a_cluster() -> None:
-    """A module that would place workers on a cluster gets ones that answer here."""
     module: Any = ModuleType("remote")
     module.RewardComputeWorker = module.ray = None
     here(module)

@@ -36,7 +36,6 @@ def _audit(folder: Path, body: str) -> dict[str, set[str]]:
     ids=["exits", "returns nothing", "allocates", "answers a constant"],
 )
 def test_accident_costs_its_own_pairs(tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pairs of the function are errored, those of its neighbour are judged."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     outcomes = _audit(tmp_path / "tree", body)
     assert outcomes["compute_grpo_outcome_advantage"] == {"errored"}
@@ -44,14 +43,12 @@ def test_accident_costs_its_own_pairs(tmp_path: Path, body: str, monkeypatch: py
 
 
 def test_endless_loop_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop is cut after its processor time, and told."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     outcomes = _audit(tmp_path / "tree", "    while True:\n        pass\n")
     assert outcomes["compute_grpo_outcome_advantage"] == {"errored"}
 
 
 def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module whose body never ends makes its boundaries errored, by name; it is waited for once."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     target = named(f"verl@{checkout(tmp_path / 'tree', 'while True: pass')}")
     job, _ = request(target, "audit", boundaries=("*grpo*",))
@@ -64,7 +61,6 @@ def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_failing_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that fails to import makes its boundaries errored, by name."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     target = named(f"verl@{checkout(tmp_path / 'tree', 'raise RuntimeError(1)')}")
     job, _ = request(target, "audit", boundaries=("*grpo*",))

@@ -16,14 +16,12 @@ def _expected(**more: Any) -> KnownFile:
 
 
 def test_all_as_expected() -> None:
-    """An entry without places, and a file without counts, say nothing of them."""
     entries = [{"signature": "a", "level": "fault", "also": ["x", "y"]}, {"signature": "b", "level": "fault"}]
     shown = [_finding("a", "y", "x"), _finding("b", "z")]
     assert differences(_expected(finding=entries), Audit(), shown) == []
 
 
 def test_each_difference_is_a_line() -> None:
-    """What is missing, what came besides, by finding and by place."""
     entries = [{"signature": "a", "level": "fault", "also": ["x"]}, {"signature": "b", "level": "fault", "also": []}]
     shown = [_finding("a", "y"), _finding("b", level="hazard")]
     assert differences(_expected(finding=entries, errored=1), Audit(), shown) == [

@@ -34,14 +34,12 @@ def _audit() -> Audit:
 
 
 def test_one_cause_is_one_line() -> None:
-    """The other setting, the law that shows with it, and the dispatch are all listed under it."""
     [finding] = findings(_audit(), [], "1.0")
     assert finding.signature == "f:MSK001:m.estimator:default"
     assert finding.also == ("m.dispatch [first]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
 
 
 def test_another_setting_of_what_is_entered_is_no_cause() -> None:
-    """A step that enters a dispatch, and not the estimator for whose sake the dispatch has a finding, has its own."""
     audit = _audit()
     audit.take(_event("MSK001", "m.step", "second", 150))
     audit.take({"event": "entered", "boundary": "m.step", "setting": "second", "names": ["m.py:99:dispatch"]})
@@ -52,7 +50,6 @@ def test_another_setting_of_what_is_entered_is_no_cause() -> None:
 
 
 def test_known_entry_counts_within_its_releases() -> None:
-    """It may lower a level in the releases that it names, and the finding says so."""
     known = [Known("f:MSK001:m.estimator:default", "why", "", ">=1,<2", "hazard", accepted=False)]
     [inside] = findings(_audit(), known, "1.5")
     [outside] = findings(_audit(), known, "2.0")
@@ -74,14 +71,12 @@ def test_level_of_releases_that_are_not_known_yet_is_kept(releases: str) -> None
 
 
 def test_entry_of_this_release_is_taken_before_one_of_others() -> None:
-    """Two entries may name one finding, for two ranges of releases."""
     old = Known("f:MSK001:m.estimator:default", "old", "", "<1", "", accepted=False)
     new = Known("f:MSK001:m.estimator:default", "new", "", ">=1", "", accepted=False)
     assert [f.known for f in findings(_audit(), [old, new], "1.5")] == ["new"]
 
 
 def test_file_of_an_entry_is_named() -> None:
-    """The user's file comes before the entries that ship."""
     mine = Known("f:MSK001:m.estimator:default", "", "", "", "", accepted=True, source="mine.toml")
     theirs = Known("f:MSK001:m.estimator:default", "why", "", "", "", accepted=False, source="ships")
     assert [(f.known, f.known_from) for f in findings(_audit(), [mine, theirs], "1.0")] == [("", "mine.toml")]
@@ -94,7 +89,6 @@ def _listed(*also: str) -> Known:
 
 
 def test_new_place_of_a_known_finding_is_a_finding() -> None:
-    """A place that the entry does not list is a finding itself, and not accepted."""
     whole = _listed("m.dispatch [first]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
     [same] = findings(_audit(), [whole], "1.0")
     assert (same.accepted, len(same.also)) == (True, 3)
@@ -107,7 +101,6 @@ def test_new_place_of_a_known_finding_is_a_finding() -> None:
 
 
 def test_new_places_are_folded_among_themselves() -> None:
-    """Two new settings of one boundary are one finding."""
     audit = _audit()
     audit.take(_event("MSK001", "m.estimator", "other", 10))
     old = _listed("m.dispatch [first]", "MSK006 at m.estimator [default]")
@@ -116,7 +109,6 @@ def test_new_places_are_folded_among_themselves() -> None:
 
 
 def test_counts_have_all_four_outcomes() -> None:
-    """Also those that did not occur."""
     audit = _audit()
     audit.verdicts.append(Verdict(law="X", boundary="b", setting="s", outcome="errored", reason="r"))
     assert audit.counts == {"holds": 0, "broken": 4, "not_applicable": 0, "errored": 1}
@@ -144,7 +136,6 @@ def _blocks(*found: Finding) -> list[list[str]]:
 
 
 def test_same_mechanism_is_one_block() -> None:
-    """Estimators of several algorithms in which one column moves advantages; most places first."""
     assert _blocks(_found("grpo"), _found("rloo", also=2), _found("gpg")) == [["rloo", "grpo", "gpg"]]
 
 
@@ -152,18 +143,15 @@ def test_same_mechanism_is_one_block() -> None:
     "other", [{"law": "MSK002"}, {"level": "fault"}, {"kind": "Moves"}, {"column": "value"}, {"output": "loss"}]
 )
 def test_another_mechanism_is_another_block(other: dict[str, Any]) -> None:
-    """Law, level, kind of expectation, changed column and output all count."""
     assert _blocks(_found("a"), _found("b", **other)) == [["a"], ["b"]]
 
 
 def test_without_a_change_the_algorithm_decides() -> None:
-    """Two functions that claim one algorithm share a block, others do not."""
     found = [_found(name, column=None, algorithm=name[:4]) for name in ("grpo", "grpo_vectorized", "rloo")]
     assert _blocks(*found) == [["grpo", "grpo_vectorized"], ["rloo"]]
 
 
 def test_same_code_is_one_block() -> None:
-    """Whatever was changed."""
     one, other = _found("m", column="reward"), _found("m", column="value")
     assert len(merge([one, other])) == 1
 

@@ -14,7 +14,6 @@ def _entry(releases: str = "", signature: str = "verl:A:b:c") -> Known:
 
 
 def test_written_file_reads_back(tmp_path: Path) -> None:
-    """With quotes and backslashes; with counts it is an expectation."""
     file = tmp_path / "k.toml"
     odd = 'verl:A:b:"x\\y"'
     seen = [(odd, "fault", ('x ["y"]',)), ("a:b:c:d", "hazard", ())]
@@ -43,7 +42,6 @@ def test_written_file_reads_back(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    """The message names the key."""
     file = tmp_path / "k.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SentinelError) as error:
@@ -68,7 +66,6 @@ def test_malformed_file_is_refused(tmp_path: Path, text: str, words: str) -> Non
     ],
 )
 def test_entry_covers_its_releases(releases: str, version: str, covers: object) -> None:
-    """A target that states no release is covered by a range without an end only."""
     assert _entry(releases).covers(version) is covers
 
 
@@ -91,7 +88,6 @@ def test_level_counts_for_releases_that_are_named(releases: str, version: str, c
 
 
 def test_entry_without_a_level_sets_none() -> None:
-    """Within its releases too."""
     assert not _entry("==1.0").sets_level("1.0")
 
 
@@ -104,14 +100,12 @@ def test_places_of_a_finding() -> None:
 
 
 def test_stale_entries_are_known_and_not_found() -> None:
-    """Of this framework and this release only."""
     entries = [_entry(">=1"), _entry("<1", "verl:B:b:c"), _entry("", "areal:A:b:c"), _entry("", "verl:C:b:c")]
     assert known.stale(entries, ["verl:C:b:c"], "verl", "1.0") == ["verl:A:b:c"]
     assert known.stale(entries, [], "verl", "") == []
 
 
 def test_shipped_entries_annotate_and_accept_nothing() -> None:
-    """A framework without a file has none."""
     shipped = known.shipped("verl")
     assert shipped
     assert not any(k.accepted for k in shipped)
@@ -119,7 +113,6 @@ def test_shipped_entries_annotate_and_accept_nothing() -> None:
 
 
 def test_update_keeps_reasons_and_widens_the_range(tmp_path: Path) -> None:
-    """Entries that were not found stay, and a target without a release widens nothing."""
     file = tmp_path / "k.toml"
     one, other = "verl:A:b:c", "verl:B:b:c"
     first = known.updated(
@@ -155,7 +148,6 @@ def test_update_keeps_reasons_and_widens_the_range(tmp_path: Path) -> None:
     ],
 )
 def test_range_after_an_update(tmp_path: Path, old: str, version: str, new: str) -> None:
-    """An open range stays open; nothing that was covered is lost."""
     before = known.KnownFile(finding=[known.Entry(signature="verl:A:b:c", releases=old)])
     file = tmp_path / "k.toml"
     file.write_text(known.updated(before, [known.Seen("verl:A:b:c", "fault", (), version)]))

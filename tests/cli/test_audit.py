@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from audit_fixtures import MODULE, checkout
+from command_line import error_line, run_cli
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.audit.source import fetch as origin
 from rl_sentinel.audit.source.cache import digest_of, kept
-from told import ran, told
 
 GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "msk001")
 NAME_ONE = "name an existing file, or write one with --known FILE --known-update"
@@ -25,33 +25,32 @@ def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A framework, a release number, a folder."""
     every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, verl"
     known = f"{every} with ==VERSION or @PATH, or pkg.module:function with --stage"
-    assert told(capsys, "audit", "nonesuch==1.0") == (
+    assert error_line(capsys, "audit", "nonesuch==1.0") == (
         f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is no framework known here"
     )
-    assert told(capsys, "audit", "verl==0.9.1..") == (
+    assert error_line(capsys, "audit", "verl==0.9.1..") == (
         "target is 'verl==0.9.1..', expected a release number, as in verl==1.2.3"
     )
-    assert told(capsys, "audit", "verl@/nonesuch") == "checkout is '/nonesuch', expected a folder that holds verl/"
-    assert told(capsys, "audit", f"verl@{tmp_path}") == (
+    assert (
+        error_line(capsys, "audit", "verl@/nonesuch") == "checkout is '/nonesuch', expected a folder that holds verl/"
+    )
+    assert error_line(capsys, "audit", f"verl@{tmp_path}") == (
         f"checkout[{tmp_path}] holds no verl/, expected a checkout of verl"
     )
 
 
 def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """The nearest law is named."""
     for option in ("--law", "--ignore"):
-        assert told(capsys, "audit", "verl", option, "msk01") == (
+        assert error_line(capsys, "audit", "verl", option, "msk01") == (
             f"law is 'msk01', expected one of {', '.join(laws())}: the nearest is MSK001 dead-row-shifts-signal"
         )
-    assert told(capsys, "audit", "verl", "--seed", "-1").startswith("Invalid value for '--seed': ")
+    assert error_line(capsys, "audit", "verl", "--seed", "-1").startswith("Invalid value for '--seed': ")
 
 
 def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
-    """Told before anything is fetched, and by the option that did it."""
-    assert told(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
+    assert error_line(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
         "--ignore leaves out all that --law names (MSK001): drop one"
     )
 
@@ -59,12 +58,11 @@ def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str])
 def test_release_that_does_not_import_says_why_its_status_is_2(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is asked for is named from the source, and the last line gives the reason of the status."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     folder = checkout(tmp_path / "tree")
     place = folder / "verl/trainer/ppo/core_algos.py"
     place.write_text(place.read_text(encoding="utf-8") + "\nraise RuntimeError('no luck')\n", encoding="utf-8")
-    status, out, _ = ran(capsys, "audit", f"verl@{folder}", "--boundary", "*grpo*")
+    status, out, _ = run_cli(capsys, "audit", f"verl@{folder}", "--boundary", "*grpo*")
     assert status == 2
     assert "no luck" in out
     assert out.splitlines()[-1] == ("inconclusive: no law could run: 1 pair errored (see above); exit status 2")
@@ -99,60 +97,55 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
 def test_place_is_looked_at_before_the_audit(
     options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The target, which is not installed, is never asked for."""
-    assert told(capsys, "audit", "verl", *options) == words
+    assert error_line(capsys, "audit", "verl", *options) == words
 
 
 def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """A file where the folder should be."""
     place = tmp_path / "file"
     place.write_text("", encoding="utf-8")
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(place))
-    assert told(capsys, "audit", "verl==1.0") == (
+    assert error_line(capsys, "audit", "verl==1.0") == (
         f"cache[{place}] cannot be written (Not a directory): set RL_SENTINEL_CACHE to a folder that can"
     )
 
 
 def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """It is left for the user to look at."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     place = kept("releases", "verl-1.0", lambda to: (to / "a.py").touch())
     sealed = digest_of(place)
     (place / "a.py").write_text("1", encoding="utf-8")
     found = digest_of(place)
-    assert told(capsys, "audit", "verl==1.0") == (
+    assert error_line(capsys, "audit", "verl==1.0") == (
         f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): delete this folder to fetch it anew"
     )
     assert (place / "a.py").read_text(encoding="utf-8") == "1"
 
 
 def test_release_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
-    """Those that there are are named, as pip tells them."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     said = "ERROR: Could not find a version that satisfies the requirement verl==9.9 (from versions: 0.8.0, 0.9.1)"
     monkeypatch.setattr(origin, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))
-    assert told(capsys, "audit", "verl==9.9") == (
+    assert error_line(capsys, "audit", "verl==9.9") == (
         "verl==9.9 is no wheel on the package index, expected one of 0.8.0, 0.9.1"
     )
 
 
 def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """An index that does not answer is no index without the release; light packages say the same."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
-    assert told(capsys, "audit", "verl==0.9.1") == (
+    assert error_line(capsys, "audit", "verl==0.9.1") == (
         "verl==0.9.1 is not in the cache and the package index cannot be reached: "
         "connect, or name a checkout (verl@PATH)"
     )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert told(capsys, "audit", "verl==0.9.1") == (
+    assert error_line(capsys, "audit", "verl==0.9.1") == (
         "verl==0.9.1 is not in the cache and the package index that pip asks has no verl at all: "
         "connect, or name a checkout (verl@PATH)"
     )
-    line = told(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
+    line = error_line(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
     assert line.startswith("light packages (PyYAML==")
     assert line.endswith("): connect to a package index that has them, once")
     assert list((tmp_path / "cache").rglob("*.py")) == []
@@ -160,10 +153,10 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_interpreter_that_is_none(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Something else, nothing, and one that is too old."""
-    assert told(capsys, "audit", tree, "--python", "/bin/true") == (
+    assert error_line(capsys, "audit", tree, "--python", "/bin/true") == (
         "--python is '/bin/true', expected an interpreter: it ran no Python"
     )
-    assert told(capsys, "audit", tree, "--python", "/nonesuch") == (
+    assert error_line(capsys, "audit", tree, "--python", "/nonesuch") == (
         "--python is '/nonesuch', expected an interpreter (No such file or directory)"
     )
 
@@ -171,14 +164,13 @@ def test_interpreter_that_is_none(tree: str, capsys: pytest.CaptureFixture[str])
 def test_known_file_is_left_alone_when_it_is_malformed(
     tree: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong key, and no TOML."""
     known = tmp_path / "known.toml"
     for text, words in (
         ('[[finding]]\nsignatur = "x"\n', "[finding.0.signature]: Field required, a finding has signature, reason, "),
         ("a = " + "[" * 100_000, " is malformed (maximum recursion depth exceeded"),
     ):
         known.write_text(text, encoding="utf-8")
-        assert told(capsys, "audit", tree, "--known", str(known)).startswith(f"known file {known}{words}")
+        assert error_line(capsys, "audit", tree, "--known", str(known)).startswith(f"known file {known}{words}")
         assert known.read_text(encoding="utf-8") == text
 
 
@@ -193,31 +185,28 @@ def test_known_file_is_left_alone_when_it_is_malformed(
 def test_known_entry_is_held_to_the_version_that_a_checkout_states(
     tree: str, version: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An entry for some releases does not cover others, nor a checkout that states none."""
     place = Path(tree.partition("@")[2]) / "verl" / "version"
     place.mkdir()
     (place / "version").write_text(version, encoding="utf-8")
-    status, said, _ = ran(capsys, "audit", tree, *GRPO, "--verbose")
+    status, said, _ = run_cli(capsys, "audit", tree, *GRPO, "--verbose")
     assert status == 1
     assert [line for line in said.splitlines() if line.startswith(words)], said
 
 
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """No pair is no pass."""
-    assert told(capsys, "audit", tree, "--boundary", "nonesuch") == (
+    assert error_line(capsys, "audit", tree, "--boundary", "nonesuch") == (
         f"audit of {tree} has no pair of law and boundary after --boundary: "
         "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
     )
 
 
 def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, capsys: Any) -> None:
-    """Each finding where it was found: the second tree is sound by now."""
     other, file = checkout(tmp_path / "other"), tmp_path / "out.json"
-    status, said, _ = ran(capsys, "audit", tree, f"verl@{other}", *GRPO, "--json", str(file))
+    status, said, _ = run_cli(capsys, "audit", tree, f"verl@{other}", *GRPO, "--json", str(file))
     assert (status, len(json.loads(file.read_text(encoding="utf-8")))) == (1, 2), said
     mended = MODULE.replace("for i in index.tolist()])", "for i in index.tolist()]) & response_mask.any(-1)")
     (other / "verl" / "trainer" / "ppo" / "core_algos.py").write_text(mended, encoding="utf-8")
-    status, said, _ = ran(capsys, "replay", str(file))
+    status, said, _ = run_cli(capsys, "replay", str(file))
     name = "verl:MSK001:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage:default"
     one, two = said.splitlines()
     assert (status, one) == (1, f"reproduced: {name}")
@@ -225,34 +214,30 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
 
 
 def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second does not exist, and the first is not run."""
     other = f"verl@{tree.partition('@')[2]}/nowhere"
-    line = told(capsys, "audit", tree, other, *GRPO)
+    line = error_line(capsys, "audit", tree, other, *GRPO)
     assert "nowhere" in line
-    assert ran(capsys, "audit", tree, other, *GRPO)[1] == ""
+    assert run_cli(capsys, "audit", tree, other, *GRPO)[1] == ""
 
 
 def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    """The parameter, names near it, and how to fix it; a module's name that it does not have."""
-    line = told(capsys, "audit", "json:dumps", "--stage", "advantage")
+    line = error_line(capsys, "audit", "json:dumps", "--stage", "advantage")
     assert line.startswith(
         "target json:dumps cannot be audited: dumps has the parameter 'obj', expected a known name such as "
     )
     assert line.endswith(" (docs/own-functions.md): rename it, or give it a default")
-    assert told(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (
+    assert error_line(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (
         "target json:nonesuch cannot be audited: json.nonesuch is absent: json has no 'nonesuch'"
     )
 
 
 def test_module_without_source(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is built in, or compiled, has no function to look into."""
-    line = told(capsys, "audit", "math:sqrt", "--stage", "advantage")
+    line = error_line(capsys, "audit", "math:sqrt", "--stage", "advantage")
     assert line.startswith("target is 'math:sqrt': module 'math' has no Python source (")
 
 
 def test_expectation_that_is_not_there(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is called what the option calls it."""
-    assert told(capsys, "audit", tree, "--expect", "/nonesuch.toml") == (
+    assert error_line(capsys, "audit", tree, "--expect", "/nonesuch.toml") == (
         "expectation file /nonesuch.toml cannot be read (No such file or directory): name an existing file"
     )
 
@@ -260,26 +245,26 @@ def test_expectation_that_is_not_there(tree: str, capsys: pytest.CaptureFixture[
 def test_revision_of_another_project_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line names the revision as it was typed, and the cache holds nothing of it."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "other").mkdir()
     who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
     for step in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "first")):
         subprocess.run(["git", *step], cwd=tmp_path / "other", check=True)
     place = f"{tmp_path / 'other'}#HEAD"
-    assert told(capsys, "audit", f"verl@{place}") == f"checkout[{place}] holds no verl/, expected a checkout of verl"
+    assert (
+        error_line(capsys, "audit", f"verl@{place}") == f"checkout[{place}] holds no verl/, expected a checkout of verl"
+    )
     assert [p for p in (tmp_path / "cache" / "revisions").iterdir() if p.suffix != ".lock"] == []
 
 
 def test_function_without_a_claim_is_told_of_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With one, nothing is said."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "of_no_claim.py").write_text(
         "def one(rewards, mask): return rewards[:, None] * mask\n", encoding="utf-8"
     )
     asked = ("audit", "of_no_claim:one", "--stage", "advantage", "--law", "PUR001")
-    _, said, _ = ran(capsys, *asked)
+    _, said, _ = run_cli(capsys, *asked)
     assert "--claim algorithm=grpo (docs/claims.md)" in said
-    assert "docs/claims.md" not in ran(capsys, *asked, "--claim", "scope=sequence")[1]
+    assert "docs/claims.md" not in run_cli(capsys, *asked, "--claim", "scope=sequence")[1]

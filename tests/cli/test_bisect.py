@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import MODULE, checkout
+from command_line import run_cli
 from report_fixtures import evidence
-from told import ran
 
 GRPO = "verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
 SOUND = MODULE.replace("for i in index.tolist()])", "for i in index.tolist()]) & response_mask.any(-1)")
@@ -41,7 +41,6 @@ def file(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_revision_that_cannot_be_imported_is_skipped(
     file: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the first that git asks for, and it is not blamed."""
     monkeypatch.setitem(_KEPT, "RL_SENTINEL_CACHE", str(cache))
     tree = checkout(tmp_path / "tree", SOUND)
     module = tree / "verl" / "trainer" / "ppo" / "core_algos.py"
@@ -64,16 +63,14 @@ def test_revision_that_cannot_be_imported_is_skipped(
 def test_status_is_one_that_git_understands(
     file: Path, tmp_path: Path, module: str, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bad, good, and cannot be told."""
     tree = checkout(tmp_path / "tree", module)
-    assert ran(capsys, "replay", "--bisect", str(file), f"verl@{tree}")[0] == status
+    assert run_cli(capsys, "replay", "--bisect", str(file), f"verl@{tree}")[0] == status
 
 
 def test_folder_without_the_package_is_skipped_and_bad_evidence_stops(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A revision before the package was there can not be told; from a damaged file nothing can, at any revision."""
-    assert ran(capsys, "replay", "--bisect", str(file), f"verl@{tmp_path}")[0] == 125
+    assert run_cli(capsys, "replay", "--bisect", str(file), f"verl@{tmp_path}")[0] == 125
     file.write_text("{", encoding="utf-8")
-    assert ran(capsys, "replay", "--bisect", str(file), f"verl@{tmp_path}")[0] == 128
-    assert ran(capsys, "replay", str(file), f"verl@{tmp_path}")[0] == 2
+    assert run_cli(capsys, "replay", "--bisect", str(file), f"verl@{tmp_path}")[0] == 128
+    assert run_cli(capsys, "replay", str(file), f"verl@{tmp_path}")[0] == 2

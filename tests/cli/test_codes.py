@@ -8,7 +8,6 @@ from rl_sentinel.core.errors import SentinelError
 
 @pytest.mark.parametrize("text", ["MSK001", "msk001", " Msk001 ", "dead-row-shifts-signal"])
 def test_law_is_found_by_code_and_name(text: str) -> None:
-    """In any case."""
     assert code(text) == "MSK001"
     assert codes([text]) == ("MSK001",)
 
@@ -17,11 +16,9 @@ def test_law_is_found_by_code_and_name(text: str) -> None:
     ("text", "nearest"), [("MSK01", "MSK001 dead-row-shifts-signal"), ("par01", "PAR001 siblings-disagree")]
 )
 def test_nearest_law_is_named(text: str, nearest: str) -> None:
-    """After all that there are."""
     with pytest.raises(SentinelError, match=rf"law is '{text}', expected one of .*GRP001.*: the nearest is {nearest}$"):
         code(text)
 
 
 def test_none_is_none() -> None:
-    """No option, no law."""
     assert codes(None) == ()

@@ -69,7 +69,6 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str, cache: Pa
 
 
 def test_truncated_and_foreign_evidence(tmp_path: Path, cache: Path) -> None:
-    """Neither is replayed; each is told what it is."""
     (tmp_path / "cut.json").write_text('{"kind": "rl_sent', encoding="utf-8")
     (tmp_path / "foreign.json").write_text('{"hello": 1}', encoding="utf-8")
     cut = _run("replay", str(tmp_path / "cut.json"), cache=cache)
@@ -80,7 +79,6 @@ def test_truncated_and_foreign_evidence(tmp_path: Path, cache: Path) -> None:
 
 
 def test_malformed_known_file(tmp_path: Path, cache: Path) -> None:
-    """A misspelt key is named, and the file is left as it is."""
     known = tmp_path / "known.toml"
     known.write_text('[[finding]]\nsignatur = "x"\n', encoding="utf-8")
     run = _run("audit", f"verl@{checkout(tmp_path / 'tree')}", *GRPO, "--known", str(known), cache=cache)
@@ -90,14 +88,12 @@ def test_malformed_known_file(tmp_path: Path, cache: Path) -> None:
 
 
 def test_known_update_is_accepted_afterwards(tmp_path: Path, cache: Path) -> None:
-    """What --known-update wrote leaves the exit status alone."""
     target, known = f"verl@{checkout(tmp_path / 'tree')}", str(tmp_path / "known.toml")
     assert _run("audit", target, *GRPO, "--known", known, "--known-update", cache=cache).returncode == 1
     assert _run("audit", target, *GRPO, "--known", known, cache=cache).returncode == 0
 
 
 def test_function_of_ones_own(tmp_path: Path, cache: Path) -> None:
-    """A function is bound by role, found broken, and refused without a stage."""
     (tmp_path / "mine.py").write_text(
         "def advantages(token_level_rewards, response_mask):\n"
         "    score = token_level_rewards.sum(-1)\n"

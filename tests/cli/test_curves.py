@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from told import ran, told
+from command_line import error_line, run_cli
 
 
 def _run(place: Path) -> Path:
@@ -16,39 +16,34 @@ def _run(place: Path) -> Path:
 
 
 def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By their folders' names."""
-    status, output, _ = ran(capsys, "curves", str(_run(tmp_path / "one")), str(_run(tmp_path / "two")))
+    status, output, _ = run_cli(capsys, "curves", str(_run(tmp_path / "one")), str(_run(tmp_path / "two")))
     assert status == 0
     assert [line.split()[1] for line in output.splitlines()[1:]] == ["one", "two"]
 
 
 def test_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the file."""
-    assert told(capsys, "curves", str(tmp_path)).startswith(f"{tmp_path}/metrics.jsonl cannot be read (")
+    assert error_line(capsys, "curves", str(tmp_path)).startswith(f"{tmp_path}/metrics.jsonl cannot be read (")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")
 def test_missing_matplotlib_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a fix."""
-    status, _, output = ran(capsys, "curves", str(_run(tmp_path / "one")), "--png", str(tmp_path / "a.png"))
+    status, _, output = run_cli(capsys, "curves", str(_run(tmp_path / "one")), "--png", str(tmp_path / "a.png"))
     assert status == 2
     assert output == "rl-sentinel: --png needs matplotlib, which is not installed: pip install 'rl-sentinel[train]'\n"
 
 
 def test_names_are_not_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are printed unchanged."""
-    status, output, _ = ran(capsys, "curves", str(_run(tmp_path / "[red]x")))
+    status, output, _ = run_cli(capsys, "curves", str(_run(tmp_path / "[red]x")))
     assert status == 0
     assert output.splitlines()[1].split()[1] == "[red]x"
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity"])
 def test_numbers_that_are_not_finite_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str) -> None:
-    """The curve is blank there."""
     place = _run(tmp_path / "one")
     with (place / "metrics.jsonl").open("a") as file:
         file.write(f'{{"step": 2, "reward": {value}}}\n')
-    status, output, _ = ran(capsys, "curves", str(place))
+    status, output, _ = run_cli(capsys, "curves", str(place))
     assert status == 0
     mean = {"NaN": "nan", "Infinity": "inf"}[value]
     assert output.splitlines()[1].split()[2:5] == ["2", mean, mean]
@@ -58,6 +53,5 @@ def test_numbers_that_are_not_finite_are_shown(tmp_path: Path, capsys: pytest.Ca
     "text", ["", "5\n", "{}\n", "[1]\n", f'{{"step": 1, "reward": {10**400}}}\n', '{"step": 1, "reward": null}\n']
 )
 def test_invalid_metrics_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
-    """Not an empty table."""
     (tmp_path / "metrics.jsonl").write_text(text)
-    assert told(capsys, "curves", str(tmp_path)).startswith(f"{tmp_path}/metrics.jsonl ")
+    assert error_line(capsys, "curves", str(tmp_path)).startswith(f"{tmp_path}/metrics.jsonl ")

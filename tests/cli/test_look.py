@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import MODULE, checkout
+from command_line import error_line, run_cli
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.laws import dead_row_shifts_signal
-from told import ran, told
 
 LINE = '    """Group mean over all rows."""\n'
 GRPO = "verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
@@ -22,12 +22,11 @@ def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_page_of_a_law(capsys: pytest.CaptureFixture[str]) -> None:
-    """By code or name; of none, the nearest is named."""
     for text in ("msk001", "dead-row-shifts-signal"):
-        status, said, _ = ran(capsys, "explain", text)
+        status, said, _ = run_cli(capsys, "explain", text)
         assert status == 0
         assert said.startswith("MSK001 dead-row-shifts-signal")
-    assert told(capsys, "explain", "GRP01").endswith(": the nearest is GRP001 group-leaks-into-group")
+    assert error_line(capsys, "explain", "GRP01").endswith(": the nearest is GRP001 group-leaks-into-group")
 
 
 def test_page_is_not_cut_where_it_goes_to_a_file(
@@ -35,49 +34,45 @@ def test_page_is_not_cut_where_it_goes_to_a_file(
 ) -> None:
     """Each line is a line of the docstring, so that its doctest can be copied."""
     monkeypatch.setenv("COLUMNS", "40")
-    _, said, _ = ran(capsys, "explain", "MSK001")
+    _, said, _ = run_cli(capsys, "explain", "MSK001")
     assert said == f"{inspect.getdoc(dead_row_shifts_signal)}\n"
 
 
 def test_list_of_laws(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line each."""
-    status, said, _ = ran(capsys, "laws")
+    status, said, _ = run_cli(capsys, "laws")
     assert status == 0
     assert [line.split()[0] for line in said.splitlines()] == ["code", *laws()]
 
 
 def test_boundaries_with_their_claims(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that match; where none does, it is an error."""
     both = ("--boundary", "*gae*", "--boundary", "*grpo_outcome*")
-    _, said, _ = ran(capsys, "boundaries", f"verl@{tree}", *both)
+    _, said, _ = run_cli(capsys, "boundaries", f"verl@{tree}", *both)
     assert all(name in said for name in ("compute_gae_advantage_return", "compute_grpo_outcome_advantage"))
-    status, said, _ = ran(capsys, "boundaries", f"verl@{tree}", "--boundary", "*grpo_outcome*")
+    status, said, _ = run_cli(capsys, "boundaries", f"verl@{tree}", "--boundary", "*grpo_outcome*")
     assert status == 0
     assert said.startswith(f"{GRPO} (advantage) [")
-    assert told(capsys, "boundaries", f"verl@{tree}", "--boundary", "nonesuch") == (
+    assert error_line(capsys, "boundaries", f"verl@{tree}", "--boundary", "nonesuch") == (
         f"verl@{tree} has no boundary that matches 'nonesuch': `rl-sentinel boundaries verl@{tree}` lists them"
     )
 
 
 def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A reward of a group moves its siblings; where no boundary matches, it is an error."""
-    status, said, _ = ran(capsys, "influence", f"verl@{tree}", "--boundary", "*grpo_outcome*")
+    status, said, _ = run_cli(capsys, "influence", f"verl@{tree}", "--boundary", "*grpo_outcome*")
     assert status == 0
     drawn = [line.split() for line in said.splitlines()]
     assert ["group", "of", "each", "row", "0", "0", "1", "1"] in drawn
     assert ["trained", "tokens", "###", "##.", "#.#", "..."] in drawn
     assert ["reward[0]", "->", "advantage", "###", "##.", "...", "..."] in drawn
     assert ["reward[2]", "->", "advantage", "...", "...", "#.#", "..."] in drawn
-    assert told(capsys, "influence", f"verl@{tree}", "--boundary", "nonesuch").startswith(
+    assert error_line(capsys, "influence", f"verl@{tree}", "--boundary", "nonesuch").startswith(
         f"influence of verl@{tree} has no boundary that matches 'nonesuch': "
     )
 
 
 def test_influence_of_what_dies_is_told(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The others are drawn."""
     module = tree / "verl" / "trainer" / "ppo" / "core_algos.py"
     module.write_text(MODULE.replace(LINE, LINE + "    import os; os._exit(3)\n"), encoding="utf-8")
-    status, said, _ = ran(capsys, "influence", f"verl@{tree}", "--boundary", "core_algos.*advantage")
+    status, said, _ = run_cli(capsys, "influence", f"verl@{tree}", "--boundary", "core_algos.*advantage")
     assert status == 0
     assert f"errored {GRPO}: the call ended with exit status 3" in said
     assert "compute_gae_advantage_return" in said

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import MODULE, checkout
-from processes import below, gone
+from command_line import run_cli
+from processes import descendants, wait_until_ended
 from rl_sentinel import __version__
 from rl_sentinel.cli.main import run
-from told import ran
 
 LINE = '    """Group mean over all rows."""\n'
 
@@ -36,7 +36,7 @@ def _started(tree: Path, cache: Path, errors: int = subprocess.PIPE) -> tuple["s
     end = time.monotonic() + 120
     while len(found) < 2 and time.monotonic() < end:
         time.sleep(0.1)
-        found = below(process.pid)
+        found = descendants(process.pid)
         if any(b"pip" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found if Path(f"/proc/{pid}").exists()):
             found = set()
     assert len(found) == 2, process.communicate()
@@ -56,16 +56,14 @@ def _started(tree: Path, cache: Path, errors: int = subprocess.PIPE) -> tuple["s
 def test_no_process_is_left_running(
     tmp_path: Path, cache: Path, number: signal.Signals, status: int, words: str
 ) -> None:
-    """However the command line ends, its worker and the worker's children end too."""
     process, found = _started(tmp_path / "tree", cache)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (status, words)
-    assert gone(found)
+    assert wait_until_ended(found)
 
 
 def test_line_stands_at_a_terminal(tmp_path: Path, cache: Path) -> None:
-    """What is drawn of the progress is wiped before it, not with it."""
     ours, theirs = pty.openpty()
     process, found = _started(tmp_path / "tree", cache, theirs)
     process.send_signal(signal.SIGINT)
@@ -78,7 +76,7 @@ def test_line_stands_at_a_terminal(tmp_path: Path, cache: Path) -> None:
     os.close(ours)
     assert process.returncode == 130
     assert drawn.endswith(b"rl-sentinel: ended by SIGINT\r\n"), drawn[-200:]
-    assert gone(found)
+    assert wait_until_ended(found)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,6 @@ def test_line_stands_at_a_terminal(tmp_path: Path, cache: Path) -> None:
 def test_wrong_usage_is_one_line(
     arguments: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No box, no page of usage."""
     monkeypatch.setattr(sys, "argv", ["rl-sentinel", *arguments])
     with pytest.raises(SystemExit) as ended:
         run()
@@ -103,7 +100,6 @@ def test_wrong_usage_is_one_line(
 def test_system_error_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It names the file and what the system says."""
     place = tmp_path / ("x" * 300)
     monkeypatch.setattr(sys, "argv", ["rl-sentinel", "audit", "rl_sentinel", "--json", str(place)])
     with pytest.raises(SystemExit) as ended:
@@ -114,4 +110,4 @@ def test_system_error_is_one_line(
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """The package's, and nothing else is done."""
-    assert ran(capsys, "--version") == (0, f"rl-sentinel {__version__}\n", "")
+    assert run_cli(capsys, "--version") == (0, f"rl-sentinel {__version__}\n", "")

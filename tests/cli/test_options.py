@@ -2,11 +2,11 @@
 
 import pytest
 
+from command_line import error_line, run_cli
 from rl_sentinel.adapters.user_function import STAGES
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.options import described
 from rl_sentinel.core.errors import SentinelError
-from told import ran, told
 
 #: Refusal of an option of user functions.
 APPLIES = "applies to a function of yours, as in pkg.module:function, not to verl==1.0"
@@ -16,14 +16,12 @@ APPLIES = "applies to a function of yours, as in pkg.module:function, not to ver
     ("option", "value"), [("--seed", "-1"), ("--seed", str(2**32)), ("--level", "worst"), ("--seed", "x")]
 )
 def test_value_out_of_range_is_one_line(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the option and where to read on."""
-    line = told(capsys, "audit", "verl", option, value)
+    line = error_line(capsys, "audit", "verl", option, value)
     assert line.startswith(f"Invalid value for '{option}': ")
     assert line.endswith(": see rl-sentinel audit --help")
 
 
 def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
-    """They are looked at before anything is fetched."""
     own, release = named("m:f"), named("verl==1.0")
     assert described([release], "", None) == ()
     assert described([own, release], "advantage", ["scope=group"]) == ("scope=group",)
@@ -54,6 +52,5 @@ def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
 
 
 def test_help_lists_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
-    """All of them."""
-    said = " ".join(ran(capsys, "audit", "--help")[1].replace("│", " ").split())
+    said = " ".join(run_cli(capsys, "audit", "--help")[1].replace("│", " ").split())
     assert f"What a function of your own computes: {', '.join(STAGES)}." in said

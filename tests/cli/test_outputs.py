@@ -20,7 +20,6 @@ def _outputs(folder: Path) -> Outputs:
 
 
 def test_nothing_is_written_before_the_end(tmp_path: Path) -> None:
-    """And then everything."""
     outputs = _outputs(tmp_path)
     outputs.add(TARGET, {"target": "verl==1.0"}, [finding()], "1.0")
     assert list(tmp_path.iterdir()) == []
@@ -37,7 +36,6 @@ def test_nothing_is_written_before_the_end(tmp_path: Path) -> None:
 
 
 def test_several_targets_share_every_output(tmp_path: Path) -> None:
-    """JSON becomes a list, the issues stand one after the other, no script hides another."""
     outputs = _outputs(tmp_path)
     made: list[Finding] = [finding(), finding(boundary="n.estimator"), finding()]
     for f in made:
@@ -55,13 +53,11 @@ def test_several_targets_share_every_output(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["pdf=x", "issue", "issue=", "=x"])
 def test_report_of_another_kind(given: str) -> None:
-    """The forms are named."""
     with pytest.raises(SentinelError, match=rf"^--report is '{given}', expected issue=PATH or repro=FOLDER$"):
         Outputs.checked([given], None, None)
 
 
 def test_one_file_for_two_outputs(tmp_path: Path) -> None:
-    """Whatever would be lost is not begun; a path may be written in two ways."""
     same = tmp_path / "out"
     with pytest.raises(SentinelError, match="out is named twice, and would hold the last thing written to it"):
         Outputs.checked([f"issue={same}"], tmp_path / "." / "out", None)

@@ -9,7 +9,6 @@ from rl_sentinel.core.errors import SentinelError
 
 
 def test_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was there stays when the writing fails, and nothing is left beside it."""
     file = tmp_path / "out.json"
     place.put(file, "old")
     file.chmod(0o640)
@@ -30,7 +29,6 @@ def test_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_link_is_followed(tmp_path: Path) -> None:
-    """The file behind it is written."""
     file, link = tmp_path / "real", tmp_path / "link"
     file.write_text("old", encoding="utf-8")
     link.symlink_to(file)
@@ -40,13 +38,11 @@ def test_link_is_followed(tmp_path: Path) -> None:
 
 
 def test_device_is_written_to() -> None:
-    """It cannot be replaced."""
     place.put(place.writable(Path("/dev/null"), "--json"), "text")
     assert not Path("/dev/null").is_file()
 
 
 def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
-    """Each in one line, and nothing is made."""
     file = tmp_path / "file"
     file.write_text("", encoding="utf-8")
     told = []

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from audit_fixtures import MODULE, checkout
+from command_line import error_line, run_cli
 from report_fixtures import evidence
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.audit.sandbox.worker_process import events
 from rl_sentinel.cli import replay as command
-from told import ran, told
 
 LINE = '    """Group mean over all rows."""\n'
 GRPO = "verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
@@ -54,9 +54,8 @@ def records(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_accident_costs_its_own_record(
     records: Path, tmp_path: Path, body: str, first: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others are told as ever."""
     tree = checkout(tmp_path / "tree", MODULE.replace(LINE, LINE + body))
-    ended, said, _ = ran(capsys, "replay", str(records), f"verl@{tree}")
+    ended, said, _ = run_cli(capsys, "replay", str(records), f"verl@{tree}")
     lines = said.splitlines()
     assert ended == 2
     assert lines[0].startswith(first)
@@ -69,7 +68,6 @@ def test_accident_costs_its_own_record(
 def test_one_worker_serves_a_file(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Importing the target takes seconds; a record takes none."""
     started: list[Request] = []
 
     def counted(job: Request, python: str) -> Iterator[dict[str, Any]]:
@@ -77,19 +75,18 @@ def test_one_worker_serves_a_file(
         return events(job, python)
 
     monkeypatch.setattr(command, "events", counted)
-    ran(capsys, "replay", str(records), f"verl@{checkout(tmp_path / 'tree')}")
+    run_cli(capsys, "replay", str(records), f"verl@{checkout(tmp_path / 'tree')}")
     assert [len(job.records) for job in started] == [3]
 
 
 def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line, before a worker is started."""
     file = tmp_path / "e.json"
     file.write_text('{"findings": []}', encoding="utf-8")
-    assert told(capsys, "replay", str(file)) == (
+    assert error_line(capsys, "replay", str(file)) == (
         f"evidence {file} holds no finding, expected a report that has some: nothing to replay"
     )
     file.write_text(json.dumps(evidence(target={"spec": "nonesuch==1"})), encoding="utf-8")
-    assert told(capsys, "replay", str(file)).endswith("'nonesuch' is no framework known here")
+    assert error_line(capsys, "replay", str(file)).endswith("'nonesuch' is no framework known here")
 
 
 @pytest.mark.parametrize(
@@ -102,20 +99,18 @@ def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_record_that_was_edited_is_not_replayed(
     tmp_path: Path, key: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is printed of a finding is what is run."""
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO) | {key: value}), encoding="utf-8")
-    assert told(capsys, "replay", str(file)) == f"evidence {file}{words}: it was edited, so audit again"
+    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: it was edited, so audit again"
 
 
 def test_stage_that_is_another_is_told(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The boundary knows its stage."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO, stage="kl")), encoding="utf-8")
-    assert told(capsys, "replay", str(file), f"verl@{checkout(tmp_path / 'tree')}") == (
+    assert error_line(capsys, "replay", str(file), f"verl@{checkout(tmp_path / 'tree')}") == (
         f"evidence {NAME}[stage] is 'kl', expected 'advantage' as at that boundary: it was edited, so audit again"
     )
 
@@ -123,34 +118,31 @@ def test_stage_that_is_another_is_told(
 def test_claims_of_ones_own_function_go_with_its_evidence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A law that rests on one is asked again under it; stage and claims are in the file."""
     source = "def of_evidence(rewards, mask): return (rewards - rewards.mean())[:, None] * mask\n"
     (tmp_path / "mine_of_evidence.py").write_text(source, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     own = ("mine_of_evidence:of_evidence", "--stage", "advantage", "--claim", "scope=group", "--law", "GRP001")
-    status, said, _ = ran(capsys, "audit", *own, "--json", "out.json")
+    status, said, _ = run_cli(capsys, "audit", *own, "--json", "out.json")
     assert (status, "fault GRP001" in said) == (1, True), said
     name = "own:GRP001:mine_of_evidence.of_evidence:default"
-    assert ran(capsys, "replay", "out.json")[:2] == (1, f"reproduced: {name}\n")
+    assert run_cli(capsys, "replay", "out.json")[:2] == (1, f"reproduced: {name}\n")
 
 
 def test_code_that_is_not_the_one_of_the_evidence_is_mentioned(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where it goes by the same name; a target that is named on the line is another anyway."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     spec, file = f"verl@{checkout(tmp_path / 'tree')}", tmp_path / "e.json"
     target = {"spec": spec, "framework": "verl", "digest": "0123456789abcdef"}
     file.write_text(json.dumps(evidence(boundary=GRPO, target=target)), encoding="utf-8")
-    status, said, _ = ran(capsys, "replay", str(file))
+    status, said, _ = run_cli(capsys, "replay", str(file))
     assert status == 1
     assert said.startswith(f"reproduced: {NAME} (its code is not the evidence's: sha256 ")
     assert said.endswith(", and 0123456789ab when it was audited)\n")
-    assert ran(capsys, "replay", str(file), f"verl@{tmp_path / 'tree'}/")[1] == f"reproduced: {NAME}\n"
+    assert run_cli(capsys, "replay", str(file), f"verl@{tmp_path / 'tree'}/")[1] == f"reproduced: {NAME}\n"
 
 
 def test_finding_of_another_framework_is_told(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A function of one framework is not looked for in another."""
-    assert told(capsys, "replay", str(records), "skyrl==0.3.0") == (
+    assert error_line(capsys, "replay", str(records), "skyrl==0.3.0") == (
         f"{records} holds a finding of verl, and target skyrl==0.3.0 is skyrl: replay it on verl"
     )

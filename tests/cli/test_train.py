@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from command_line import error_line, run_cli
 from rl_sentinel.train.run.journal import read_metrics
-from told import ran, told
 from training import TOML
 
 
@@ -18,9 +18,8 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_recipe_runs_and_prints_a_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its folder is that of the override."""
     out = place.parent / "elsewhere"
-    status, output, live = ran(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2")
+    status, output, live = run_cli(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2")
     assert status == 0, live
     assert [line["step"] for line in read_metrics(out / "metrics.jsonl")] == [1, 2, 3]
     assert output.splitlines()[0].split() == ["metric", "run", "steps", "first", "last", "curve"]
@@ -33,38 +32,35 @@ def test_recipe_runs_and_prints_a_table(place: Path, capsys: pytest.CaptureFixtu
 
 
 def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is loaded."""
-    assert told(capsys, "train", str(place), "sede=1") == f"recipe {place}[sede] is unknown, did you mean seed"
-    assert told(capsys, "train", str(place), "rollout.responses=1").startswith(
+    assert error_line(capsys, "train", str(place), "sede=1") == f"recipe {place}[sede] is unknown, did you mean seed"
+    assert error_line(capsys, "train", str(place), "rollout.responses=1").startswith(
         "rollout.responses is 1, expected 2 or more"
     )
     assert not (place.parent / "run").exists()
 
 
 def test_same_command_resumes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A finished run has nothing left to do, and says so."""
-    ran(capsys, "train", str(place))
+    run_cli(capsys, "train", str(place))
     before = (place.parent / "run" / "metrics.jsonl").read_bytes()
-    status, _, live = ran(capsys, "train", str(place))
+    status, _, live = run_cli(capsys, "train", str(place))
     assert (status, live) == (0, "resuming after step 2 of 2\n")
     assert (place.parent / "run" / "metrics.jsonl").read_bytes() == before
 
 
 def test_failed_step_is_dumped_and_repeated(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2 for the run, 1 for a step that fails again."""
-    status, _, output = ran(capsys, "train", str(place), "loss.clip_high=0.2", "update.rate=1e30", "steps=9")
+    status, _, output = run_cli(capsys, "train", str(place), "loss.clip_high=0.2", "update.rate=1e30", "steps=9")
     assert status == 2
     assert output.splitlines()[-1].startswith("rl-sentinel: step ")
     (dump,) = (place.parent / "run").glob("stopped-*.pt")
-    status, output, _ = ran(capsys, "train", str(dump))
+    status, output, _ = run_cli(capsys, "train", str(dump))
     assert status == 1
     then, now = output.splitlines()
     assert then.removeprefix("then: ") == now.removeprefix("now:  ")
 
 
 def test_dump_takes_no_overrides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has its own recipe."""
-    output = told(capsys, "train", str(place.parent / "stopped-00000001.pt"), "seed=7")
+    output = error_line(capsys, "train", str(place.parent / "stopped-00000001.pt"), "seed=7")
     assert output.startswith("override 'seed=7' is given with a dump, expected none: ")
 
 
@@ -72,8 +68,7 @@ def test_dump_takes_no_overrides(place: Path, capsys: pytest.CaptureFixture[str]
 def test_invalid_path_is_one_line(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
-    """An empty path is not the current folder."""
     monkeypatch.chdir(place.parent)
     for command in ("train", "twin"):
-        assert told(capsys, command, str(place), f"out={out}").startswith(f"out is {out!r}, expected a path: ")
+        assert error_line(capsys, command, str(place), f"out={out}").startswith(f"out is {out!r}, expected a path: ")
     assert [p.name for p in place.parent.iterdir()] == [place.name]

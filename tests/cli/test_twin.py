@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from told import ran, told
+from command_line import error_line, run_cli
 from training import TOML
 
 FAULTS = Path(__file__).parents[2] / "examples" / "faults.py"
@@ -21,7 +21,7 @@ def place(tmp_path: Path) -> Path:
 
 def test_equal_twins_are_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 0."""
-    status, output, err = ran(capsys, "twin", str(place), *MORE)
+    status, output, err = run_cli(capsys, "twin", str(place), *MORE)
     assert status == 0, err
     assert output.startswith("metrics and weights are bitwise equal over 2 steps; ")
 
@@ -29,13 +29,12 @@ def test_equal_twins_are_one_line(place: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.skipif(not FAULTS.exists(), reason="examples lie in the source tree, not in the wheel")
 def test_fault_is_reported_with_its_step(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 1."""
-    status, output, err = ran(capsys, "twin", str(place), *MORE, "--fault", f"{FAULTS}:rejected_in_baseline")
+    status, output, err = run_cli(capsys, "twin", str(place), *MORE, "--fault", f"{FAULTS}:rejected_in_baseline")
     assert status == 1, err
     assert output.startswith("the runs differ at step 1 of 2: ")
 
 
 def test_unknown_fault_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a fix."""
-    line = told(capsys, "twin", str(place), "--fault", "none.py:nothing")
+    line = error_line(capsys, "twin", str(place), "--fault", "none.py:nothing")
     assert line.startswith("path 'none.py:nothing' cannot be imported (")
     assert line.endswith("name pkg.module:name or file.py:name")

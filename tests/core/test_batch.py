@@ -7,20 +7,17 @@ from rl_sentinel.core.batch import COLUMNS, batch_of, columns, take_positions, t
 
 
 def test_unknown_column_is_refused() -> None:
-    """A misspelt column is named."""
     with pytest.raises(ValueError, match=r"batch_of\[rewards\] is no column"):
         batch_of(torch.ones(1, 1), rewards=torch.zeros(1))
 
 
 def test_live_and_valid() -> None:
-    """Live rows have a trained token; valid positions lie before the length."""
     batch = batch_of(torch.tensor([[1, 0, 0], [0, 0, 0]]), length=torch.tensor([2, 3]))
     assert batch.live.tolist() == [True, False]
     assert batch.valid.tolist() == [[True, True, False], [True, True, True]]
 
 
 def test_taking_positions_keeps_lengths_true() -> None:
-    """Dropping the first position shortens each row that had it."""
     batch = batch_of(torch.tensor([[1, 1, 0], [1, 1, 1]]), length=torch.tensor([2, 3]))
     taken = take_positions(batch, torch.tensor([1, 2]))
     assert taken.length.tolist() == [1, 2]
@@ -28,7 +25,6 @@ def test_taking_positions_keeps_lengths_true() -> None:
 
 
 def test_rows_may_be_taken_twice() -> None:
-    """Every column follows."""
     batch = batch_of(torch.ones(2, 1), reward=torch.tensor([1.0, 2.0]))
     taken = take_rows(batch, torch.tensor([1, 1, 0]))
     assert taken.reward.tolist() == [2, 2, 1]
@@ -36,5 +32,4 @@ def test_rows_may_be_taken_twice() -> None:
 
 
 def test_columns_by_axes_and_role() -> None:
-    """The metadata selects."""
     assert columns(axes="B", role="signal") == ("reward", "reward_baseline")

@@ -18,7 +18,6 @@ def _boundary(**more: Any) -> Boundary:
 
 
 def test_a_boundary_has_one_setting_at_least() -> None:
-    """Defaults are not shared between boundaries."""
     one, other = _boundary(), _boundary()
     assert one.settings == {"default": {}}
     assert one.settings is not other.settings
@@ -27,27 +26,23 @@ def test_a_boundary_has_one_setting_at_least() -> None:
 
 
 def test_it_reads_what_its_arguments_carry() -> None:
-    """Columns and the shapes of arguments, without what the target ignores; unless they are stated."""
     assert _boundary().reads == {"reward", "length"}
     assert _boundary(unused=frozenset({"length"})).reads == {"reward"}
     assert _boundary(reads=frozenset({"scored"})).reads == {"scored"}
 
 
 def test_it_follows_the_layout_of_its_arguments() -> None:
-    """A step that is repeated follows the micro-batches as well."""
     step = Step(call="a.b", arguments={"rewards": TokenRewards(), "logprob": Column("logprob")}, each=("micro_batch",))
     assert _boundary().axes == {"extra"}
     assert _boundary(steps=(step,)).axes == {"extra", "dtype", "micro_batches"}
 
 
 def test_a_step_is_named_for_what_it_calls() -> None:
-    """The last word of a path or a place, unless it has a name."""
     assert Step(call="a.b.c").result == "c"
     assert Step(call="a.b.c", name="answer").result == "answer"
 
 
 def test_fields_are_passed_by_name_and_stay() -> None:
-    """A boundary does not change."""
     with pytest.raises(TypeError):
         Boundary("a.b", "advantage")  # type: ignore[call-arg]  # positional fields are refused
     with pytest.raises(FrozenInstanceError):
@@ -55,6 +50,5 @@ def test_fields_are_passed_by_name_and_stay() -> None:
 
 
 def test_an_output_declares_nothing_by_default() -> None:
-    """A scope or a population would bring laws."""
     plain = Output("B T")
     assert (plain.unit, plain.quantity, plain.scope, plain.over) == ("", "", "", "")

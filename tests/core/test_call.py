@@ -1,5 +1,6 @@
 """Places in what earlier calls left, and equality of arguments."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,6 @@ from rl_sentinel.core.call import Use, same_value
 
 
 def test_a_place_is_followed_by_attribute_and_key() -> None:
-    """Written as the Python expression that it is."""
     place = Use("data").attribute("batch")["rows"][1]
     assert str(place) == "data.batch['rows'][1]"
     assert place.follow({"data": SimpleNamespace(batch={"rows": [5, 7]})}) == 7
@@ -34,8 +34,10 @@ def test_a_place_is_followed_by_attribute_and_key() -> None:
         (SimpleNamespace(x=1), SimpleNamespace(x=1), True),
         (SimpleNamespace(x=1), SimpleNamespace(x=2), False),
         (len, len, True),
+        (len, max, False),
+        (partial(max, default=1), partial(max, default=1), True),
+        (partial(max, default=1), partial(max, default=2), False),
     ],
 )
 def test_equal_arguments(one: object, other: object, same: bool) -> None:  # noqa: FBT001 - parametrized
-    """By type, dtype, shape and numbers; objects by their attributes."""
     assert same_value(one, other) is same

@@ -16,7 +16,6 @@ def _case() -> Case:
 
 
 def test_another_batch_keeps_all_else() -> None:
-    """What was drawn, and under which setting; the case itself stays."""
     case, other = _case(), batch_of(torch.ones(1, 1).bool())
     found = with_batch(case, other)
     assert found.batch is other
@@ -34,7 +33,6 @@ def test_a_draw_takes_the_place_of_the_last() -> None:
 
 
 def test_no_case_is_changed_in_place() -> None:
-    """Nor do two cases share what nobody gave."""
     with pytest.raises(FrozenInstanceError):
         _case().seed = 8  # type: ignore[misc]  # which is what is refused
     one, other = Case(batch=BATCH), Case(batch=BATCH)

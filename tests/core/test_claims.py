@@ -17,7 +17,6 @@ EVERY = claims(
 
 
 def test_each_value_has_the_citation() -> None:
-    """Also knobs, settings and outputs."""
     assert EVERY.scope == Said("group", "a.py: docstring")
     assert EVERY.knobs[1] == Knob("by_std", (True, False), "a.py: docstring")
     assert EVERY.refused == (SettingClaim("no rows", "a batch has a row", "a.py: docstring"),)
@@ -38,19 +37,16 @@ def test_each_value_has_the_citation() -> None:
     ],
 )
 def test_wrong_claim_names_the_nearest(values: dict[str, object], message: str) -> None:
-    """A misspelt claim would select no law, in silence."""
     with pytest.raises(ValueError, match=f"^{message}$"):
         claims("a.py", **values)
 
 
 def test_value_is_checked_without_the_constructor() -> None:
-    """By the dataclass itself."""
     with pytest.raises(ValueError, match=r"^claim scope is 'row': expected one of token, sequence, group, batch$"):
         Claims(scope=Said("row", "a.py"))  # type: ignore[arg-type]  # the wrong value is the test
 
 
 def test_merge_takes_the_right_side() -> None:
-    """Where both sides make a claim; knobs are merged by name."""
     merged = EVERY | claims("b.py", scope="batch", masked=True, knobs={"clip": (0.2, 0.3)})
     assert merged.scope == Said("batch", "b.py")
     assert merged.masked == Said(True, "b.py")  # noqa: FBT003 - the claimed value
@@ -60,7 +56,6 @@ def test_merge_takes_the_right_side() -> None:
 
 
 def test_text_round_trip() -> None:
-    """The form of the command line, reports and stored evidence has all of it."""
     texts = {key: said.value for key, said in EVERY.texts().items()}
     assert texts["standardised"] == "no"
     assert texts["knob:by_std"] == "true|false"
@@ -70,7 +65,6 @@ def test_text_round_trip() -> None:
 
 
 def test_description_lists_values_as_text() -> None:
-    """As they are stated on the command line."""
     values, stages, _ = described()["standardised"]
     assert (values, stages) == (("yes", "no"), ("advantage", "normalise"))
     assert described()["knob:"][:2] == ((), ())

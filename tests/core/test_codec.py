@@ -9,7 +9,6 @@ BATCH = batch_of(torch.ones(2, 1).bool())
 
 
 def test_sizes_complete_each_other() -> None:
-    """The first argument that tells a size decides."""
     length = torch.tensor([1, 2])
     merged = merge_sizes([Sizes(rows=2), Sizes(rows=3, length=length), Sizes(width=4)])
     assert (merged.rows, merged.width, merged.length) == (2, 4, length)
@@ -18,14 +17,12 @@ def test_sizes_complete_each_other() -> None:
 
 
 def test_a_mini_batch_is_the_whole_of_a_cut() -> None:
-    """Without a cut, the batch itself."""
     part = batch_of(torch.ones(1, 1).bool())
     assert Inputs(BATCH).mini_batch is BATCH
     assert Inputs(part, whole=BATCH).mini_batch is BATCH
 
 
 def test_a_plain_codec_carries_nothing() -> None:
-    """As a constant: no column, no shape, no layout, nothing to read back."""
     plain = Codec()
     assert (plain.columns, plain.shapes, plain.axes) == (frozenset(), frozenset(), frozenset())
     assert (plain.take(1, Sizes()), plain.knobs(1), plain.canonical(BATCH), plain.references(1)) == ({}, {}, {}, [])

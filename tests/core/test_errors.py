@@ -14,7 +14,6 @@ from rl_sentinel.core.errors import (
 
 
 def test_bad_input_is_a_value_error_as_well() -> None:
-    """Callers of the library need not know this package to catch it; the command line prints it like any mistake."""
     for kind in (ValueError, SentinelError):
         with pytest.raises(kind, match=r"^group is None$"):
             raise InputError("group is None")
@@ -31,7 +30,6 @@ def test_the_special_is_caught_by_the_general(special: type[Exception], general:
 
 
 def test_answers_are_no_mistakes_of_the_user() -> None:
-    """A boundary that is refused, unbound or not applicable must not end a command, nor pass for each other."""
     answers = (NotApplicable, Refused, Unbindable)
     for one in answers:
         assert not issubclass(one, (SentinelError, ValueError, *(other for other in answers if other is not one)))

@@ -17,13 +17,11 @@ def _law(code: str = "ABC001", **more: object) -> Law:
 
 @pytest.mark.parametrize("code", ["", "AB001", "ABC01", "abc001", "ABC0001", "ABCD001", "ABC001 ", "XABC001", "ABC-01"])
 def test_codes_have_one_form(code: str) -> None:
-    """Three letters and three digits, and nothing before or behind."""
     with pytest.raises(ValueError, match=rf"^law code is '{code}', expected three letters and three digits$"):
         _law(code)
 
 
 def test_what_is_found_is_a_fault_until_it_is_said() -> None:
-    """On one case, of each setting by itself, with one variant, and nothing to be said for it."""
     law, case = _law(), Case(batch=batch_of(torch.ones(1, 1).bool()))
     assert law.level(case) == "fault"
     assert (law.fails, law.variants, law.at_once, law.shows_with) == ("on-one-case", 1, False, "")
@@ -31,7 +29,6 @@ def test_what_is_found_is_a_fault_until_it_is_said() -> None:
 
 
 def test_the_other_side_may_depend_on_the_boundary() -> None:
-    """The same words everywhere, or those of its claims."""
     masked = specimen(lambda b: b.reward, reads="reward mask", claims={"masked": "yes"})
     plain = specimen(lambda b: b.reward, reads="reward")
 

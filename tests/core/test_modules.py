@@ -32,7 +32,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_modules_and_folders_that_define_the_name(package: Path) -> None:
-    """By name, in order; a value of None is one too, a package is no module of itself, what lies deeper is not met."""
     found = defined(importlib.import_module(package.name), "THING")
     assert list(found.items()) == [("alpha", None), ("inner", "a folder"), ("taken", 3), ("zeta", 3)]
     assert defined(importlib.import_module(package.name), "NOTHING") == {}

@@ -25,7 +25,6 @@ SQUARES = Boundary(
 
 
 def test_an_ask_hands_over_what_was_asked() -> None:
-    """The value, gradients to the columns named and to no other, and inputs as the call left them."""
     ask: Ask = Asker(SQUARES, {})
     assert ask.boundary is SQUARES
     plain, with_slope = ask(Case(batch=BATCH)), ask(Case(batch=BATCH), gradients=("logprob",))
@@ -34,11 +33,10 @@ def test_an_ask_hands_over_what_was_asked() -> None:
     assert plain.values["loss"].item() == with_slope.values["loss"].item() == 8.0
     assert with_slope.gradients.keys() == {"logprob"}
     assert with_slope.gradients["logprob"].tolist() == [[-2.0, -2.0], [-6.0, -6.0]]
-    assert torch.equal(plain.inputs_after["reward"], BATCH.reward)
+    assert torch.equal(ask(Case(batch=BATCH), watched=True).inputs_after["reward"], BATCH.reward)
 
 
 def test_observations_share_nothing() -> None:
-    """What one call left cannot be read from another."""
     one, other = Observation(values={}), Observation(values={})
     for name in ("gradients", "inputs_after", "arguments"):
         assert getattr(one, name) == {}

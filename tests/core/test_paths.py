@@ -19,7 +19,6 @@ def test_home_is_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "way"), [("", "name one"), (" ", "name one"), ("a\0b", "name one"), ("~nouser41/x", "there is no such")]
 )
 def test_what_is_no_path_is_one_line(text: str, way: str) -> None:
-    """With what it was given to."""
     with pytest.raises(SentinelError) as told:
         expanded(text, "--png")
     assert str(told.value).startswith(f"--png is {text!r}, expected a path: {way}")

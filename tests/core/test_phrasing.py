@@ -12,19 +12,16 @@ from rl_sentinel.core.phrasing import at, named, number, of, two_numbers
     [(-0.0, "0"), (0.5, "0.5"), (1 / 3, "0.3333"), (-12345.0, "-12345"), (1e12, "1e+12"), (-math.inf, "-infinity")],
 )
 def test_number(value: float, text: str) -> None:
-    """Four digits; whole numbers in full."""
     assert number(value) == text
 
 
 def test_two_numbers_read_differently() -> None:
-    """In as many digits as that takes; equal ones read alike."""
     assert two_numbers(1 / 3, 0.33333334) == ("0.333333333", "0.33333334")
     assert two_numbers(0.5, 0.5) == ("0.5", "0.5")
     assert two_numbers(1.0, math.nan) == ("1", "NaN")
 
 
 def test_places() -> None:
-    """Row, token, and word of the vocabulary."""
     assert named((1, 0, 7)) == "row 1, token 0, word 7"
     assert (at((2,)), of("loss", ()), of("keep", (2,)), of("keep", (2, 1))) == (
         " at row 2",

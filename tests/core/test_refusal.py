@@ -15,7 +15,6 @@ from rl_sentinel.core.refusal import by_name, function, is_number, number, one_o
 
 @pytest.mark.parametrize("value", [0, -7, 2**63 - 1, 0.5, torch.nan, np.int8(3), np.float16(1), torch.tensor(2)])
 def test_numbers(value: object) -> None:
-    """Of Python, of NumPy, of torch."""
     assert is_number(value)
     number("share", value)
 
@@ -39,7 +38,6 @@ def test_numbers(value: object) -> None:
     ],
 )
 def test_what_is_no_number(value: object) -> None:
-    """A fact, a word, more than one, or more than any tensor holds."""
     assert not is_number(value)
     with pytest.raises(InputError, match=r"^share is .*, expected a number$"):
         number("share", value)
@@ -47,7 +45,6 @@ def test_what_is_no_number(value: object) -> None:
 
 @pytest.mark.parametrize("value", [None, "min", ["sum"], {"sum"}, np.array(["sum", "mean"])])
 def test_words(value: object) -> None:
-    """What cannot be a key, or equals each word a little, is none of them either."""
     one_of("over", "sum", ("sum", "mean"))
     with pytest.raises(InputError, match=r"^over is .*, expected one of sum, mean$"):
         one_of("over", value, ("sum", "mean"))
@@ -55,7 +52,6 @@ def test_words(value: object) -> None:
 
 @pytest.mark.parametrize("value", [None, 3, "max", [max], int])
 def test_functions(value: object) -> None:
-    """Of one's own, filled in, or an object that is called; not a type that does not say how it is."""
     own: list[Callable[..., Any]] = [is_number, partial(one_of, "over"), torch.nn.Identity()]
     for one in own:
         function("estimator", one)
@@ -64,14 +60,12 @@ def test_functions(value: object) -> None:
 
 
 def test_one_line_whatever_was_given() -> None:
-    """A tensor takes many lines to be written down."""
     with pytest.raises(InputError) as told:
         number("share", torch.ones(30, 30))
     assert "\n" not in str(told.value)
 
 
 def test_how_a_function_is_called() -> None:
-    """With what it will be given, before it is; numbers that are filled in are not asked for."""
     takes("bounds[0]", partial(lambda weight, *, mask, high: (weight, mask, high), high=2.0), 1, "mask")
     with pytest.raises(InputError, match=r"^weight cannot be called, expected a function of 2 columns and mask=: "):
         takes("weight", lambda old: old, 2, "mask")

@@ -12,7 +12,6 @@ from rl_sentinel.search.small_cases import small_cases
 
 @pytest.mark.parametrize("law", laws().values(), ids=lambda law: law.code)
 def test_no_case_that_a_law_draws_is_refused(law: object) -> None:
-    """Else its evidence would not replay."""
     checked = 0
     for case in (*small_cases(), *random_cases(3, 20)):
         for variant in range(law.variants):  # type: ignore[attr-defined] # a parameter of pytest is an object
@@ -24,12 +23,10 @@ def test_no_case_that_a_law_draws_is_refused(law: object) -> None:
 
 
 def test_too_many_rows() -> None:
-    """A batch without end is no small case."""
     with pytest.raises(ValueError, match=rf"expected 1 to {MOST_ROWS} rows"):
         check_batch(batch_of(torch.ones(MOST_ROWS + 1, 1).bool()))
 
 
 def test_truth_is_no_number() -> None:
-    """JSON keeps them apart."""
     with pytest.raises(ValueError, match="seed is True, expected a whole number from 0 to 3"):
         check_whole("seed", given=True, most=3)

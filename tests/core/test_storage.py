@@ -17,7 +17,6 @@ from rl_sentinel.search.random_cases import random_case
 
 @pytest.mark.parametrize("seed", range(5))
 def test_round_trip(seed: int) -> None:
-    """All columns, the draw and the seed survive."""
     case = Case(random_case(seed).batch, "x", {"a": 1}, {"row": 2}, 7)
     back = case_from_json(json.loads(json.dumps(case_as_json(case, COLUMNS))))
     assert all(torch.equal(getattr(case.batch, n), getattr(back.batch, n)) for n in COLUMNS)
@@ -25,7 +24,6 @@ def test_round_trip(seed: int) -> None:
 
 
 def test_not_a_number_has_a_word() -> None:
-    """JSON has no NaN."""
     case = random_case(1)
     odd = torch.full_like(case.batch.reward, math.nan)
     text = json.dumps(case_as_json(Case(with_columns(case.batch, reward=odd)), ["reward"]), allow_nan=False)
@@ -73,7 +71,6 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
     ],
 )
 def test_damaged_column_is_told(change: dict[str, Any], words: str) -> None:
-    """Shape, kind, dtype and range, each by the name of the column."""
     assert _damaged(change) == words
 
 
@@ -90,12 +87,10 @@ def test_damaged_column_is_told(change: dict[str, Any], words: str) -> None:
     ],
 )
 def test_damaged_case_is_told(top: dict[str, Any], words: str) -> None:
-    """What stands beside the batch, too."""
     assert _damaged({}, **top) == words
 
 
 def test_missing_and_unknown_names_are_told() -> None:
-    """A column that is none, and one that must be there."""
     assert _damaged({"colour": [1]}).startswith("batch[colour] is no column, expected one of group, ")
     assert _damaged({"group": [10**30, 0]})
     data = case_as_json(random_case(1), ["reward"])

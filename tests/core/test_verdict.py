@@ -6,6 +6,5 @@ from rl_sentinel.core.verdict import Verdict
 
 
 def test_holds_needs_a_try() -> None:
-    """Zero tries can never be a pass."""
     with pytest.raises(ValueError, match="holds with 0 cases tried"):
         Verdict(law="MSK001", boundary="f", setting="default", outcome="holds", tried=0)

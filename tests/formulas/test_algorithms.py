@@ -33,7 +33,6 @@ def test_advantages(algorithm: str, reading: str, expected: list[float]) -> None
 
 
 def test_claims_choose_readings() -> None:
-    """Whether it is standardised, and by which deviation, is claimed."""
     claims = {"algorithm": "grpo", "standardised": "yes", "deviation": "n - 1"}
     boundary = specimen(lambda b: b.reward, reads="reward", claims=claims)
     assert list(advantages_of(boundary, PAIRS, {"epsilon": 0.0})) == ["by deviation (n - 1) and 0"]
@@ -42,13 +41,11 @@ def test_claims_choose_readings() -> None:
 
 
 def test_unknown() -> None:
-    """A name that no table has."""
     assert not known_advantages(specimen(lambda b: b.reward, reads="reward", claims={"algorithm": "own"}))
     assert known_advantages(specimen(lambda b: b.reward, reads="reward", claims={"algorithm": "gae"}))
 
 
 def test_returns() -> None:
-    """What runs over time has returns of its own, where they are handed out."""
     claims = {"algorithm": "reinforce++"}
     both = {"advantage": Output("B T", "reward", "advantage"), "returns": Output("B T", "reward", "returns")}
     boundary = specimen(lambda b: b.reward, reads="reward mask", claims=claims, outputs=both)

@@ -18,10 +18,8 @@ READS = frozenset({"reward", "token_reward", "advantage", "value", "logprob", "o
     ],
 )
 def test_wrong_inputs(quantity: str, wrong: tuple[str, ...]) -> None:
-    """Signals that do not belong to the quantity, rewards first; masks and labels always may."""
     assert wrong_inputs(quantity, READS) == wrong
 
 
 def test_clip_fraction_of_an_inner_advantage() -> None:
-    """Where the advantage is made inside, its sign carries the reward."""
     assert wrong_inputs("clip_fraction", READS - {"advantage"}) == ()

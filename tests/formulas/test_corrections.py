@@ -46,13 +46,11 @@ EXPECTED: list[tuple[str, Settings, list[float]]] = [
 
 @pytest.mark.parametrize(("name", "settings", "expected"), EXPECTED)
 def test_by_hand(name: str, settings: Settings, expected: list[float]) -> None:
-    """Each on both rows."""
     found = CORRECTIONS[name](BATCH, settings)
     assert found.flatten().tolist() == pytest.approx(expected)
 
 
 def test_outcomes_of_what_is_kept() -> None:
-    """Of three rows the second is dropped by its mean, and where tokens count the third by its only token."""
     batch = batch_of(
         torch.ones(3, 2).bool(),
         logprob=torch.tensor([[0.0, 0.0], [-3.0, -3.0], [-3.0, 3.0]]),
@@ -66,5 +64,4 @@ def test_outcomes_of_what_is_kept() -> None:
 
 
 def test_rejected() -> None:
-    """One of one live row."""
     assert SHARES["rejected fraction"](BATCH, {"threshold": 0.4}).item() == 1.0

@@ -59,14 +59,12 @@ def test_means_over_groups(population: str, value: float) -> None:
 
 
 def test_declared_population() -> None:
-    """What is declared over live rows is not accepted over all of them."""
     live = definitions(Output("", "", "reward.mean", over="live"), BATCH, READS, {})
     assert not [name for name in live if "all rows" in name]
 
 
 @pytest.mark.parametrize("quantity", ["speed", "kl.other", "entropy.mean", "reward.median", "clip_fraction"])
 def test_unknown(quantity: str) -> None:
-    """Quantities that the table does not know, or whose inputs are not read, are not judged."""
     assert not is_defined(Output("", "", quantity), READS, {})
 
 
@@ -92,14 +90,12 @@ def test_rows_clipped() -> None:
 
 
 def test_full_length() -> None:
-    """All rows fill their width; the tokens that train do so in one of three."""
     found = definitions(Output("", "", "full_length.mean"), BATCH, frozenset({"length", "mask"}), {})
     assert found["mean of no room left over all rows"].item() == 1.0
     assert found["mean of every position trained over all rows"].item() == pytest.approx(1 / 3)
 
 
 def test_unscored() -> None:
-    """Of three rows two are live, and one of these has no score."""
     batch = batch_of(BATCH.mask, scored=torch.tensor([True, False, False]))
     found = definitions(Output("", "", "unscored", over="live"), batch, frozenset({"scored", "mask"}), {})
     assert found["mean of no score over live rows"].item() == 0.5

@@ -35,12 +35,10 @@ def test_by_probability(algorithm: str, share: float, before: float, weight: flo
 
 
 def test_no_probability() -> None:
-    """A batch that no policy makes has no divergence."""
     assert DIVERGENCES["dppo kl"](_one(0.5, 1.5, 1.0), {"clip_low": 1, "clip_high": 1, "ceiling": 4.0}) is None
 
 
 def test_quadratic_penalty() -> None:
-    """The advantage by the log-prob, less half the weight of the squared log-ratio."""
     found = DIVERGENCES["quadratic penalty"](_one(0.5, 0.25, 3.0), {"penalty": 0.5})
     assert found is not None
     assert found.item() == pytest.approx(-3 * math.log(0.5) + 0.25 * math.log(2) ** 2)
@@ -57,7 +55,6 @@ def _four(**more: torch.Tensor) -> Batch:
 
 
 def test_kl_cov() -> None:
-    """The tokens of the largest covariance, a share of all, pay for their log-ratio; a tie is left open."""
     old = torch.tensor([[-1.5, -2.0, -4.25, -3.0]])
     found = DIVERGENCES["kl-cov"](_four(old_logprob=old), {"share": 0.25, "penalty": 2.0})
     assert found is not None
@@ -67,7 +64,6 @@ def test_kl_cov() -> None:
 
 
 def test_clip_cov() -> None:
-    """Covariances between the bounds do not train, where there is no choice of which."""
     settings = {"clip_low": 0.2, "clip_high": 0.2, "share": 0.25, "cov_low": 1.0, "cov_high": 5.0}
     found = DIVERGENCES["clip-cov"](_four(), settings)
     assert found is not None

@@ -40,7 +40,6 @@ def test_a_cut() -> None:
 
 
 def test_shaped() -> None:
-    """Half of the KL is taken from the reward at trained tokens; the outcome stands at one of two ends."""
     found = {n: x.tolist() for n, x in SHAPED["less k1"](BATCH, {"kl_coef": 0.5}).items()}
     assert found == {
         "less k1, the outcome at the last response token": [[0.75, 0.5, 2.0], [0.0, 0.0, 5.0]],
@@ -49,7 +48,6 @@ def test_shaped() -> None:
 
 
 def test_controllers() -> None:
-    """A KL below its target lowers the weight, by at most a fifth for each horizon; a fixed one stays."""
     settings = {"kl_coef": 2.0, "target_kl": 0.5, "horizon": 10}
     assert {x.item() for x in CONTROLLERS["fixed"]("k1", BATCH, settings).values()} == {2.0}
     below = CONTROLLERS["adaptive"]("k1", BATCH, settings)  # -0.25 and its like: far below

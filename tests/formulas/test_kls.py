@@ -41,7 +41,6 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_losses(name: str) -> None:
-    """Times the coefficient; a kind with a plus has the log-ratio for its slope."""
     leaf = BATCH.logprob.double().requires_grad_()
     loss = KL_LOSSES[f"{name} as a loss"](with_columns(BATCH, logprob=leaf), {"coefficient": 3.0})
     assert loss[0].tolist() == pytest.approx([3 * x for x in VALUES[name]])

@@ -24,7 +24,6 @@ def test_words_by_hand() -> None:
 
 
 def test_trained_tokens_before() -> None:
-    """None before the first, one before the third, which follows a gap."""
     batch = batch_of(torch.tensor([[True, False, True]]))
     assert ORDERED["trained tokens before"](batch, {}).tolist() == [[0, 1, 1]]
 

@@ -11,7 +11,6 @@ READS = frozenset({"reward", "group", "value", "returns", "logprob", "old_logpro
 
 
 def test_dead_groups() -> None:
-    """Of two prompts, the one whose only live response has one reward; a dead response differs, and says nothing."""
     reward, group = torch.tensor([1.0, 0.0, 0.0, 1.0, 5.0]), torch.tensor([4, 4, 4, 5, 5])
     live = torch.tensor([[True], [True], [True], [True], [False]])
     found = measured_batch("dead_group_fraction", batch_of(live, reward=reward, group=group), READS, "", {})
@@ -24,7 +23,6 @@ def test_dead_groups() -> None:
 
 
 def test_no_live_row() -> None:
-    """Nothing is said of live rows where there are none."""
     assert measured_batch("dead_group_fraction", batch_of(torch.zeros(2, 1)), READS, "live", {}) == {}
 
 
@@ -60,7 +58,6 @@ def test_explained() -> None:
 
 
 def test_nothing_to_explain() -> None:
-    """Returns that do not vary leave nothing to explain."""
     found = measured_batch("explained_variance", batch_of(MASK, value=torch.arange(6.0).view(3, 2)), READS, "", {})
     assert found["of a variance, 0 where there is none"].item() == 0.0
     assert found["of a variance and 1e-05"].item() == pytest.approx(1 - 1e5)
@@ -70,7 +67,6 @@ def test_nothing_to_explain() -> None:
 
 @pytest.mark.parametrize("quantity", ["dead_group_fraction", "effective_sample_size", "explained_variance"])
 def test_columns_are_read(quantity: str) -> None:
-    """A measure of columns that are not read is none."""
     assert is_measure(quantity, READS)
     assert not is_measure(quantity, frozenset({"reward", "value", "logprob", "mask"}))
     assert not is_measure("clip_fraction", READS)

@@ -32,7 +32,6 @@ PAIR = "old_logprob against rollout_logprob"
     ],
 )
 def test_of_rows(first: str, name: str, expected: list[float]) -> None:
-    """By the mean log-prob of a row's trained tokens, and a chi-square by the ratio of the whole row."""
     assert measures_rows(first)
     assert of_rows(first, BATCH, BOTH)[name].tolist() == pytest.approx(expected)
 
@@ -47,12 +46,10 @@ def test_of_tokens() -> None:
 
 @pytest.mark.parametrize(("first", "needed"), [("perplexity", 1), ("perplexity_ratio", 2), ("chi_square", 2), ("k", 0)])
 def test_policies_needed(first: str, needed: int) -> None:
-    """A perplexity is of one policy, and what compares two is of two."""
     assert policies_needed(first) == needed
 
 
 def test_logged() -> None:
-    """The statistic over rows is by the name; one policy alone has no gap, and a row of no token no perplexity."""
     gap = Output("", "", "log_perplexity_gap.absolute", over="live")
     assert is_defined(gap, BOTH, {})
     assert not is_defined(gap, frozenset({"old_logprob", "mask"}), {})

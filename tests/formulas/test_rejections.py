@@ -16,7 +16,6 @@ BATCH = batch_of(
 
 
 def test_what_is_measured() -> None:
-    """Of each trained token, or of its row at each of them."""
     assert measured(BATCH, {"estimator": "k1"}).tolist() == [[-1, 1, 0], [-2, 0, 0]]
     assert measured(BATCH, {"estimator": "k2", "over": "sum"}).tolist() == [[1, 1, 0], [2, 0, 0]]
     assert measured(BATCH, {"second_estimator": "k1", "second_over": "mean"}, "second_").tolist() == [
@@ -26,7 +25,6 @@ def test_what_is_measured() -> None:
 
 
 def test_what_is_kept() -> None:
-    """Within both bounds; of two options, where both are kept; at a bound it is left open."""
     tokens: Settings = {"estimator": "k1", "low": -1.5, "high": 0.5}
     assert kept(BATCH, tokens).tolist() == [[1, 0, 1], [0, 1, 1]]
     rows: Settings = {"second_estimator": "k2", "second_over": "max", "second_high": 1.0}

@@ -11,7 +11,6 @@ BATCH = batch_of(MASK, version=torch.tensor([[3, 4], [4, 0], [0, 9]]))
 
 
 def test_ages() -> None:
-    """Two, one and one update behind; one row of two is of two versions."""
     found = {n: age(BATCH, {"current": 5}).item() for n, age in AGES.items()}
     assert found == {
         "mean updates behind": 4 / 3,
@@ -21,7 +20,6 @@ def test_ages() -> None:
 
 
 def test_fresh() -> None:
-    """The oldest trained token decides, at the bound in its favour; a dead row is not kept."""
     settings: Settings = {"current": 5, "most": 1}
     assert FRESH["fresh rows"](BATCH, settings).tolist() == [0.0, 1.0, 0.0]
     assert FRESH["fresh rows"](BATCH, {**settings, "most": 2}).tolist() == [1.0, 1.0, 0.0]

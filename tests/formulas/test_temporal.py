@@ -51,7 +51,6 @@ def test_turns_by_hand() -> None:
 
 
 def test_returns_by_hand() -> None:
-    """Above the value, before anything is whitened; without a value, the outcome as it is discounted."""
     mask, value = torch.tensor([[True, False, True]]), torch.tensor([[1.0, 9.0, 2.0]])
     batch = batch_of(mask, reward=torch.tensor([5.0]), value=value)
     assert next(iter(RETURNS["gae"](batch, {"gamma": 0.5, "lam": 0.5}).values()))[0][::2] == [1.75, 5.0]

@@ -17,7 +17,6 @@ RATIOS = batch_of(
 
 
 def test_where_an_outcome_stands() -> None:
-    """At the last token of the response, or at the last one that is trained; a dead row has none of these."""
     mask = torch.tensor([[True, False, False], [False, False, False]])
     batch = batch_of(mask, reward=torch.tensor([2.0, 5.0]), length=torch.tensor([2, 3]))
     found = {name: next(iter(VALUES[name](batch, {}).values())).tolist() for name in REWARDED}
@@ -26,7 +25,6 @@ def test_where_an_outcome_stands() -> None:
 
 
 def test_what_a_long_response_pays() -> None:
-    """Nothing up to the buffer, a share of it inside, all beyond; a row that trains nothing pays as well."""
     mask = torch.tensor([[True] * 4, [True] * 4, [True] * 4, [False] * 4])
     length = torch.tensor([1, 2, 4, 3])
     batch = batch_of(mask, reward=torch.tensor([2.0, 2.0, 2.0, 5.0]), length=length)
@@ -49,7 +47,6 @@ def test_weights(settings: dict[str, float], expected: list[list[float]]) -> Non
 
 
 def test_normalised_weights() -> None:
-    """By the mean of the tokens, or of one for each row."""
     found = VALUES["weight of the sampler"](RATIOS, {"level": "sequence", "high": 1.5, "normalised": True})
     assert {n: round(x[0, 0].item(), 6) for n, x in found.items()} == {
         "by the mean of tokens": round(1.5 / (3.5 / 3), 6),

@@ -28,18 +28,15 @@ def test_clipped(value: float, returns: float, expected: float, slope: float) ->
 
 
 def test_squared() -> None:
-    """Without a range the old value has no say."""
     batch = batch_of(torch.tensor([[True]]), value=torch.tensor([[3.0]]), old_value=torch.tensor([[9.0]]))
     assert VALUE_LOSSES["squared value"](batch, {})["half the square"].item() == pytest.approx(4.5)
 
 
 def test_at_bound() -> None:
-    """A value as far from the old one as it may be."""
     batch = batch_of(torch.ones(1, 3).bool(), value=torch.tensor([[0.5, -0.5, 0.25]]))
     assert at_bound(batch, {"value_clip": 0.5}).tolist() == [[True, True, False]]
 
 
 def test_entropy() -> None:
-    """Of two words alike and one that never comes, and of three alike."""
     batch = batch_of(torch.ones(1, 2).bool(), logits=torch.tensor([[[0.0, 0.0, -30.0], [7.0, 7.0, 7.0]]]))
     assert entropy(batch)["entropy"][0].tolist() == pytest.approx([math.log(2), math.log(3)])

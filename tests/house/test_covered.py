@@ -4,13 +4,12 @@ import importlib
 import pkgutil
 import typing
 
-from test_oracle import _public
+from test_formulas import public_functions
 
 from rl_sentinel import signal
 
 
 def test_functions_are_defined_at_the_top_of_a_module() -> None:
-    """Not under a condition, and not as another function with numbers filled in."""
     for module in pkgutil.walk_packages(signal.__path__, f"{signal.__name__}."):
         if {"kernels", "validation", "requirements"} & set(module.name.split(".")):
             continue
@@ -23,4 +22,4 @@ def test_functions_are_defined_at_the_top_of_a_module() -> None:
             if getattr(value, "__module__", module.name) in {module.name, "functools"}
             if typing.get_origin(value) is None
         }
-        assert {f"{path}.{name}" for name in own} <= _public(), module.name
+        assert {f"{path}.{name}" for name in own} <= public_functions(), module.name

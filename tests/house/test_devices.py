@@ -30,7 +30,6 @@ def _without_device(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_constructor_names_a_device(package: str) -> None:
-    """Or makes a tensor like another, as ``new_zeros`` and ``zeros_like`` do."""
     found = {
         f"{path.relative_to(PACKAGE)} {call}"
         for path in (PACKAGE / package).rglob("*.py")
@@ -40,6 +39,5 @@ def test_every_constructor_names_a_device(package: str) -> None:
 
 
 def test_what_counts() -> None:
-    """A constructor without a device; not one with it, nor one that takes it from a tensor."""
     assert list(_without_device("torch.zeros(3)")) == ["line 1: torch.zeros(3)"]
     assert not list(_without_device("torch.zeros(3, device=x.device) + x.new_zeros(3) + torch.zeros_like(x)"))

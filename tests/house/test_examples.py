@@ -38,20 +38,16 @@ def _untold(module: object) -> list[str]:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_are_whole(name: str) -> None:
-    """They import what they name."""
     told = _untold(importlib.import_module(f"rl_sentinel.{name}"))
     assert not told, "\n".join(told)
 
 
 def test_every_part_of_the_signal_library_shows_examples() -> None:
-    """But packages, and kernels, whose examples are those of their formulas."""
     parts = {".".join(p.relative_to(PACKAGE).with_suffix("").parts) for p in (PACKAGE / "signal").rglob("*.py")}
     assert {p for p in parts - set(MODULES) if not p.endswith("__init__") and ".kernels." not in p} == set()
 
 
 def test_what_is_not_whole_is_told() -> None:
-    """A name that is the module's own alone."""
-
     def example() -> None:
         """An example.
 

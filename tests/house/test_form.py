@@ -35,7 +35,6 @@ def test_file_is_small_and_named_for_a_noun(path: Path) -> None:
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_module_has_a_test_of_its_name(path: Path) -> None:
-    """At the same place under tests."""
     place = path.relative_to(PACKAGE)
     assert (ROOT / "tests" / place.parent / f"test_{place.stem}.py").is_file()
 
@@ -48,7 +47,6 @@ def test_trainer_is_read_in_an_hour(path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(LAWS))
 def test_law_has_its_form(name: str) -> None:
-    """The module is named for the fault, its docstring is the page, its test is beside it."""
     law, page = LAWS[name], inspect.getdoc(importlib.import_module(f"rl_sentinel.laws.{name}")) or ""
     assert name == law.name.replace("-", "_")
     assert page.startswith(f"{law.code} {law.name}")
@@ -57,14 +55,12 @@ def test_law_has_its_form(name: str) -> None:
 
 
 def test_codes_are_given_once() -> None:
-    """No two laws share a code."""
     codes = [law.code for law in LAWS.values()]
     assert len(codes) == len(set(codes))
 
 
 @pytest.mark.parametrize("folder", ["core", "formulas", "signal", "laws", "search"])
 def test_no_framework_is_named(folder: str) -> None:
-    """Frameworks appear below ``adapters/`` only, but for the lines that say where a thing was seen."""
     word = re.compile(r"\b(verl|areal|slime|skyrl|trl)\b", re.IGNORECASE)
     for path in (ROOT / "src" / "rl_sentinel" / folder).rglob("*.py"):
         text = path.read_text(encoding="utf-8")

@@ -24,20 +24,17 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_nothing_is_broken(verdicts: list[dict[str, Any]]) -> None:
-    """Every pair holds or is not applicable, and what holds was tried."""
     assert {v["outcome"] for v in verdicts} == {"holds", "not-applicable"}
     assert all(v["tried"] > 0 for v in verdicts if v["outcome"] == "holds")
 
 
 def test_not_applicable_is_reviewed(verdicts: list[dict[str, Any]]) -> None:
-    """The table has exactly the reasons of the pairs that were not tried, each with a review."""
     rows, reviewed = applicability.read(TABLE.read_text(encoding="utf-8"))
     assert rows == applicability.table(verdicts)
     assert [key for key, why in reviewed.items() if len(why) < 20] == []
 
 
 def test_table_is_written_and_read() -> None:
-    """A new reason comes with an empty review, an old one keeps its own."""
     skipped = {"law": "MSK001", "outcome": "not-applicable", "reason": "it reads no mask"}
     rows = applicability.table([skipped, {**skipped, "outcome": "holds", "reason": ""}, skipped])
     key = ("MSK001", "it reads no mask")

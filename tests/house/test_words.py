@@ -36,7 +36,7 @@ UNCONVERTED = frozenset(
     {
         "docs/claims.md",
         "docs/decisions/0005-mutants.md",
-        "docs/decisions/0006-formulas-and-oracle.md",
+        "docs/decisions/0006-formulas.md",
         "docs/decisions/0007-path-and-storage.md",
         "docs/decisions/0010-prompts-and-turns.md",
         "docs/mutants.md",
@@ -94,7 +94,6 @@ def _hits(place: Path) -> list[str]:
 
 @pytest.mark.parametrize("place", PLACES, ids=_name)
 def test_words_are_plain(place: Path) -> None:
-    """Docstrings, comments, messages and pages use present-day technical English."""
     hits = _hits(place)
     if _name(place) in UNCONVERTED:
         assert hits, f"{_name(place)} has no banned phrase left: delete it from UNCONVERTED"
@@ -103,11 +102,9 @@ def test_words_are_plain(place: Path) -> None:
 
 
 def test_unconverted_places_exist() -> None:
-    """Renamed or deleted ones leave the list."""
     assert {_name(p) for p in PLACES} >= UNCONVERTED
 
 
 def test_a_phrase_is_found_in_strings_and_comments_only() -> None:
-    """Also where a line break divides it; a longer word that contains it is fine."""
     source = '"""It is\n   none."""\ntold = f"way out of {1}"  # amend\n'
     assert [phrase for _, text in _texts(source) for phrase in _phrases(text)] == ["is none", "way out"]

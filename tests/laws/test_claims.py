@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import rl_sentinel.laws
-from claims_read import claims_read
+from claim_usage import read_claims
 from rl_sentinel.core.claims import NAMES
 from rl_sentinel.core.law import Law, validate_claims
 from rl_sentinel.core.modules import defined
@@ -17,20 +17,17 @@ MODULES = defined(rl_sentinel.laws, "LAW")
 
 @pytest.mark.parametrize("module", MODULES)
 def test_law_declares_the_claims_that_it_reads(module: str) -> None:
-    """Those that its own functions read, and the functions that these call."""
     law: Law = MODULES[module]
-    assert set(law.claims) == claims_read(f"rl_sentinel.laws.{module}")
+    assert set(law.claims) == read_claims(f"rl_sentinel.laws.{module}")
 
 
 def test_law_with_an_unknown_claim_is_an_error() -> None:
-    """When the law is made, which is at import."""
     message = "CFG001: claim 'knob' does not exist: the nearest is 'knobs'"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         replace(LAWS["CFG001"], claims=("knob",))
 
 
 def test_claim_that_no_law_reads_is_an_error() -> None:
-    """When the package of laws is imported."""
     message = "claim 'tempo' is read by no law: declare it in the law that reads it, or delete it"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         validate_claims(LAWS.values(), (*NAMES, "tempo"))

@@ -53,8 +53,6 @@ def test_broken() -> None:
 
 
 def test_large_groups_are_found() -> None:
-    """A mean that is exact for a few equal rewards, and rounds for eight, is found."""
-
     def standardised(batch: Batch) -> Tensor:
         rounds = batch.reward - batch.reward.mean()
         gap = rounds if batch.rows > 7 else torch.zeros_like(rounds)
@@ -69,8 +67,6 @@ def test_large_groups_are_found() -> None:
 
 
 def test_small_groups_are_found() -> None:
-    """A mean that the target's own arithmetic rounds for three equal rewards is shown on three rows."""
-
     def standardised(batch: Batch) -> Tensor:
         gap = batch.reward - batch.reward.mean()
         return (gap / (gap.square().mean().sqrt() + 1e-6)).unsqueeze(1) * batch.mask
@@ -84,8 +80,6 @@ def test_small_groups_are_found() -> None:
 
 
 def test_half_a_reward_is_found() -> None:
-    """A baseline of half the mean is no relative one."""
-
     def half(batch: Batch) -> Tensor:
         return (batch.reward - batch.reward.mean() / 2).unsqueeze(1) * batch.mask
 

@@ -44,7 +44,6 @@ def test_not_applicable() -> None:
 
 
 def test_other_side_speaks_of_what_the_row_entered() -> None:
-    """A baseline where the claim is of a group; where a batch is whitened, and elsewhere, there is none."""
     told = [
         LAW.other_side(specimen(_centred, reads="reward mask", claims=claims))
         for claims in ({"scope": "group"}, {"scope": "batch"}, {})

@@ -62,8 +62,6 @@ def test_broken(compute: object, kind: str, rows: int) -> None:
 
 
 def test_gradient_is_judged() -> None:
-    """A loss of zero whose gradient is not a number is found."""
-
     def loss(batch: Batch) -> Tensor:
         return torch.where(batch.live.any(), (batch.logprob * batch.mask).sum() / batch.mask.sum(), 0.0)
 

@@ -65,8 +65,6 @@ def test_broken() -> None:
 
 
 def test_one_reading_on_all_cases() -> None:
-    """Either deviation is a reading of GRPO; one on pairs and the other on larger groups is none."""
-
     def turning(batch: Batch) -> Tensor:
         gap, count = _means(batch)
         same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
@@ -79,7 +77,6 @@ def test_one_reading_on_all_cases() -> None:
 
 
 def test_groups_without_a_signal_count() -> None:
-    """A factor that counts groups of equal rewards is recomputed beside one that differs."""
     claims = {"algorithm": "gpg", "grouping": "id"}
     make = partial(specimen, reads=READS, outputs=ROWS, claims=claims)
 
@@ -100,8 +97,6 @@ def test_groups_without_a_signal_count() -> None:
 
 @pytest.mark.parametrize("whitened", [False, True])
 def test_returns(whitened: bool) -> None:  # noqa: FBT001 - parametrised
-    """What values are trained towards stands in reward units, whatever is done to the advantage."""
-
     def outcome(batch: Batch) -> dict[str, Tensor]:
         returns = batch.reward.unsqueeze(1) * batch.mask
         every = returns[batch.mask]
@@ -119,7 +114,6 @@ def test_returns(whitened: bool) -> None:  # noqa: FBT001 - parametrised
 
 
 def test_loss() -> None:
-    """A clipped loss by its trained tokens is sound; a clip to one side only is not, nor a loss of twice the size."""
     make = partial(specimen, reads=LOSS_READS, stage="policy-loss", outputs=LOSS, claims=PPO, settings=CLIPS)
     sound = judged(LAW, make(_ppo))
     assert sound.found is None
@@ -131,7 +125,6 @@ def test_loss() -> None:
 
 
 def test_knob() -> None:
-    """A knob that is not connected differs from the formula at its other value."""
     claims = PPO | {"knob:clip_high": "0.3|0.9"}
     boundary = specimen(
         lambda b, clip_low, clip_high: _ppo(b, clip_low, 0.3 + 0 * clip_high),
@@ -185,7 +178,6 @@ def _whitened(batch: Batch, gamma: float, how: str) -> Tensor:
     ],
 )
 def test_credit_across_tokens_that_do_not_train(how: str, claim: dict[str, str], breaks: object) -> None:
-    """Passed over or a step, one on all cases; what is claimed is held to; credit never ends there."""
     boundary = specimen(
         lambda batch, gamma: _whitened(batch, gamma, how),
         reads="reward mask length",
@@ -209,7 +201,6 @@ def _of_last_steps(batch: Batch, chosen: str) -> Tensor:
 
 @pytest.mark.parametrize(("chosen", "found"), [("last", False), ("first", True)])
 def test_which_step_of_a_trajectory_counts(chosen: str, found: bool) -> None:  # noqa: FBT001 - parametrised
-    """What the last steps are worth is compared, and all steps have it."""
     claims = {"algorithm": "grpo", "standardised": "no", "grouping": "id", "trajectories": "step-wise"}
     boundary = specimen(
         partial(_of_last_steps, chosen=chosen), reads="reward group mask last_step", outputs=ROWS, claims=claims

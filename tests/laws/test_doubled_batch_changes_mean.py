@@ -20,7 +20,6 @@ def _by_fixed_rows(batch: Batch) -> Tensor:
 
 
 def test_sound() -> None:
-    """A mean over tokens stays."""
     boundary = specimen(_mean, reads="advantage mask", stage="aggregate", outputs=LOSS, claims=MEAN)
     judgement = judged(LAW, boundary)
     assert judgement.found is None
@@ -28,7 +27,6 @@ def test_sound() -> None:
 
 
 def test_sum_is_no_mean() -> None:
-    """A sum that declares its population may double."""
     total = {"total": Output("", "", "reward.sum", over="live")}
     judgement = judged(LAW, specimen(_by_fixed_rows, reads="advantage mask", stage="metric", outputs=total))
     assert judgement.tried == 0

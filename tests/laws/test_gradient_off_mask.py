@@ -39,8 +39,6 @@ def test_broken() -> None:
 
 
 def test_value_loss() -> None:
-    """The gradient to the values is asked where the loss is that of the values."""
-
     def loss(batch: Batch) -> Tensor:
         return (batch.value - batch.returns).square().mean()
 

@@ -35,7 +35,6 @@ def test_sound() -> None:
 
 
 def test_label_as_position_is_found() -> None:
-    """A label that is read as a row number is found, claimed or not."""
     found = judged(LAW, specimen(_by_position, reads="reward group mask")).found
     assert found is not None
     assert re.fullmatch(
@@ -47,7 +46,6 @@ def test_label_as_position_is_found() -> None:
 
 
 def test_neighbours_as_siblings_are_found() -> None:
-    """Grouping by neighbourhood is found where grouping by id is claimed, and only there."""
     found = judged(LAW, specimen(_by_neighbour, reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.rows == 3

@@ -65,7 +65,6 @@ def _told(before: Tensor, after: Tensor, mask: Tensor) -> list[str]:
 
 
 def test_arguments_count_where_their_shape_tells_trained_tokens() -> None:
-    """Response layout at trained tokens, rows where live, other layouts where every token is trained."""
     part, every = torch.tensor([[True, False]] * 3), torch.ones(3, 2, dtype=torch.bool)
     zero, one = torch.zeros(3, 2), torch.ones(3, 2)
     assert _told(zero, one, part) == ["argument x of f"]

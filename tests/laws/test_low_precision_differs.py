@@ -68,7 +68,6 @@ def test_decision_inside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_does_not_count_is_no_jump() -> None:
-    """Nothing that stands off the mask excuses what is lost on it."""
     masked = specimen(
         lambda b: torch.where(b.mask, _cancelling(b), torch.nan) if not b.mask.all() else _difference(b),
         reads=READS,
@@ -116,8 +115,6 @@ def test_refused() -> None:
 
 
 def test_refused_by_torch() -> None:
-    """Two dtypes that torch will not put together end a run at once; nothing is quiet about it."""
-
     def mixing(batch: Batch) -> Tensor:
         made = torch.zeros_like(batch.ref_logprob, dtype=torch.promote_types(batch.reward.dtype, torch.float32))
         made[torch.arange(batch.rows)] = batch.logprob

@@ -49,8 +49,6 @@ def test_broken() -> None:
 
 
 def test_gradient_is_compared() -> None:
-    """A loss of the same value whose gradient answers to an untrained token is found."""
-
     def loss(batch: Batch) -> Tensor:
         ratio = (batch.logprob - batch.logprob.detach()) * batch.old_logprob.sum(dim=1, keepdim=True)
         return (ratio * batch.mask).sum()

@@ -40,8 +40,6 @@ def test_broken() -> None:
 
 
 def test_not_finite_is_found() -> None:
-    """A fill that overflows is found, though the mask multiplies it by zero."""
-
     def loss(batch: Batch) -> Tensor:
         return ((-batch.logprob).exp() * batch.mask).sum()
 
@@ -51,7 +49,6 @@ def test_not_finite_is_found() -> None:
 
 
 def test_anything_may_stand_there() -> None:
-    """Where that is claimed, NaN off the mask neither spreads into a gradient nor is a reason to refuse."""
     claims = {"masked-slots": "any"}
 
     def selected_late(batch: Batch) -> Tensor:

@@ -30,7 +30,6 @@ def test_sound() -> None:
 
 
 def test_broken_by_dead_row() -> None:
-    """A mean over all rows that is declared over live ones is found."""
     found = judged(LAW, specimen(_mean, reads="reward mask", stage="metric", outputs=LIVE)).found
     assert found is not None
     assert found.expectation.sentence() == "row 1 is not trained, yet its reward moves mean from 0 to 0.5"
@@ -38,7 +37,6 @@ def test_broken_by_dead_row() -> None:
 
 
 def test_broken_by_padding() -> None:
-    """A mean over the width of the batch is found."""
     found = judged(LAW, specimen(_wide_mean, reads="entropy mask", stage="metric", outputs=LIVE)).found
     assert found is not None
     assert found.expectation.sentence() == (

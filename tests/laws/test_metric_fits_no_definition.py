@@ -40,7 +40,6 @@ def test_sound(compute: Callable[[Batch], Tensor]) -> None:
 
 
 def test_claimed_definition() -> None:
-    """Of two accepted means the one that is claimed: the other, which passes without the claim, is told."""
     claims = {"definition:kl": "mean of k1 of logprob against ref_logprob over trained tokens"}
     token, row = (
         judged(LAW, specimen(compute, reads=READS, stage="metric", outputs=KL, claims=claims))
@@ -51,8 +50,6 @@ def test_claimed_definition() -> None:
 
 
 def test_clip_fraction() -> None:
-    """The fraction of tokens that are clipped is recomputed with the boundary's own range."""
-
     def fraction(batch: Batch, clip_low: float, clip_high: float) -> Tensor:
         ratio = (batch.logprob - batch.old_logprob).exp()
         outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
@@ -76,7 +73,6 @@ def test_clip_fraction() -> None:
     ],
 )
 def test_sound_of_rows(quantity: str, compute: Callable[[Batch], Tensor]) -> None:
-    """Statistics of rows and of columns are known."""
     outputs = {"number": Output("", "", quantity)}
     judgement = judged(LAW, specimen(compute, reads="reward advantage length mask", stage="metric", outputs=outputs))
     assert judgement.found is None
@@ -95,8 +91,6 @@ def test_broken() -> None:
 
 
 def test_one_definition_on_all_cases() -> None:
-    """A mean over tokens on even batches, and over rows on odd ones, fits a definition on each, and none on all."""
-
     def turning(batch: Batch) -> Tensor:
         return (_row_mean if batch.rows % 2 else _token_mean)(batch)
 

@@ -1,7 +1,9 @@
 """SPL001: a sound, a broken and a refusing specimen."""
 
 import re
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from specimens import judged, specimen
 
 LOSS = {"loss": Output("", "", "loss")}
 READS = "logprob advantage mask"
-GIVEN = {"denominator": "given"}
+MORE: dict[str, Any] = {"claims": {"denominator": "given"}, "follows": frozenset({"micro_batches"})}
 
 
 def _total(batch: Batch) -> Tensor:
@@ -23,26 +25,26 @@ def _parts(batch: Batch, count: int) -> list[Batch]:
     return [take_rows(batch, index) for index in torch.arange(batch.rows).chunk(count)]
 
 
-def _by_all_tokens(batch: Batch, micro_batches: int = 1) -> Tensor:
+def _by_all_tokens(batch: Batch, micro_batches: int) -> Tensor:
     tokens = batch.mask.sum().clamp(min=1)
     return torch.stack([_total(part) / tokens for part in _parts(batch, micro_batches)]).sum()
 
 
-def _by_own_tokens(batch: Batch, micro_batches: int = 1) -> Tensor:
+def _by_own_tokens(batch: Batch, micro_batches: int) -> Tensor:
     parts = _parts(batch, micro_batches)
     return torch.stack([_total(p) / p.mask.sum().clamp(min=1) / len(parts) for p in parts]).sum()
 
 
 def test_sound() -> None:
     """Divided by all tokens, the cut does not matter."""
-    judgement = judged(LAW, specimen(_by_all_tokens, reads=READS, stage="policy-loss", outputs=LOSS, claims=GIVEN))
+    judgement = judged(LAW, specimen(_by_all_tokens, reads=READS, stage="policy-loss", outputs=LOSS, **MORE))
     assert judgement.found is None
     assert judgement.tried > 0
 
 
 def test_broken() -> None:
     """Divided by the tokens of each part, it does: two rows of unequal length show it."""
-    found = judged(LAW, specimen(_by_own_tokens, reads=READS, stage="policy-loss", outputs=LOSS, claims=GIVEN)).found
+    found = judged(LAW, specimen(_by_own_tokens, reads=READS, stage="policy-loss", outputs=LOSS, **MORE)).found
     assert found is not None
     assert found.case.batch.rows == 2
     assert re.fullmatch(
@@ -52,7 +54,14 @@ def test_broken() -> None:
     )
 
 
-def test_not_applicable() -> None:
-    """Without the claim the denominators are the part's own."""
-    judgement = judged(LAW, specimen(_by_own_tokens, reads=READS, stage="policy-loss", outputs=LOSS))
-    assert (judgement.tried, judgement.reason) == (0, "it does not claim denominators that are given from outside")
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({}, "it does not claim denominators that are given from outside"),
+        ({"claims": MORE["claims"]}, "its adapter cannot cut the rows into micro-batches"),
+    ],
+)
+def test_not_applicable(more: dict[str, Any], reason: str) -> None:
+    """Without the claim the denominators are the part's own; without a cut nothing is compared."""
+    judgement = judged(LAW, specimen(_by_own_tokens, reads=READS, stage="policy-loss", outputs=LOSS, **more))
+    assert (judgement.tried, judgement.reason) == (0, reason)

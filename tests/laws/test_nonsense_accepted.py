@@ -51,7 +51,6 @@ def test_not_applicable() -> None:
 
 
 def test_what_is_claimed_to_be_sound_is_accepted() -> None:
-    """A check that refuses everything is told, with the reason of the claim."""
     claims = {**NONSENSE, "accepted:default": "four rows are enough"}
 
     def closed(_batch: Batch, size: int) -> Tensor:

@@ -59,7 +59,6 @@ def test_broken() -> None:
 
 
 def test_broken_sign() -> None:
-    """A loss of the wrong sign is proportional to the advantage, and found by its sign."""
     found = judged(LAW, specimen(_inverted, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
     assert found.expectation.sentence() == (
@@ -69,7 +68,6 @@ def test_broken_sign() -> None:
 
 
 def test_broken_weights() -> None:
-    """A gradient that is not proportional to the advantage is found in a row of two tokens."""
     found = judged(LAW, specimen(_squared, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
     reason = "all policies are equal, so the gradient is minus the advantage times one number for each row"
@@ -79,8 +77,6 @@ def test_broken_weights() -> None:
 
 
 def test_broken_aggregation() -> None:
-    """Rows that weigh differently are found where a mean over tokens is claimed."""
-
     def row_means(batch: Batch) -> Tensor:
         gain = torch.where(batch.mask, batch.logprob * batch.advantage, 0.0)
         return -(gain.sum(1) / batch.mask.sum(1).clamp(min=1)).mean()
@@ -96,8 +92,6 @@ def test_broken_aggregation() -> None:
 
 
 def test_rejection() -> None:
-    """A decision that rejects what does not differ is found; one with a threshold is not."""
-
     def within(batch: Batch, *, strict: bool = False) -> Tensor:
         gap = (batch.old_logprob - batch.rollout_logprob).abs()
         return (gap > 0) & (gap < 2) if strict else gap < 2

@@ -46,7 +46,6 @@ def test_broken() -> None:
 
 
 def test_wrong_way() -> None:
-    """An outcome that arrives with its sign lost has not arrived."""
     found = judged(LAW, specimen(lambda b: -_standardised(b), reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
     reason = "an outcome reaches the last trained token of its response"
@@ -66,7 +65,6 @@ def _of_trajectories(batch: Batch, *, train_last: bool) -> Tensor:
 
 @pytest.mark.parametrize("train_last", [False, True])
 def test_steps(train_last: bool) -> None:  # noqa: FBT001 - what is tried
-    """The outcome of a trajectory whose last step does not train still belongs to its first."""
     boundary = specimen(
         lambda b: _of_trajectories(b, train_last=train_last),
         reads="reward group mask trajectory last_step",

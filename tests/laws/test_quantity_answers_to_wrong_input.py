@@ -34,7 +34,6 @@ def test_sound() -> None:
 
 
 def test_broken_by_reward() -> None:
-    """A shaped reward that is exposed as a KL is found on one token."""
     found = judged(LAW, specimen(_shaped, reads=READS, stage="kl", outputs=KL)).found
     assert found is not None
     assert found.case.batch.mask.shape == (1, 1)
@@ -58,8 +57,6 @@ def test_broken_by_a_difference_of_two() -> None:
 
 
 def test_broken_by_two_together() -> None:
-    """What answers to two wrong columns only where both are moved is shown so."""
-
     def both(batch: Batch, kl_coef: float = 0.1) -> Tensor:
         return _kl(batch, kl_coef) + ((batch.reward.unsqueeze(1) > 50) & (batch.value > 50)).float()
 
@@ -72,8 +69,6 @@ def test_broken_by_two_together() -> None:
 
 
 def test_broken_where_all_at_once_are_refused() -> None:
-    """What refuses the columns moved together is asked of each alone."""
-
     def wary(batch: Batch, kl_coef: float = 0.1) -> Tensor:
         if bool(((batch.reward.unsqueeze(1) - batch.value).abs() > 2).any()):
             message = "the value is too far from the reward"

@@ -54,7 +54,6 @@ def test_broken() -> None:
 
 
 def test_opposite_ways_are_found() -> None:
-    """Tokens of a row that move against each other are found, steps or not."""
     found = judged(LAW, specimen(_against_itself, reads=READS, claims={"credit": "outcome"})).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, True]]

@@ -12,7 +12,6 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [False, False, F
 
 
 def test_responses_and_tokens() -> None:
-    """Labels of strings; the outcome is all of a row's rewards, also at positions that do not train."""
     rewards = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.25], [7.0, 0.0, 0.0]])
     asked = responses(rewards, mask=MASK, index=np.array(["q", "p", "q"], dtype=object), by_deviation=False)
     assert asked.reward.tolist() == [1.0, 0.75, 7.0]
@@ -41,12 +40,10 @@ def test_responses_and_tokens() -> None:
     ],
 )
 def test_aggregations(mode: str, counts: dict[str, int | None], wanted: Aggregation) -> None:
-    """Verl's words and counts; where a count is not given it is that of what is at hand."""
     assert whole(MASK, mode, **counts) == wanted
 
 
 def test_an_aggregation_that_is_none() -> None:
-    """One line, with the way out."""
     with pytest.raises(ValueError, match=r"^loss_agg_mode is 'mean', expected one of token-mean, token-sum, "):
         whole(MASK, "mean")
 

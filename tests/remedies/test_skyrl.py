@@ -73,14 +73,12 @@ def _config() -> SimpleNamespace:
 
 
 def test_fully_asynchronous_training_refuses_ours_as_its_own(registries: dict[str, Callable[..., Any]]) -> None:
-    """All that recompute log-probs, by the name that a configuration holds; each tells it, as members of its own do."""
     held = sys.modules[f"{UTILS}.ppo_utils"].LOSSES_WITH_OLD_LOGPROBS
     assert held == {"regular"} | {name for name in registries if name.removeprefix("sentinel_") in LOSSES}
     assert sorted(name.value for name in held if name != "regular") == sorted(f"sentinel_{n}" for n in LOSSES)
 
 
 def test_each_estimator_is_deaf_to_rejected_rows(registries: dict[str, Callable[..., Any]]) -> None:
-    """Every remedy that a report names is there; the two live rows alone decide."""
     assert set(registries) == {"grpo"} | {f"sentinel_{n}" for n in ESTIMATORS | LOSSES}
     for name in ESTIMATORS:
         found = []
@@ -104,7 +102,6 @@ def test_grpo_without_deviation(registries: dict[str, Callable[..., Any]]) -> No
 
 @pytest.mark.parametrize("name", sorted(LOSSES - {"sapo"}))
 def test_losses_read_nothing_off_the_mask(registries: dict[str, Callable[..., Any]], name: str) -> None:
-    """NaN there changes neither the sum nor a gradient."""
     found = []
     for masked in (0.0, torch.nan):
         now = torch.where(MASK.bool(), torch.tensor(-0.5), torch.tensor(masked)).requires_grad_()
@@ -117,7 +114,6 @@ def test_losses_read_nothing_off_the_mask(registries: dict[str, Callable[..., An
 
 
 def test_the_frameworks_own_correction_comes_first(registries: dict[str, Callable[..., Any]]) -> None:
-    """Its weights, its mask and what it logs: of the three tokens two are left, at half their advantage."""
     now = torch.full((3, 2), -0.75)
     told = {"loss_mask": MASK, "rollout_logprobs": now - 1}
     advantage = torch.tensor([[1.0, -1.0], [0.5, 0.0], [9.0, 9.0]])

@@ -49,7 +49,6 @@ ESTIMATORS, LOSSES = REMEDIES["verl"].values()
 
 
 def test_each_estimator_is_registered_and_deaf_to_rejected_rows(registry: Registry) -> None:
-    """Every remedy that a report names is there; the two live rows alone decide."""
     assert set(registry) == {f"sentinel_{n}" for n in ESTIMATORS | LOSSES}
     for estimator in (registry[f"sentinel_{n}"] for n in ESTIMATORS):
         plain = _asked(estimator, 0.0)
@@ -78,7 +77,6 @@ def _config(**more: object) -> _Config:
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_losses_read_nothing_off_the_mask(registry: Registry, name: str) -> None:
-    """NaN there changes neither the loss nor a gradient; a weight scales what it is of."""
     found = []
     for masked, weight in ((0.0, 1.0), (torch.nan, 1.0), (0.0, 0.5)):
         now = torch.where(MASK.bool(), torch.tensor(-0.5), torch.tensor(masked)).requires_grad_()
@@ -111,7 +109,6 @@ def test_a_loss_by_hand(registry: Registry) -> None:
 
 
 def test_a_penalty_that_is_not_configured(registry: Registry) -> None:
-    """It is refused, as verl does."""
     config = _config()
     config.policy_loss.dro_beta = None
     one = torch.zeros(1, 1)

@@ -10,7 +10,6 @@ from rl_sentinel.report.advice import BY_STAGE, advice
 
 
 def test_modules_of_stages_exist() -> None:
-    """A report must not name a module that was renamed."""
     for module in BY_STAGE.values():
         assert import_module(module)
 
@@ -35,10 +34,8 @@ def test_modules_of_stages_exist() -> None:
     ],
 )
 def test_advice_is_the_most_specific_one(changed: dict[str, Any], words: str) -> None:
-    """A remedy of the framework, the call of the claimed algorithm, or the module of the stage."""
     assert advice(evidence(**changed)).startswith(words)
 
 
 def test_nothing_is_recommended_where_nothing_fits() -> None:
-    """A stage without a module."""
     assert advice(evidence(stage="batch")) == ""

@@ -15,7 +15,6 @@ DRAWS = importlib.util.find_spec("matplotlib") is not None
 
 
 def test_table_tells_both_ends_of_each_run_on_one_scale() -> None:
-    """Means over the first and the last steps; a metric that a run lacks has no row."""
     out = io.StringIO()
     Console(file=out, width=120).print(
         table([("one", LINES), ("two", [{"step": 1, "reward": 1.8}])], window=2, width=3)
@@ -35,7 +34,6 @@ def test_curve_of_equal_numbers_is_flat() -> None:
 
 @pytest.mark.skipif(not DRAWS, reason="matplotlib is an extra")
 def test_picture_is_a_png(tmp_path: Path) -> None:
-    """Written whole; a place that cannot be is told."""
     assert picture([("one", LINES)], tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(SentinelError, match=r"cannot be written \(No such file or directory\)"):
@@ -44,6 +42,5 @@ def test_picture_is_a_png(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(DRAWS, reason="matplotlib is there")
 def test_without_matplotlib_there_is_no_picture(tmp_path: Path) -> None:
-    """And that is told."""
     assert not picture([("one", LINES)], tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()

@@ -43,7 +43,6 @@ def test_estimators_that_count_rejected_rows_are_one_block() -> None:
 
 
 def test_block_has_its_parts_in_order() -> None:
-    """What goes wrong, where, the input with the changed cell, the output, when, and what to do."""
     algorithm = {"algorithm": {"value": "grpo", "cite": "x:1"}}
     shown = finding(knobs={"epsilon": 0.1}, setting="small", claims=algorithm, reads=["reward", "mask"])
     assert block([shown]) == [
@@ -63,7 +62,6 @@ def test_block_has_its_parts_in_order() -> None:
 
 
 def test_contested_finding_prints_the_other_reading() -> None:
-    """A fault does not."""
     words = {"could_be_intended": "It may be meant.", "level": "contested", "reach": ""}
     assert "  intended? It may be meant." in block([finding(**words)])
     assert "  when      any run that calls this function" in block([finding(**words)])
@@ -71,7 +69,6 @@ def test_contested_finding_prints_the_other_reading() -> None:
 
 
 def test_annotations_of_known_files() -> None:
-    """Reason and file; known of other releases only; a level that the file sets."""
     known = replace(finding(), known="seen (link)", known_from="ships with RL-Sentinel")
     assert "  known     ships with RL-Sentinel: seen (link)" in block([known])
     assert "  new here  known of releases <1: why" in block([replace(finding(), elsewhere="known of releases <1: why")])
@@ -79,7 +76,6 @@ def test_annotations_of_known_files() -> None:
 
 
 def test_places_of_one_boundary_share_a_line() -> None:
-    """Those of the other findings of the block too; another law that breaks is named, not listed."""
     first = replace(finding(), also=("m.f [a]", "m.f [b]", "MSK006 at m.estimator [default]"))
     other = finding(boundary="m.g")
     lines = block([first, other])
@@ -92,7 +88,6 @@ def test_places_of_one_boundary_share_a_line() -> None:
 
 
 def test_long_list_of_places_is_cut() -> None:
-    """Twelve boundaries, and the number of the rest."""
     lines = block([replace(finding(), also=tuple(f"m.f{n:02} [default]" for n in range(15)))])
     assert lines[-2:] == ["    m.f11", "    and 3 more: --json PATH has all"]
 
@@ -102,7 +97,6 @@ def _expectation(**changed: Any) -> dict[str, Any]:
 
 
 def test_missing_effect_shows_the_result_once() -> None:
-    """Or the result before and after, where it moved the wrong way."""
     result = {"output": "advantage", "expected": [[0.0], [1.0]], "observed": [[0.0], [1.0]]}
     still = _expectation(kind="Moves", results=[result])
     assert "  got       advantage [[0], [1]] before and after the change" in block([finding(**still)])
@@ -111,7 +105,6 @@ def test_missing_effect_shows_the_result_once() -> None:
 
 
 def test_configuration_finding_has_no_batch() -> None:
-    """It lists the settings, at most six."""
     attempts = [{"name": f"rate {n}", "reason": "negative", "refusal": None} for n in range(8)]
     broken = {"cells": [[n] for n in range(1, 8)], "count": 7}
     refuses = _expectation(kind="Refuses", accepts=False, attempts=attempts, broken=broken, change=None, results=[])
@@ -125,7 +118,6 @@ def test_configuration_finding_has_no_batch() -> None:
 
 
 def test_large_values_are_cut() -> None:
-    """A counterexample that could not be shrunk takes two lines a column."""
     rows = [[0.125] * 4 for _ in range(30)]
     result = {"output": "advantage", "expected": rows, "observed": rows}
     lines = block([finding(**_expectation(results=[result]))])

@@ -6,13 +6,11 @@ from rl_sentinel.report.formatting import numbers, one_line, wrapped
 
 
 def test_lines_hang_below_the_first() -> None:
-    """A word that is longer than a line stays whole."""
     path = "m." + "x" * 90
     assert wrapped(f"at {path} of it", indent="  where ", hanging="    ") == ["  where at", f"    {path}", "    of it"]
 
 
 def test_cut_lines_end_in_dots() -> None:
-    """At a word."""
     made = wrapped("seven " * 40, indent="- ", hanging="  ", lines=2)
     assert [len(line) <= 80 for line in made] == [True, True]
     assert made[-1].endswith(" seven ...")
@@ -21,7 +19,6 @@ def test_cut_lines_end_in_dots() -> None:
 
 @pytest.mark.parametrize(("text", "short"), [("a b", "a b"), ("a\n  b", "a b"), ("a bcdefgh", "a b...")])
 def test_one_line_is_cut(text: str, short: str) -> None:
-    """To the given width."""
     assert one_line(text, 6) == short
 
 

@@ -10,7 +10,6 @@ VERL = Installation(packages="verl==1.0")
 
 
 def test_sections_in_their_order() -> None:
-    """And the figures of the finding in them."""
     text = as_issue([(VERL, finding())])
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
         "Summary",
@@ -30,13 +29,11 @@ def test_sections_in_their_order() -> None:
 
 
 def test_what_differs_is_told_in_words_for_any_law() -> None:
-    """No word of leaks, which not every law is about."""
     text = as_issue([(VERL, finding())])
     assert "leak" not in text
     assert '"differing_cells": [' in text
 
 
 def test_packages_are_those_of_each_finding() -> None:
-    """Two targets, two first lines."""
     text = as_issue([(VERL, finding()), (Installation(packages="skyrl==2.0"), finding())])
     assert re.findall(r"pip install torch==2.13.0 (.*)$", text, re.MULTILINE) == ["verl==1.0", "skyrl==2.0"]

@@ -9,7 +9,6 @@ from rl_sentinel.report.json import as_json
 
 
 def test_object_has_its_keys() -> None:
-    """Counts of all four outcomes, coverage, and each finding with its evidence."""
     audit = Audit(boundaries=1, pairs=3)
     audit.verdicts += [
         Verdict(law="MSK001", boundary="m.estimator", setting="default", outcome="holds", tried=3),

@@ -9,7 +9,6 @@ from rl_sentinel.report.repro import script
 
 
 def test_script_prepares_its_environment_and_runs() -> None:
-    """The local part of a torch version is no release."""
     text = script(finding(), Installation(packages="verl==1.0"))
     first, second, *_ = text.splitlines()
     assert first == "# pip install torch==2.13.0 verl==1.0"

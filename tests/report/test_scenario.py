@@ -5,7 +5,6 @@ from rl_sentinel.report.scenario import scenario
 
 
 def test_length_is_shown_where_the_mask_does_not_tell_it() -> None:
-    """A masked token at the end of a response looks like padding; a column that is not read is left out."""
     stored = evidence()
     columns = stored["constructed_scenario"]["batch"]
     columns["mask"]["values"], columns["length"]["values"] = [[True, False], [True, True]], [2, 2]
@@ -17,14 +16,12 @@ def test_length_is_shown_where_the_mask_does_not_tell_it() -> None:
 
 
 def test_changed_cell_is_shown_before_and_after() -> None:
-    """With the number of further cells that change; its column is shown though it is not read."""
     stored = evidence(reads=["mask"])
     stored["expectation"]["change"]["cells"] = 3
     assert dict(scenario(stored))["reward"] == "[1, 0 -> 1]  (and 2 more cells)"
 
 
 def test_rows_without_a_score_are_shown() -> None:
-    """Where all rows have one, the column is left out."""
     stored = evidence()
     assert "scored" not in dict(scenario(stored))
     stored["constructed_scenario"]["batch"]["scored"]["values"] = [True, False]
@@ -32,7 +29,6 @@ def test_rows_without_a_score_are_shown() -> None:
 
 
 def test_rewards_that_are_all_zero_are_left_out() -> None:
-    """But the outcome reward is shown."""
     stored = evidence()
     columns = stored["constructed_scenario"]["batch"]
     columns["reward"]["values"] = [0.0, 0.0]

@@ -11,7 +11,6 @@ THERE = importlib.util.find_spec("tensorboard") is not None
 
 
 def test_steps_are_written_where_it_is_there(tmp_path: Path) -> None:
-    """And nothing is made where it is not."""
     board = TensorBoard(tmp_path)
     board.step({"step": 1, "reward": 0.5}, {"step": 1, "seconds": 2.0})
     board.close()
@@ -20,7 +19,6 @@ def test_steps_are_written_where_it_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not THERE, reason="tensorboard is an extra")
 def test_numbers_come_back(tmp_path: Path) -> None:
-    """By their names and steps."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - an extra
 
     board = TensorBoard(tmp_path)

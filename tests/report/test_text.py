@@ -18,7 +18,6 @@ def _report(audit: Audit, found: list[Finding], *, hidden: int = 0, verbose: boo
 
 
 def test_coverage_comes_first() -> None:
-    """All four counts, and the reason of each error."""
     audit = Audit(boundaries=1)
     audit.verdicts.append(Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it\n  [died]"))
     assert _report(audit, []) == [
@@ -32,7 +31,6 @@ def test_coverage_comes_first() -> None:
 
 
 def test_reasons_are_printed_where_no_law_could_run() -> None:
-    """And the number of findings below the level that is shown."""
     audit = Audit(boundaries=1)
     for law in ("A", "B"):
         audit.verdicts.append(
@@ -47,7 +45,6 @@ def test_reasons_are_printed_where_no_law_could_run() -> None:
 
 
 def test_known_findings_take_one_line_each() -> None:
-    """With the reason, or the name of the file that accepts them; all others are shown in full."""
     shipped = replace(finding(), known="rejected rows stay in the mean of the group", known_from="ships")
     mine = replace(finding(setting="other"), accepted=True, known_from="mine.toml")
     lines = _report(Audit(), [finding(boundary="m.g"), shipped, mine])
@@ -62,7 +59,6 @@ def test_known_findings_take_one_line_each() -> None:
 
 
 def test_verbose_shows_known_findings_in_full() -> None:
-    """With the file that knows them."""
     mine = replace(finding(), accepted=True, known_from="mine.toml")
     lines = _report(Audit(), [mine], verbose=True)
     assert any(line.startswith(f"accepted MSK001 {SENTENCE[:30]}") for line in lines)
@@ -70,7 +66,6 @@ def test_verbose_shows_known_findings_in_full() -> None:
 
 
 def test_table_lists_all_findings_of_all_blocks() -> None:
-    """Level, law and place; two findings of one cause are one block, and two rows."""
     long = "m." + "x" * 90
     found = [finding(), finding(boundary="m.g", setting="a"), finding(law="SHF001", boundary=f"m.one -> {long}")]
     lines = _report(Audit(), found)

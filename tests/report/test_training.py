@@ -13,7 +13,6 @@ def _console() -> tuple[Console, io.StringIO]:
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
-    """The first, the last, and each tenth of the way."""
     console, out = _console()
     with Live(console, 40, shown=False) as live:
         live.warming(1, 2)

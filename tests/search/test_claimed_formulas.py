@@ -30,7 +30,6 @@ def _loss(reads: str, **claims: str) -> Boundary:
 
 
 def test_a_loss_wants_its_aggregation() -> None:
-    """No aggregation, or no algorithm, no formula."""
     assert known_output(_loss("logprob", algorithm="reinforce", aggregation="token-mean"), "loss")
     assert not known_output(_loss("logprob", algorithm="reinforce"), "loss")
     assert not known_output(_loss("logprob", algorithm="own", aggregation="token-mean"), "loss")
@@ -49,14 +48,12 @@ def test_a_loss_wants_its_aggregation() -> None:
     ],
 )
 def test_losses(reads: str, claims: dict[str, str], settings: dict[str, float], expected: float) -> None:
-    """The old policy is the sampler where no other is read; weights and regularisers as claimed."""
     boundary = _loss(reads, aggregation="token-mean", **claims)
     found = references(boundary, "loss", TWO, settings)
     assert [x.item() for x in found.values()] == pytest.approx([expected])
 
 
 def test_factor() -> None:
-    """A claimed factor leaves one reading of a value loss."""
     claims = {"algorithm": "squared value", "aggregation": "token-mean"}
     stage: Stage = "value-loss"
     two, one = (
@@ -68,7 +65,6 @@ def test_factor() -> None:
 
 
 def test_straight_through() -> None:
-    """The values of one estimator, with the gradient of another."""
     leaf = torch.tensor([[-1.0, -9.0]], requires_grad=True)
     batch = batch_of(TWO.mask, logprob=leaf, ref_logprob=TWO.ref_logprob)
     stage: Stage = "kl"
@@ -81,7 +77,6 @@ def test_straight_through() -> None:
 
 
 def test_a_reward_less_the_kl_of_the_old_policy() -> None:
-    """Where only the old policy is read, it is the one whose KL is taken; the weight stays as it was."""
     stage: Stage = "kl"
     outputs = {"token_reward": Output("B T", "reward", "token_reward"), "weight": Output("", "", "kl_coefficient")}
     claims = {"algorithm:token_reward": "less k1", "algorithm:weight": "fixed", "kl": "k1"}

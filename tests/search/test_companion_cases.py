@@ -10,7 +10,6 @@ from specimens import specimen
 
 
 def test_companions_keep_the_setting() -> None:
-    """The case comes first; the others are other batches under its setting, override and draw."""
     case = Case(batch_of(torch.ones(1, 1)), "seq", {"clip": 0.1}, {"variant": 3}, 5)
     found = list(companions(case))
     assert found[0] is case
@@ -20,8 +19,6 @@ def test_companions_keep_the_setting() -> None:
 
 
 def test_refusal_is_no_answer() -> None:
-    """A companion that is refused is passed over."""
-
     def refuse(batch: Batch) -> torch.Tensor:
         if batch.rows == 1:
             message = "one row is too few"

@@ -26,7 +26,6 @@ SEEN = Observation(
 
 
 def test_same_tokens_compares_trained_cells() -> None:
-    """Gradients count at trained tokens, outputs in live rows, numbers always."""
     given = comparison.same_tokens(BOUNDARY, BATCH, SEEN, SEEN, change=None, reason="", scale=2.0)
     where = {e.name: e.where.tolist() for e in given if e.where is not None}
     assert where == {
@@ -38,7 +37,6 @@ def test_same_tokens_compares_trained_cells() -> None:
 
 
 def test_outputs_are_told_apart() -> None:
-    """Advantages, outputs over everything, and columns that a loss has a slope in."""
     assert comparison.advantages(BOUNDARY) == ("advantage",)
     assert comparison.over_all(BOUNDARY) == ("loss",)
     assert comparison.slopes(BOUNDARY) == ("logprob",)
@@ -48,18 +46,14 @@ def test_outputs_are_told_apart() -> None:
 
 
 def test_mapped_back() -> None:
-    """Rows and positions are cut where an output has them; numbers stay."""
+    """Rows are taken where an output has them; numbers stay."""
     rows = comparison.at_rows(BOUNDARY, SEEN, torch.tensor([1]))
     assert rows.values["weight"].tolist() == [6.0]
     assert rows.gradients["logprob"].tolist() == [[3.0, 4.0]]
-    narrow = comparison.at_first_positions(BOUNDARY, SEEN, 1)
-    assert narrow.values["advantage"].tolist() == [[1.0], [3.0]]
-    assert narrow.values["weight"].tolist() == [5.0, 6.0]
-    assert narrow.values["loss"].item() == 7.0
+    assert rows.values["loss"].item() == 7.0
 
 
 def test_one_value_in_row() -> None:
-    """What is expected of a row is what its first trained token has."""
     batch = filled([[0, 1, 1]], reward=[1], group=[0])
     values = torch.tensor([[9.0, 1.0, 2.0]])
     equal = comparison.one_value_in_row("keep", values, batch, 0.0)
@@ -68,7 +62,6 @@ def test_one_value_in_row() -> None:
 
 
 def test_reasons_name_rows_and_tokens() -> None:
-    """In singular and plural."""
     assert comparison.not_trained([1]) == "row 1 is not trained"
     assert comparison.not_trained([0, 2]) == "rows 0, 2 are not trained"
     assert comparison.tokens_not_trained([[1, 3]]) == "token 3 of row 1 is not trained"
@@ -76,7 +69,6 @@ def test_reasons_name_rows_and_tokens() -> None:
 
 
 def test_change_of_a_column() -> None:
-    """Its first cell that differs, before and after."""
     other = filled([[1, 0], [0, 0]], reward=[1, 2], group=[0, 0])
     change = comparison.change_of("reward", BATCH, other, "its reward")
     assert (change.subject, change.cell, change.before, change.after) == ("its reward", (1,), 0.0, 2.0)

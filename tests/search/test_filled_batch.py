@@ -17,7 +17,6 @@ def _wide() -> Batch:
 
 @pytest.mark.parametrize("name", sorted({n for n in COLUMNS if COLUMNS[n]["role"] == "signal"} - GIVEN))
 def test_signals_differ(name: str) -> None:
-    """From row to row, and from token to token: what is equal everywhere hides who reads whose."""
     column = getattr(_wide(), name)
     assert len(column.unique()) > 1
     assert bool((column[1:] != column[:-1]).any())
@@ -26,7 +25,6 @@ def test_signals_differ(name: str) -> None:
 
 
 def test_every_batch_is_sound() -> None:
-    """Of any small size, with lengths or without."""
     for rows in (1, 3, 7):
         for width in (1, 2, 5):
             batch = filled([[1] + [0] * (width - 1)] * rows, reward=[0.5] * rows, group=[0] * rows, length=[1] * rows)
@@ -54,7 +52,6 @@ def test_ratios_straddle_every_threshold() -> None:
 
 
 def test_dead_rows_say_why() -> None:
-    """A row without a trained token is out for the reason given; a live one is in."""
     for why in ("rejected", "padding", "truncated"):
         batch = filled([[1, 0], [0, 0]], reward=[1, 2], group=[0, 0], dead=why)
         assert batch.excluded.tolist() == [EXCLUDED["in"], EXCLUDED[why]]
@@ -63,19 +60,16 @@ def test_dead_rows_say_why() -> None:
 
 
 def test_turns_never_fall_and_do_not_follow_the_mask() -> None:
-    """Some rows begin with a turn of one token; a gap may lie within a turn."""
     batch = filled([[1, 0, 1, 1], [1, 1, 0, 1]], reward=[1, 0], group=[0, 0])
     assert batch.turn.tolist() == [[0, 0, 1, 1], [0, 1, 1, 2]]
 
 
 def test_what_is_given_stands() -> None:
-    """In the place of what would be made."""
     own = torch.tensor([[7.0, 8.0]])
     assert filled([[1, 1]], reward=[1], group=[0], value=own).value is own
 
 
 def test_a_sum_of_squares_allows_the_probability() -> None:
-    """The least eighth that is not below its square: nothing less would do."""
     logprob = torch.tensor([0.0, -0.125, -0.5, -1.0, -3.0])
     found, square = at_least(logprob), (2 * logprob).exp()
     assert torch.equal((found * 8).round(), found * 8)

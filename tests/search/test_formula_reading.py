@@ -21,14 +21,11 @@ def _accepted(case: Case) -> tuple[dict[str, Tensor], Tensor]:
 
 
 def test_the_one_that_fits_most() -> None:
-    """What is right on every case wins over what is right on some."""
     ask = Asker(specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS), {})
     assert fitting(ask, small_cases()[0], "advantage", _accepted).name == "whole"
 
 
 def test_the_case_at_hand_has_no_say() -> None:
-    """The answer is of the boundary, whatever case is asked first."""
-
     def turning(batch: Batch) -> Tensor:
         return batch.reward if batch.rows > 1 else batch.reward / 2
 
@@ -38,7 +35,6 @@ def test_the_case_at_hand_has_no_say() -> None:
 
 
 def test_no_more_cases_than_it_takes() -> None:
-    """Where one alone has fitted all so far, the others cannot any more: no further case is asked."""
     asked = []
 
     def counted(batch: Batch) -> Tensor:
@@ -51,13 +47,11 @@ def test_no_more_cases_than_it_takes() -> None:
 
 
 def test_nothing_accepted() -> None:
-    """An empty word, where no case has an accepted value."""
     ask = Asker(specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS), {})
     assert fitting(ask, small_cases()[0], "advantage", lambda _case: ({}, torch.tensor([True]))) == ("", 0)
 
 
 def test_two_who_accept() -> None:
-    """What one law accepts of an output is no answer to another."""
     ask = Asker(specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS), {})
 
     def other(case: Case) -> tuple[dict[str, Tensor], Tensor]:
@@ -67,7 +61,6 @@ def test_two_who_accept() -> None:
 
 
 def test_distance() -> None:
-    """Only where it counts; no number is far from every number."""
     one, other = torch.tensor([1.0, torch.nan]), torch.tensor([3.0, 0.0])
     assert distance(one, other, torch.tensor([True, False])) == 2.0
     assert distance(one, other, torch.tensor([True, True])) == float("inf")
@@ -84,7 +77,6 @@ def test_distance() -> None:
     ],
 )
 def test_claimed(said: str, left: list[str]) -> None:
-    """The name that is claimed, or all that have its words; without a claim all."""
     values = {name: torch.zeros(()) for name in ("half", "half of rows", "whole, of rows")}
     claims = {"definition:advantage": said} if said else {}
     boundary = specimen(lambda b: b.reward.clone(), reads="reward", outputs=ROWS, claims=claims)

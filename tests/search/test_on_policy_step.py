@@ -37,7 +37,6 @@ def test_row_constant() -> None:
 
 
 def test_reinforce() -> None:
-    """One positive number for each row, or one for all."""
     by_row = torch.tensor([[-1.0, 2.0], [-1.0, 0.0], [0.0, 0.0]])
     assert _broken(by_row, together=False) == []
     assert _broken(by_row, together=True) == ["gradient of logprob"]

@@ -19,7 +19,6 @@ _STEPS = {"trajectories": "step-wise"}
 
 
 def test_rows_without_a_say() -> None:
-    """A dead row, but not the last step of a trajectory of which another step trains."""
     batch = with_columns(MIXED, trajectory=torch.tensor([0, 1, 0]))
     plain, steps = (specimen(lambda b: b.reward, reads="reward mask", claims=c) for c in ({}, _STEPS))
     assert preconditions.without_a_say(plain, batch, batch.live).tolist() == [False, False, True]
@@ -29,7 +28,6 @@ def test_rows_without_a_say() -> None:
 
 
 def test_groups() -> None:
-    """Siblings are counted by label, wherever they stand."""
     assert preconditions.distinct(MIXED.group) == [3, 5]
     assert not preconditions.contiguous(MIXED.group)
     assert preconditions.contiguous(PAIR.group)
@@ -38,7 +36,6 @@ def test_groups() -> None:
 
 
 def test_groups_are_seen_as_the_boundary_groups() -> None:
-    """Interleaved groups can be seen by id only; without groups there is nothing to see."""
     for reads, claims, seen in (
         ("reward group", {}, False),
         ("reward group", {"grouping": "id"}, True),
@@ -55,7 +52,6 @@ def test_trained_positions() -> None:
 
 
 def test_outcomes_compare() -> None:
-    """Each way in which an outcome may not count is refused."""
     assert preconditions.outcomes_compare(PAIR)
     assert not preconditions.outcomes_compare(MIXED)
     assert not preconditions.outcomes_compare(with_columns(PAIR, scored=torch.tensor([True, False])))
@@ -73,7 +69,6 @@ def test_level_of_dead_row() -> None:
 
 
 def test_last_steps() -> None:
-    """All rows; of steps the last one of each trajectory, wherever it stands, and no other number of them."""
     trajectory, last = torch.tensor([7, 4, 7]), torch.tensor([False, True, True])
     batch = filled([[1], [1], [1]], reward=[1, 2, 3], group=[0, 0, 0], trajectory=trajectory, last_step=last)
     plain = specimen(lambda b: b.mask, reads="reward mask")

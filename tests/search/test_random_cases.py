@@ -15,7 +15,6 @@ def _same(one: Batch, other: Batch) -> bool:
 
 
 def test_a_seed_is_a_case() -> None:
-    """Drawn anew it is the same to the last bit, whatever was drawn between; another seed is another case."""
     before = random_case(5).batch
     cases_module._batch.cache_clear()
     random_case(6)
@@ -26,7 +25,6 @@ def test_a_seed_is_a_case() -> None:
 
 
 def test_a_longer_list_begins_with_the_shorter() -> None:
-    """So that a larger budget asks of what a smaller one did, and more; lists of two seeds share nothing."""
     short, long = random_cases(3, 4, "edge"), random_cases(3, 9, "edge")
     assert [c.seed for c in long[:4]] == [c.seed for c in short]
     assert {c.setting for c in long} == {"edge"}
@@ -34,7 +32,6 @@ def test_a_longer_list_begins_with_the_shorter() -> None:
 
 
 def test_every_case_is_sound() -> None:
-    """What is searched can be stored and replayed."""
     for batch in MANY:
         check_batch(batch)
         assert 2 <= batch.rows <= 8
@@ -53,7 +50,6 @@ def test_numbers_are_exact_in_every_dtype() -> None:
 
 
 def test_all_kinds_are_met() -> None:
-    """Rows that do not train, gaps, groups of unequal size and lone ones, unequal lengths, outcomes without an end."""
     sizes = [torch.unique(batch.group, return_counts=True)[1].tolist() for batch in MANY]
     gaps = [bool((b.mask[:, 1:] & ~b.mask[:, :-1] & b.mask[:, :-1].any(1, keepdim=True)).any()) for b in MANY]
     met = {

@@ -45,8 +45,6 @@ def test_numbers_stay_in_the_domain_of_their_column(shows: Callable[[Case], Tens
 
 
 def test_never_leaves_what_is_asked() -> None:
-    """Whatever it hands back still shows the fault."""
-
     def broken(case: Case) -> bool:
         return case.batch.rows >= 2 and bool(torch.unique(case.batch.group).numel() == 2)
 

@@ -10,7 +10,6 @@ BATCHES = [case.batch for case in small_cases()]
 
 
 def test_the_order_is_the_same_for_every_setting_and_seed() -> None:
-    """The batches are the same objects; a setting and a seed are written on the case."""
     again = small_cases("edge", seed=9)
     assert [c.batch for c in again] == BATCHES
     assert {(c.setting, c.seed) for c in again} == {("edge", 9)}
@@ -32,7 +31,6 @@ def _gap(batch: Batch) -> bool:
 
 
 def test_each_kind_is_met() -> None:
-    """What a law's precondition asks for stands in some case, or the law would hold of nothing."""
     groups = [batch.group.tolist() for batch in BATCHES]
     signs = [torch.where(b.mask, b.advantage, 0.0) for b in BATCHES]
     kinds = {
@@ -55,7 +53,6 @@ def test_each_kind_is_met() -> None:
 
 
 def test_steps_of_trajectories_end_once() -> None:
-    """Of unequal length, the last of them marked; in one case the last does not train."""
     several = [b for b in BATCHES if not bool(b.last_step.all())]
     assert len(several) >= 3
     for batch in several:

@@ -7,7 +7,6 @@ from rl_sentinel.search.transforms import interleaved, outcome_moved
 
 
 def test_outcome_is_moved_wherever_it_is_read() -> None:
-    """The task reward and its parts move together, and only where they are read."""
     batch = filled([[1], [1]], reward=[1, 0], group=[0, 0])
     first = torch.tensor([True, False])
     both = outcome_moved(batch, {"reward", "reward_parts", "mask"}, first, 2.0)
@@ -18,6 +17,5 @@ def test_outcome_is_moved_wherever_it_is_read() -> None:
 
 
 def test_interleaved_deals_one_row_of_each_group() -> None:
-    """Unequal groups are dealt until each is out of rows."""
     assert interleaved(torch.tensor([4, 4, 4, 2, 2])).tolist() == [0, 3, 1, 4, 2]
     assert interleaved(torch.tensor([0, 1, 0])).tolist() == [0, 1, 2]

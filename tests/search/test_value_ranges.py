@@ -7,7 +7,6 @@ from rl_sentinel.search.value_ranges import DOMAINS, brought_inside, inside, out
 
 
 def test_domains_of_what_a_policy_gives() -> None:
-    """Four log-probs, an entropy, a sum of squares; a reward may be anything."""
     assert set(DOMAINS) == {"logprob", "old_logprob", "ref_logprob", "rollout_logprob", "entropy", "pi_squared"}
     assert [inside("pi_squared", x) for x in (-0.5, 0.0, 1.0, 1.5)] == [False, True, True, False]
     assert [inside("entropy", x) for x in (-0.5, 0.0, 9.0)] == [False, True, True]
@@ -24,7 +23,6 @@ def test_cells_that_are_outside_are_counted() -> None:
 
 
 def test_brought_inside_by_the_nearest_number_then_by_one_step_for_all() -> None:
-    """The second keeps every difference of two log-probs."""
     mask = torch.ones(1, 2, dtype=torch.bool)
     old, new = torch.tensor([[1.5, -1.0]]), torch.tensor([[-0.5, 0.25]])
     near, lowered = brought_inside(batch_of(mask, old_logprob=old, logprob=new, entropy=-mask.float()))
@@ -36,5 +34,4 @@ def test_brought_inside_by_the_nearest_number_then_by_one_step_for_all() -> None
 
 
 def test_a_batch_that_is_inside_is_left() -> None:
-    """There is nothing to bring."""
     assert list(brought_inside(batch_of(torch.ones(2, 2, dtype=torch.bool)))) == []

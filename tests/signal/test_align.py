@@ -15,13 +15,11 @@ MASK = torch.tensor([[True, False, True, False], [False, True, False, False], [F
     [(True, [[1.0, 2.0, 3.0], [6.0, 0.0, 0.0]]), (False, [[2.0, 3.0, 4.0], [7.0, 0.0, 0.0]])],
 )
 def test_response_aligned(predicts_next: bool, expected: list[list[float]]) -> None:  # noqa: FBT001 - a parameter
-    """A log-prob stands one position before its token, a token's own number at it."""
     found = response_aligned(SEQUENCE, prompt_length=PROMPT, length=LENGTH, width=3, predicts_next=predicts_next)
     assert found.tolist() == expected
 
 
 def test_response_outside_is_refused() -> None:
-    """A response that runs over its sequence, or that has no position before it, is named."""
     with pytest.raises(ValueError, match=r"response\[0\] is at 3 to 6, expected a place within 4 positions"):
         response_aligned(SEQUENCE, prompt_length=PROMPT + 2, length=LENGTH, width=3, predicts_next=False)
     with pytest.raises(ValueError, match=r"response\[0\] is at -1 to 2"):
@@ -29,7 +27,6 @@ def test_response_outside_is_refused() -> None:
 
 
 def test_spread_and_last() -> None:
-    """A row's number at all of its trained tokens, or at the last one."""
     row = torch.tensor([2.0, 3.0, torch.nan])
     zeros = [0.0] * 4
     assert spread(row, mask=MASK).tolist() == [[2.0, 0.0, 2.0, 0.0], [0.0, 3.0, 0.0, 0.0], zeros]

@@ -21,12 +21,10 @@ def test_adaptive(observed: float, samples: int, expected: float) -> None:
 
 
 def test_stays_positive() -> None:
-    """Down to the edge of what one step may be."""
     assert STEERED.after(-9.0, samples=499).coefficient > 0
 
 
 def test_fixed() -> None:
-    """Whatever is seen."""
     assert Fixed(0.3).after(99.0, samples=4) == Fixed(0.3)
 
 
@@ -47,7 +45,6 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_refused(message: str) -> None:
-    """In one line each."""
     with pytest.raises(InputError) as told:
         REFUSED[message]()
     assert str(told.value) == message

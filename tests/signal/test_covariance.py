@@ -22,7 +22,6 @@ def test_covariances() -> None:
 
 
 def test_largest() -> None:
-    """Two of three, one of three, one where the share gives less than one, none where nothing trains."""
     assert largest(COVARIANCE, mask=MASK, share=0.67).tolist() == [[False, True, False], [True, False, False]]
     assert largest(COVARIANCE, mask=MASK, share=0.5).sum() == 1
     assert largest(COVARIANCE, mask=MASK, share=0.01).tolist() == [[False, True, False], [False, False, False]]
@@ -32,7 +31,6 @@ def test_largest() -> None:
 
 
 def test_drawn_between() -> None:
-    """Within the bounds, which are no part; as many as the share says; each at some time."""
     source = torch.Generator().manual_seed(1)
     inside: dict[str, Any] = {"mask": MASK, "low": 0.5, "high": 99.0, "generator": source}
     assert drawn_between(COVARIANCE, share=1.0, **inside).tolist() == [[False, True, False], [True, False, False]]
@@ -43,7 +41,6 @@ def test_drawn_between() -> None:
 
 
 def test_bad_numbers_are_named() -> None:
-    """A share outside its range, bounds in the wrong order."""
     with pytest.raises(ValueError, match=r"share is 0, expected a number above 0 and at most 1"):
         largest(COVARIANCE, mask=MASK, share=0)
     with pytest.raises(ValueError, match=r"share is 1.5"):

@@ -71,7 +71,6 @@ def test_of_a_weighted_kl_where_policies_are_equal() -> None:
 
 @pytest.mark.parametrize("name", [n for n in PUBLIC if n.startswith("loss.")])
 def test_a_loss_of_many_batches_at_once_is_refused(name: str) -> None:
-    """Mapped by ``torch.vmap``, itself or its gradient, in one line; the gradient of one is not."""
     given = arguments(name)
     first = given.pop("logprob")
     one = partial(PUBLIC[name], **given)
@@ -107,7 +106,6 @@ def _each(names: list[str]) -> list[Any]:
 
 @pytest.mark.parametrize(("name", "chosen"), _each(list(PUBLIC)))
 def test_values_do_not_depend_on_gradients(name: str, chosen: dict[str, Any]) -> None:
-    """Columns that carry a gradient give the numbers of those that do not."""
     given, answer = arguments(name, TRAINED) | chosen, _answer(name)
     torch.testing.assert_close([x.detach() for x in answer(with_gradients(given))], answer(given))
 
@@ -115,14 +113,12 @@ def test_values_do_not_depend_on_gradients(name: str, chosen: dict[str, Any]) ->
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own forward mode uses it
 @pytest.mark.parametrize(("name", "chosen"), _each(DIFFERENTIABLE))
 def test_forward_mode(name: str, chosen: dict[str, Any]) -> None:
-    """Values under ``torch.func`` and derivatives forwards are those of reverse mode."""
     assert_same_forwards(_answer(name), arguments(name, TRAINED) | chosen)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own forward mode uses it
 @pytest.mark.parametrize(("name", "chosen"), _each(DIFFERENTIABLE))
 def test_second_derivatives(name: str, chosen: dict[str, Any]) -> None:
-    """Backwards twice gives what plain operations give; with gradients to all columns, and to learned ones alone."""
     assert_same_twice(_answer(name), arguments(name, TRAINED) | chosen)
 
 
@@ -265,7 +261,6 @@ def _weighed(given: Mapping[str, Any], wrong: str = "") -> list[Tensor]:
     ],
 )
 def test_each_check_fails_for_its_fault(judge: Callable[[Answer, Mapping[str, Any]], None], wrong: str) -> None:
-    """And holds for the function without it."""
     given = arguments("loss.importance_sampling.loss", torch.ones_like(TRAINED))
     judge(_weighed, given)
     with pytest.raises(AssertionError):

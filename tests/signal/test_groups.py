@@ -15,7 +15,6 @@ LIVE = torch.tensor([True, True, True, False, True])
 
 
 def test_sums_counts_and_maxima() -> None:
-    """Interleaved groups under odd labels; the dead row sees its group and adds nothing."""
     assert group_sums(REWARD, group=GROUP, live=LIVE).tolist() == [4.0, 30.0, 4.0, 4.0, 30.0]
     assert group_counts(group=GROUP, live=LIVE).tolist() == [2, 2, 2, 2, 2]
     assert group_maxima(REWARD, group=GROUP, live=LIVE).tolist() == [3.0, 20.0, 3.0, 3.0, 20.0]
@@ -40,7 +39,6 @@ def test_deviations() -> None:
 
 @pytest.mark.parametrize("label", [(0, 1), (1, 5), (-3, 1), (-1, 4), (2**63 - 1, -(2**63)), (2**62, 2**62 + 4)])
 def test_any_labels(label: tuple[int, int]) -> None:
-    """Near each other, with gaps, in either order, and as far apart as two numbers are: the same two groups."""
     group = torch.tensor(label)[torch.tensor([0, 1, 0, 0, 1])]
     assert group_sums(REWARD, group=group, live=LIVE).tolist() == [4.0, 30.0, 4.0, 4.0, 30.0]
     assert centred(REWARD, group=group, live=LIVE).tolist() == [-1.0, -5.0, 1.0, 0.0, 5.0]
@@ -61,7 +59,6 @@ def test_weights_of_nothing() -> None:
 
 
 def test_no_rows() -> None:
-    """An empty batch has empty statistics; one without live rows has zeros."""
     nothing = torch.zeros(0)
     assert centred(nothing, group=nothing.long(), live=nothing.bool()).tolist() == []
     assert centred(REWARD, group=GROUP, live=torch.zeros(5, dtype=torch.bool)).tolist() == [0.0] * 5
@@ -69,7 +66,6 @@ def test_no_rows() -> None:
 
 @given(st.floats(-(2.0**99), 2.0**99, width=32), st.integers(1, 40))
 def test_constant_group_is_exactly_zero(reward: float, count: int) -> None:
-    """At any magnitude and count."""
     same = torch.full((count,), reward)
     group, live = torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.bool)
     assert not centred(same, group=group, live=live).any()
@@ -86,7 +82,6 @@ def test_low_precision_is_widened() -> None:
 
 
 def test_missing_reward_is_refused() -> None:
-    """A live row needs a reward; the message says which, and the way out."""
     message = (
         r"^reward\[3\] is nan, expected a finite number: "
         r"a row with a trained token needs a reward \(mask the row to leave it out\)$"
@@ -103,7 +98,6 @@ def test_narrow_numbers_are_added_wide() -> None:
 
 
 def test_standardised_rewards_can_be_followed() -> None:
-    """The gradient through mean and deviation, against differences."""
     reward = torch.tensor([1.0, 0.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True)
     group, live = torch.tensor([0, 0, 0, 1]), torch.ones(4, dtype=torch.bool)
     assert torch.autograd.gradcheck(lambda r: moments(r, group=group, live=live)[0], (reward,))
@@ -143,7 +137,6 @@ def test_means_of_any_size(size: float) -> None:
 
 @pytest.mark.parametrize(("dtype", "largest"), [(torch.float32, 3e38), (torch.float64, 1.5e308)])
 def test_too_far_apart_is_refused(dtype: torch.dtype, largest: float) -> None:
-    """Finite rewards whose distance to their mean no number of their type is: they are named, not what came of them."""
     reward = torch.tensor([largest, -largest, largest, largest], dtype=dtype)
     group, live = torch.zeros(4).long(), torch.ones(4).bool()
     message = (

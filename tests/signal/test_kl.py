@@ -34,7 +34,6 @@ def test_expectation() -> None:
 
 
 def test_absolute() -> None:
-    """The size of either sign."""
     assert absolute(NEW, REF, mask=MASK).tolist() == [[0.5, 1.0, 0.0]]
 
 

@@ -49,7 +49,6 @@ def test_gradients() -> None:
 
 
 def test_excluded_token() -> None:
-    """A logit of minus infinity takes nothing of the entropy and spoils no gradient."""
     logits = torch.tensor([[0.0, 0.0, -torch.inf]], requires_grad=True)
     one = torch.tensor([True])
     chosen, entropy = logprobs_and_entropy(logits, torch.tensor([1]), mask=one, temperature=1.0)
@@ -82,7 +81,6 @@ def test_bad_input_is_named() -> None:
 
 
 def test_second_derivatives() -> None:
-    """As by small differences, and by ``torch.func`` as well."""
     logits, token = _drawn()
     leaf = logits.clone().requires_grad_()
 
@@ -95,6 +93,5 @@ def test_second_derivatives() -> None:
 
 
 def test_no_vocabulary_is_refused() -> None:
-    """In one line."""
     with pytest.raises(ValueError, match=r"^logits have shape \[2, 0\], expected \[\.\., V\]: a vocabulary of 1"):
         logprobs(torch.zeros(2, 0), torch.zeros(2).long(), mask=torch.zeros(2).bool(), temperature=1.0)

@@ -19,7 +19,6 @@ def _step(prompt: list[int], response: list[int], *, last: bool = False, reward:
 
 
 def test_full_merge() -> None:
-    """Three turns, the second with nothing between, one untrained token in the third: one sequence."""
     steps = [
         _step([1, 2], [3, 4], reward=0.25),
         _step([1, 2, 3, 4, 9, 9], [5, 6], reward=0.5),
@@ -36,7 +35,6 @@ def test_full_merge() -> None:
 
 
 def test_no_merge_and_partial_merge() -> None:
-    """Where history was rewritten a new sequence begins; only the final one is last."""
     apart = [_step([1], [2]), _step([1, 7], [3]), _step([5], [4], last=True)]
     assert merge(apart) == apart
     part = [_step([1], [2]), _step([1, 2, 9], [3]), _step([9], [4]), _step([9, 4], [6], last=True)]
@@ -46,7 +44,6 @@ def test_no_merge_and_partial_merge() -> None:
 
 
 def test_trajectories_stay_apart() -> None:
-    """A step that would extend another trajectory's does not."""
     steps = [_step([1], [2], last=True), _step([1, 2], [3], last=True, who="b")]
     assert merge(steps) == steps
 
@@ -78,7 +75,6 @@ def _trained(steps: list[Step]) -> list[tuple[str, int, float]]:
 
 
 def test_what_would_lose_a_tail_is_refused() -> None:
-    """A tail that is not last, a step after the last, a trajectory in two pieces, columns of unequal length."""
     with pytest.raises(ValueError, match="trajectory a ends in a step that is not last, expected last=True there"):
         merge([_step([1], [2]), _step([1, 2], [3])])
     with pytest.raises(ValueError, match="trajectory a continues after its last step"):
@@ -90,7 +86,6 @@ def test_what_would_lose_a_tail_is_refused() -> None:
 
 
 def test_nothing_is_merged_to_nothing() -> None:
-    """No step is no error."""
     assert merge([]) == []
 
 
@@ -115,7 +110,6 @@ def test_nothing_is_merged_to_nothing() -> None:
     ],
 )
 def test_entries_are_what_they_are_called(column: str, entries: object, told: str) -> None:
-    """Nothing is cut to a whole number, or taken for yes; what is not trained may be no number that counts."""
     sound: dict[str, Any] = {
         "trajectory": "a",
         "prompt": (1,),

@@ -18,7 +18,6 @@ def test_statistics_by_hand() -> None:
 
 
 def test_a_rejected_sequence_counts_once() -> None:
-    """Two responses, of one token and of three: cut tokens are a quarter, cut responses a half."""
     new = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     mask = torch.tensor([[True, False, False], [True, True, True]])
     numbers = {"clip_low": 0.2, "clip_high": 0.2}
@@ -39,7 +38,6 @@ def test_nothing_is_0() -> None:
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_the_unit_of_weights_does_not_matter(scale: float) -> None:
-    """Three equal weights are three samples; one of three is a third."""
     mask = torch.ones(3).bool()
     assert metrics.effective_sample_size(torch.full((3,), scale), mask=mask).item() == pytest.approx(1.0)
     one = torch.tensor([0.0, scale, 0.0])
@@ -55,6 +53,5 @@ def test_a_critic_that_knows_nothing_explains_nothing() -> None:
 
 
 def test_a_number_that_is_none_is_named() -> None:
-    """Not averaged away."""
     with pytest.raises(InputError, match=r"^values\[1\] is nan, expected a finite number: it is counted"):
         metrics.statistics(torch.tensor([1.0, torch.nan]), mask=torch.ones(2).bool())

@@ -11,14 +11,12 @@ GROUP = torch.tensor([9, 9, 4, 9, 2, 9, 9])
 
 
 def test_prompts_not_rows() -> None:
-    """Two prompts each, whatever the number of their rows; the rest comes last."""
     found = prompt_minibatches(GROUP, prompts=2, generator=None)
     assert [rows.tolist() for rows in found] == [[0, 1, 2, 3, 5, 6], [4]]
     assert [rows.tolist() for rows in prompt_minibatches(GROUP, prompts=9, generator=None)] == [list(range(7))]
 
 
 def test_shuffled() -> None:
-    """Every row once, prompts whole, and not always in the same order."""
     seen = set()
     for seed in range(20):
         found = prompt_minibatches(GROUP, prompts=1, generator=torch.Generator().manual_seed(seed))
@@ -44,7 +42,6 @@ def _told(found: Aggregation) -> list[int]:
 
 
 def test_prompts_are_counted_over_the_whole() -> None:
-    """A prompt with no trained token is none; each row knows the tokens of all rows of its prompt."""
     mask = torch.tensor([[True, True, False], [False] * 3, [True, False, False], [False] * 3])
     found = aggregation("prompt-mean", mask=mask, group=torch.tensor([4, 9, 4, -1]))
     assert (found.denominator, _told(found)) == (1.0, [3, 0, 3, 0])
@@ -55,7 +52,6 @@ def test_prompts_are_counted_over_the_whole() -> None:
 
 
 def test_bad_numbers_are_named() -> None:
-    """No prompt, no length, a length where none belongs."""
     with pytest.raises(ValueError, match="prompts is 0, expected a whole number of 1 or more"):
         prompt_minibatches(GROUP, prompts=0, generator=None)
     mask = torch.ones(1, 1).bool()

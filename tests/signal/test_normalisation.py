@@ -35,7 +35,6 @@ def test_means() -> None:
 
 
 def test_deviations() -> None:
-    """Squares of what is centred, over the population that is asked for; a lone deviation is never of a lone row."""
     assert _found("group", "group", biased=True) == pytest.approx([-1.0, -1.0, 1.0, 0.0, 1.0])
     assert _found("group", "group") == pytest.approx([-(0.5**0.5), -(0.5**0.5), 0.5**0.5, 0.0, 0.5**0.5])
     batch = (2 * (1 + 16) / 3) ** 0.5
@@ -50,7 +49,6 @@ def test_deviations() -> None:
 @pytest.mark.parametrize("mean", ["batch", "group", "none"])
 @pytest.mark.parametrize("deviation", ["batch", "group"])
 def test_constant_is_exactly_zero(mean: Over, deviation: Over) -> None:
-    """Equal rewards, at a magnitude that is no binary number, and a lone row by its group."""
     by = Normalisation(mean=mean, deviation=deviation, leave_one_out=False, biased=False, epsilon=1e-9)
     same, nobody = torch.full((7,), 100.1), torch.zeros(7, dtype=torch.int64)
     assert not normalised(same, group=nobody, live=torch.ones(7).bool(), by=by).any()
@@ -90,7 +88,6 @@ def test_suppression_comes_first() -> None:
     ],
 )
 def test_nonsense(changed: dict[str, Any], message: str) -> None:
-    """Refused when it is said, before a reward is seen."""
     sound: dict[str, Any] = {
         "mean": "group",
         "deviation": "none",
@@ -104,7 +101,6 @@ def test_nonsense(changed: dict[str, Any], message: str) -> None:
 
 
 def test_bad_rows() -> None:
-    """A live row without a reward, labels of another length, a mask of floats."""
     by = Normalisation(mean="group", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
     with pytest.raises(InputError, match=r"^reward\[3\] is nan"):
         normalised(REWARD, group=GROUP, live=torch.ones(5).bool(), by=by)

@@ -133,7 +133,6 @@ FILLED = {
 
 @pytest.mark.parametrize("name", sorted(m.name for m in pkgutil.iter_modules(advantage.__path__)))
 def test_every_estimator_walks_the_path(name: str) -> None:
-    """Whatever the library has, with its numbers filled in, is what it is when it is called by itself."""
     function = importlib.import_module(f"{advantage.__name__}.{name}").advantages
     wanted = inspect.signature(function).parameters
     estimator = partial(function, **{n: v for n, v in FILLED.items() if n in wanted})
@@ -170,7 +169,6 @@ def test_every_estimator_walks_the_path(name: str) -> None:
 
 
 def test_returns_of_turns_are_above_the_value_of_the_turn() -> None:
-    """A rejected first token is none of its turn, whose value is then that of the next; each token is fitted to it."""
     turns = partial(turn_level_gae.advantages, discount=1.0, decay=1.0)
     rollout = Rollout(
         reward=torch.tensor([1.0]),
@@ -203,7 +201,6 @@ def _parts(parts: list[list[float]], **more: object) -> Tensor:
 
 
 def test_parts_are_treated_as_the_reward_is() -> None:
-    """A part is void where nothing is scored, and cut where the reward is; a prompt's own deviation follows."""
     plain = [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
     high = [[5.0, 0.0], [0.0, 0.0], [1.0, 7.0], [0.0, 0.0]]
     assert torch.equal(_parts(high, most=1.0), _parts(plain))
@@ -213,7 +210,6 @@ def test_parts_are_treated_as_the_reward_is() -> None:
 
 
 def test_steps_of_a_trajectory_carry_its_parts() -> None:
-    """The last step's parts are the trajectory's; its earlier row has the same advantage."""
     steps = {"trajectory": torch.tensor([0, 0, 1, 2]), "last": torch.tensor([False, True, True, True])}
     rollout = {"reward": torch.zeros(4), "group": torch.zeros(4, dtype=torch.long), "mask": torch.ones(4, 2).bool()}
     by = Choices(estimator=partial(gdpo.advantages, weight=torch.tensor([1.0, 0.0]), epsilon=0.0))
@@ -233,7 +229,6 @@ def test_steps_of_a_trajectory_carry_its_parts() -> None:
     ],
 )
 def test_what_is_paid_per_token_is_no_part(more: dict[str, object], told: str) -> None:
-    """It is refused, not lost."""
     with pytest.raises(InputError) as refused:
         _parts([[1.0, 0.0]] * 4, **more)
     assert str(refused.value).startswith(told)
@@ -286,7 +281,6 @@ def test_every_step_carries_its_outcome() -> None:
 
 
 def test_a_rejected_last_step_keeps_its_outcome_for_the_others() -> None:
-    """The trajectory is judged by the reward of its last step, though that step itself does not train."""
     rollout = Rollout(
         reward=torch.tensor([torch.nan, 1.0, 0.0]),
         group=torch.tensor([4, 4, 4]),
@@ -318,7 +312,6 @@ def test_one_decision_for_a_sequence() -> None:
 
 
 def test_packed_rows_walk_the_same_path() -> None:
-    """Every column packed; advantages and mini-batches are those of padded rows."""
     chance = torch.Generator().manual_seed(0)
     mask = torch.rand(6, 5, generator=chance) < 0.6
     wide = {n: torch.randn(6, 5, generator=chance) for n in ("old_logprob", "rollout_logprob", "ref_logprob", "value")}
@@ -358,7 +351,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_known_is_asked_for(name: str) -> None:
-    """In one line, when the path needs it."""
     choices, told = REFUSED[name]
     rollout = Rollout(reward=torch.zeros(1), group=torch.zeros(1, dtype=torch.long), mask=torch.ones(1, 3).bool())
     with pytest.raises(InputError) as refused:
@@ -367,7 +359,6 @@ def test_what_is_not_known_is_asked_for(name: str) -> None:
 
 
 def test_choices_that_exclude_each_other() -> None:
-    """A price without a KL, bounds without a weight, a negative price."""
     with pytest.raises(InputError, match=r"^kl_coefficient is 0\.1, expected 0 where no kl is chosen to be priced$"):
         Choices(estimator=CENTRED, kl_coefficient=0.1)
     with pytest.raises(InputError, match=r"^bounds are given without a weight, expected weight: it is what they hold$"):
@@ -394,7 +385,6 @@ def test_choices_that_exclude_each_other() -> None:
     ],
 )
 def test_choices_that_could_not_be_carried_out(choices: dict[str, Any], message: str) -> None:
-    """Refused when they are made, before a rollout is."""
     with pytest.raises(InputError) as told:
         Choices(**{"estimator": CENTRED} | choices)
     assert str(told.value).startswith(message)
@@ -433,7 +423,6 @@ def test_what_an_own_function_gives_is_finite(choices: dict[str, Any], message: 
 
 
 def test_an_own_advantage_is_0_where_nothing_trains() -> None:
-    """Of an estimator that has put another number there."""
     rollout = Rollout(
         reward=torch.ones(2), group=torch.zeros(2).long(), mask=torch.tensor([[True, False], [False, False]])
     )
@@ -442,7 +431,6 @@ def test_an_own_advantage_is_0_where_nothing_trains() -> None:
 
 
 def test_what_is_ready_carries_no_gradient() -> None:
-    """A critic that is trained on returns which carry its own gradient would stand still."""
     value, reward = torch.zeros(2, 3, requires_grad=True), torch.tensor([1.0, 0.0], requires_grad=True)
     mask = torch.tensor([[True, True, False], [True, True, True]])
     rollout = Rollout(reward=reward, group=torch.tensor([0, 0]), mask=mask, value=value)
@@ -456,14 +444,12 @@ def _lengths(reward: Tensor, live: Tensor, length: Tensor | None = None, **_: Te
 
 
 def test_how_an_own_estimator_is_called() -> None:
-    """What is known is filled in for None, and nothing for what takes whatever is given."""
     mask = torch.tensor([[True, True], [True, False]])
     rollout = Rollout(reward=torch.ones(2), group=torch.zeros(2).long(), mask=mask)
     assert loss_ready(rollout, by=Choices(estimator=_lengths)).advantage.tolist() == [2.0, 1.0]
 
 
 def test_own_weights_and_kls_leave_no_trace() -> None:
-    """Of a graph, or where nothing trains."""
     mask, zeros = torch.tensor([[True, False]]), torch.zeros(1, 2)
     slope = torch.ones(1, 2, requires_grad=True)
     known = {"reward": torch.ones(1), "group": torch.zeros(1).long(), **dict.fromkeys(LOGPROBS, zeros)}

@@ -30,7 +30,6 @@ COMPARING = {
 
 @pytest.mark.parametrize("name", COMPARING)
 def test_as_many_packed_tokens_as_rows(name: str) -> None:
-    """Rows without a token make up for those with several: what is of tokens is not taken for what is of rows."""
     length, rows = torch.tensor([2, 0, 1]), {"reward": torch.tensor([1.0, 0.0, 2.0]), "group": torch.zeros(3).long()}
     mask = torch.arange(2) < length.unsqueeze(1)
     old, sampler = torch.tensor([[-1.0, -5.0], [0.0, 0.0], [-1.0, 0.0]]), torch.full((3, 2), -1.0)
@@ -47,7 +46,6 @@ def test_as_many_packed_tokens_as_rows(name: str) -> None:
 
 
 def test_what_does_not_say_whether_it_is_of_rows() -> None:
-    """Beside packed columns it is refused; beside padded ones the axes tell."""
     rows = {"reward": torch.zeros(2), "group": torch.zeros(2).long()}
     by = Choices(estimator=CENTRED, rejections=(lambda _old, _rollout, *, mask: mask.any(dim=1),))
     wide = torch.zeros(2, 2)
@@ -68,7 +66,6 @@ def _keeping(_old: torch.Tensor, _rollout: torch.Tensor, *, mask: Segments) -> t
 
 @pytest.mark.parametrize("told", [Bool[torch.Tensor, "rows"], "Bool[Unimported, 'rows']"])
 def test_axes_of_another_name(told: object) -> None:
-    """Of packed tokens only B, N and *S are understood; other words, and names that are not there, are refused."""
     _keeping.__annotations__["return"] = told
     flat = torch.zeros(3)
     rollout = Rollout(
@@ -83,6 +80,5 @@ def test_axes_of_another_name(told: object) -> None:
 
 
 def test_a_rejection_alone_is_no_tuple() -> None:
-    """Told where it is given."""
     with pytest.raises(InputError, match=r"^rejections is of type function, expected a tuple"):
         Choices(estimator=CENTRED, rejections=_keeping)  # type: ignore[arg-type]  # what is refused here

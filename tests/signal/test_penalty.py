@@ -14,7 +14,6 @@ KL = torch.tensor([[0.5, -1.0, torch.inf]])
 
 
 def test_in_reward() -> None:
-    """The shaped reward is one tensor, the raw KL another, and what was given stays."""
     before = KL.clone()
     shaped, raw = in_reward(REWARD, KL, mask=MASK, coefficient=0.5)
     assert shaped.tolist() == [[-0.25, 2.5, 0.0]]
@@ -27,13 +26,11 @@ def test_in_reward() -> None:
 
 @pytest.mark.parametrize("coefficient", [0.0, 0.05, 7.0])
 def test_logged_kl_answers_to_no_coefficient(coefficient: float) -> None:
-    """Nor to the reward."""
     _, raw = in_reward(REWARD * coefficient, KL, mask=MASK, coefficient=coefficient)
     assert raw.tolist() == [[0.5, -1.0, 0.0]]
 
 
 def test_no_gradient_through_the_reward() -> None:
-    """Not even where the KL was made of log-probs that have one."""
     kl = torch.ones(1, 3, requires_grad=True)
     assert not any(x.requires_grad for x in in_reward(REWARD, kl * 2, mask=MASK, coefficient=0.5))
 

@@ -46,7 +46,6 @@ def _annotations(function: Callable[..., Any]) -> list[Any]:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_result_is_as_annotated(name: str) -> None:
-    """In dtype and shape, by the sizes of the arguments."""
     function = PUBLIC[name]
     kinds = {n: p.annotation for n, p in inspect.signature(function).parameters.items()}
     for given in _calls(name):
@@ -65,7 +64,6 @@ def test_the_result_is_as_annotated(name: str) -> None:
 
 @pytest.mark.parametrize("name", MASKED)
 def test_nothing_is_read_off_the_mask(name: str) -> None:
-    """NaN and labels of nothing wherever nothing trains leave the result as it is where it counts."""
     for given in _calls(name):
         masks = [given[n] for n in ("mask", "live") if n in given]
         masks += [TRAINED.any(dim=1)] if masks[0].dim() > 1 else []
@@ -93,14 +91,12 @@ def _ruined(value: Any, masks: list[Tensor]) -> Any:
 @pytest.mark.parametrize("mask", [torch.zeros_like(TRAINED), TRAINED[:, :0]], ids=["nothing trains", "no tokens"])
 @pytest.mark.parametrize("name", [n for n in MASKED if n not in OF_NOTHING])
 def test_results_of_nothing_are_finite(name: str, mask: Tensor) -> None:
-    """Where nothing trains, and where rows have no room for a token."""
     for given in _calls(name, mask):
         assert all(bool(x.isfinite().all()) for x in _tensors(PUBLIC[name](**given)))
 
 
 @pytest.mark.parametrize("name", [n for n in PUBLIC if n.startswith(("metrics.", "staleness."))])
 def test_numbers_for_the_log_carry_no_gradient(name: str) -> None:
-    """Whatever the columns carry."""
     (given, *_) = _calls(name)
     assert not any(x.requires_grad for x in _tensors(PUBLIC[name](**with_gradients(given))))
 

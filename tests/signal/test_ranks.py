@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from oracle import losses
-from oracle.draws import Draw, cases
-from test_oracle_gradients import MODES, _call, _fit
+from draws import Draw, cases
+from formula_pairs import MODES
+from loss_formulas import LOSSES as POLICY_LOSSES
+from loss_formulas import fitting, loss_of
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
@@ -21,7 +22,7 @@ from rl_sentinel.signal.correction.trust import rejected_fraction
 
 #: Loss -> of a draw, the log-probs (or values) that a gradient is taken to, and the aggregation.
 LOSSES: dict[str, Callable[[Draw, Tensor, reduce.Aggregation], Tensor]] = {
-    name: partial(_call, name) for name in losses.LOSSES
+    name: partial(loss_of, name) for name in POLICY_LOSSES
 }
 LOSSES |= {
     "aggregate": lambda x, leaf, by: reduce.aggregate(
@@ -43,7 +44,7 @@ def _rows(x: Draw, rows: list[int]) -> Draw:
 def _drawn(name: str) -> list[Draw]:
     """Of six rows, of which some are all masked."""
     found = [x for x in cases(400, seed=11) if len(x.live) == 6 and 2 <= int(x.live.sum()) <= 5]
-    return [_fit(name, x) for x in found[:25]]
+    return [fitting(name, x) for x in found[:25]]
 
 
 def _whole(name: str, x: Draw, by: reduce.Aggregation) -> tuple[Tensor, Tensor]:
@@ -66,7 +67,6 @@ def _cut(count: int, parts: int, source: random.Random) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_any_cut_into_micro_batches(name: str) -> None:
-    """Values and gradients of the parts add up, whatever the parts are."""
     source = random.Random(0)
     for i, x in enumerate(_drawn(name)):
         by = _counted(MODES[i % len(MODES)], x)
@@ -153,7 +153,6 @@ def _expected(name: str, x: Draw, mode: reduce.Mode, world: int) -> list[float]:
 
 @pytest.mark.parametrize("world", SHARES)
 def test_ranks_add_up(world: int, tmp_path: Path) -> None:
-    """Real processes with unequal shares, one of them all masked: the loss and the gradient are the whole's."""
     told = tmp_path / "found.pt"
     spawn(_rank, (world, str(tmp_path / "meeting"), str(told)), nprocs=world)  # type: ignore[no-untyped-call]  # torch has no types here
     found = torch.load(told)

@@ -128,7 +128,6 @@ OWN = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"  # torch's ow
 
 @pytest.mark.filterwarnings(OWN)
 def test_gradients() -> None:
-    """Of both, forwards, backwards and twice, as small differences give them."""
     one, other = torch.rand(2, 5, dtype=torch.float64, requires_grad=True).unbind()
     for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
         assert check(lambda x: exponential(x) * 2, (one,))
@@ -140,7 +139,6 @@ def test_gradients() -> None:
 @pytest.mark.filterwarnings(OWN)
 @pytest.mark.parametrize("name", LOSSES)
 def test_second_derivatives(name: str) -> None:
-    """Those of a loss are those of its slope; by ``torch.func`` they are the same, and forwards too."""
     torch.default_generator.manual_seed(3)
     old = -1 - torch.rand(2, 3, dtype=torch.float64)
     near, gain = old + 0.1 * torch.rand(2, 3, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)

@@ -34,7 +34,6 @@ def test_an_advantage_of_rows_is_put_on_what_trains() -> None:
 
 
 def test_an_advantage_of_tokens_is_its_own() -> None:
-    """As it stands, without a weight."""
     of_tokens = torch.where(MASK, torch.arange(9.0).view(3, 3), 0.0)
     assert torch.equal(replace(OUTCOME, advantage=of_tokens, outcome=False).token_advantage(), of_tokens)
 
@@ -77,20 +76,17 @@ def test_every_column_is_cut_at_the_same_rows(stored: str) -> None:
     ],
 )
 def test_columns_that_do_not_fit_are_refused(wrong: dict[str, Any], message: str) -> None:
-    """When they are put together, not where they are cut."""
     with pytest.raises(InputError) as told:
         replace(OUTCOME, **wrong)
     assert str(told.value).startswith(message)
 
 
 def test_no_prompts_are_refused() -> None:
-    """In one line."""
     with pytest.raises(InputError, match=r"^prompts is 0, expected a whole number of 1 or more$"):
         prompts_apart(OUTCOME, prompts=0, generator=None)
 
 
 def test_a_response_is_lost_whole_and_once() -> None:
-    """Only one that is worse than its siblings and from which the policy has moved; of an outcome as of its tokens."""
     old, now = torch.where(MASK, -1.0, NAN), torch.where(MASK, -2.0, NAN)
     for ready in (OUTCOME, replace(OUTCOME, advantage=OUTCOME.token_advantage(), outcome=False)):
         found = trusted(ready, now, old, threshold=0.5, denominator=2.0)

@@ -54,7 +54,6 @@ def test_selected_is_followed_forward() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_packed_rows_are_added_as_exactly_as_padded_ones(dtype: torch.dtype) -> None:
-    """A long row of ones does not stop at the first number that one more does not change."""
     ones, mask = torch.ones(2048, dtype=dtype), torch.ones(2048, dtype=torch.bool)
     segments = Segments(mask, torch.tensor([1024, 1024]))
     assert row_sums(ones, mask=segments).tolist() == [1024.0, 1024.0]
@@ -78,7 +77,6 @@ def test_rows() -> None:
     ],
 )
 def test_aggregate(mode: Mode, denominator: float, expected: float) -> None:
-    """Each mode on three tokens in two live rows."""
     assert aggregate(VALUES, mask=MASK, aggregation=Aggregation(mode, denominator)).item() == expected
 
 
@@ -91,7 +89,6 @@ def test_parts_add_up(mode: Mode) -> None:
 
 
 def test_prompts_weigh_the_same() -> None:
-    """Of one prompt the mean over tokens of two rows, of the other its token; however the rows are cut."""
     values = torch.tensor([[1.0, 3.0], [8.0, 9.0], [6.0, 9.0], [9.0, 9.0]])
     mask = torch.tensor([[True, True], [True, False], [True, False], [False, False]])
     whole = Aggregation("prompt-mean", 2.0, torch.tensor([3, 3, 1, 1]))
@@ -103,7 +100,6 @@ def test_prompts_weigh_the_same() -> None:
 
 
 def test_prompt_tokens_are_refused() -> None:
-    """None, where they do not belong, of other rows, no counts; and fewer than a row has, as those of a part are."""
     with pytest.raises(InputError, match=r"^prompt_tokens is None with 'prompt-mean', expected the trained tokens"):
         Aggregation("prompt-mean", 2.0)
     with pytest.raises(InputError, match=r"^prompt_tokens is given with 'token-mean', expected .*, None with"):
@@ -144,7 +140,6 @@ def test_sums_larger_than_their_type(mode: Mode) -> None:
 
 
 def test_prompts_of_some_rows() -> None:
-    """Rows by number in any type, in any order and more than once; what is no row is refused."""
     whole = Aggregation("prompt-mean", 2.0, torch.tensor([3, 3, 2]))
     taken = whole.of_rows(torch.tensor([2, 0, 2], dtype=torch.uint8)).prompt_tokens
     assert taken is not None
@@ -155,7 +150,6 @@ def test_prompts_of_some_rows() -> None:
 
 
 def test_equal_aggregations() -> None:
-    """By mode, denominator and prompts; equal ones are one in a set."""
     one, two = Aggregation("token-mean", 2.0), Aggregation("prompt-mean", 2.0, torch.tensor([3, 3]))
     again, other = (
         Aggregation("prompt-mean", 2.0, torch.tensor([3, 3])),
@@ -170,7 +164,6 @@ def test_equal_aggregations() -> None:
 
 @pytest.mark.parametrize("given", ["token-mean", None, 3.0])
 def test_what_is_no_aggregation(given: Any) -> None:
-    """Its mode alone is no aggregation; told in one line, by a sum and by a loss."""
     with pytest.raises(InputError, match="expected an Aggregation"):
         aggregate(VALUES, mask=MASK, aggregation=given)
     with pytest.raises(InputError, match="expected an Aggregation"):
@@ -181,6 +174,5 @@ def test_what_is_no_aggregation(given: Any) -> None:
 
 @pytest.mark.parametrize("statistic", [row_sums, row_means, row_maxima])
 def test_rows_have_positions(statistic: Any) -> None:
-    """Numbers of rows are no rows of numbers."""
     with pytest.raises(InputError, match=r"^values has shape \[2\], expected 2 axes \[B, T\]"):
         statistic(torch.zeros(2), mask=torch.ones(2).bool())

@@ -26,13 +26,11 @@ def _refused(name: str, changed: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_sound_input_is_taken(name: str) -> None:
-    """So that each refusal below is of what was changed."""
     PUBLIC[name](**arguments(name))
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_bad_input_is_refused_in_one_line(name: str) -> None:
-    """Other kinds (a mask of numbers among them), another axis, another row beside the others, and no number."""
     tensors = {n: v for n, v in arguments(name).items() if isinstance(v, Tensor)}
     told = []
     for one, sound in tensors.items():
@@ -54,7 +52,6 @@ def test_bad_input_is_refused_in_one_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_what_is_no_tensor_or_no_number_is_refused_in_one_line(name: str) -> None:
-    """None, a list, an array in the place of each tensor; words, None, NaN and halves in the place of each number."""
     told = []
     for one, value in arguments(name).items():
         kind = inspect.signature(PUBLIC[name]).parameters[one].annotation
@@ -76,7 +73,6 @@ LABELLED = [n for n in PUBLIC if any(isinstance(v, Tensor) and _is_whole(v.dtype
 @pytest.mark.parametrize("dtype", sorted(WHOLE_NUMBERS, key=str), ids=str)
 @pytest.mark.parametrize("name", LABELLED)
 def test_whole_numbers_of_every_width_are_taken(name: str, dtype: torch.dtype) -> None:
-    """Labels, lengths, tokens and versions: what comes of them does not depend on the width, and nothing wraps."""
     sound = arguments(name)
     whole = {n: v.to(dtype) for n, v in sound.items() if isinstance(v, Tensor) and _is_whole(v.dtype)}
     expected, found = (_numbers(PUBLIC[name](**{**sound, **more})) for more in ({}, whole))

@@ -77,7 +77,6 @@ def _ranged() -> list[Any]:
 
 @pytest.mark.parametrize(("name", "parameter", "values"), _ranged())
 def test_numbers(name: str, parameter: str, values: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
-    """Outside its range a number is refused by its name; at its edge it is taken."""
     outside, inside = values
     for number in inside:
         PUBLIC[name](**arguments(name) | {parameter: number})
@@ -358,13 +357,11 @@ REFUSED: Mapping[str, tuple[str, Callable[[], object]]] = {
 
 @pytest.mark.parametrize("what", TAKEN)
 def test_what_looks_odd_and_is_valid(what: str) -> None:
-    """It is taken."""
     TAKEN[what]()
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_contradictions(what: str) -> None:
-    """They are refused in one line that names the parameter."""
     parameter, call = REFUSED[what]
     with pytest.raises(InputError, match=rf"\b{parameter}\b") as refused:
         call()
@@ -383,6 +380,5 @@ def test_contradictions(what: str) -> None:
     ],
 )
 def test_aggregations_are_equal_by_value(other: object) -> None:
-    """In mode, denominator and tokens of prompts; equal ones hash alike."""
     one, same = (Aggregation("prompt-mean", 2.0, torch.tensor([4, 4])) for _ in range(2))
     assert (one == same, hash(one) == hash(same), one == other) == (True, True, False)

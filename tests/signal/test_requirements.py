@@ -20,14 +20,12 @@ FACTS = torch.ones(2).bool()
 
 
 def test_numbers_where_they_count() -> None:
-    """The place is named on each axis."""
     values = torch.tensor([[0.0, torch.inf], [torch.nan, 0.0]])
     with pytest.raises(InputError, match=r"^value\[1, 0\] is nan, expected a finite number: it is trained$"):
         require_finite("value", values, where=torch.tensor([[True, False], [True, True]]), why="it is trained")
 
 
 def test_open_ranges() -> None:
-    """A bound that must be exceeded is refused itself; without an end, infinity is."""
     require_range("threshold", torch.inf, LIMIT)
     for number, span, message in (
         (float("nan"), FRACTION, r"^x is nan, expected a number of 0 or more and at most 1$"),
@@ -40,7 +38,6 @@ def test_open_ranges() -> None:
 
 
 def test_impossible_numbers() -> None:
-    """Probabilities in place of their logs; rounding is allowed for."""
     require_logprobs(logprob=torch.tensor([0.25, 9.0]), where=torch.tensor([True, False]))
     with pytest.raises(InputError, match=r"^old\[1\] is 0\.75, expected at most 0: it is the log of a probability"):
         require_logprobs(new=torch.zeros(2), old=torch.tensor([0.25, 0.75]), where=FACTS)
@@ -50,7 +47,6 @@ def test_impossible_numbers() -> None:
 
 
 def test_another_class() -> None:
-    """Named with the value and the class that is expected."""
     require_instance("mode", "token-mean", str, "a word")
     with pytest.raises(InputError, match=r"^aggregation is 'token-mean', expected a dict: a mode$"):
         require_instance("aggregation", "token-mean", dict, "a mode")

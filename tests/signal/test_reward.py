@@ -25,7 +25,6 @@ def test_clipped() -> None:
 
 
 def test_suppressed() -> None:
-    """A reward that is not scored may be anything."""
     scored = torch.tensor([True, False, True, True])
     odd = torch.where(scored, REWARD, torch.full_like(REWARD, torch.inf))
     assert suppressed(odd, live=LIVE, scored=scored).tolist() == [1.0, 0.0, 0.0, 5.0]
@@ -61,7 +60,6 @@ REFUSED: dict[str, Callable[[], Tensor]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_refused(message: str) -> None:
-    """In one line each."""
     with pytest.raises(InputError) as told:
         REFUSED[message]()
     assert str(told.value) == message

@@ -24,7 +24,6 @@ def test_a_half_at_a_time() -> None:
 
 
 def test_gradient() -> None:
-    """What a position gives to all before it comes back; the values given stay as they were."""
     values = torch.randn(2, 9, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: discounted_suffix_sums(x, discount=0.9), (values,))
     lone = torch.ones(2, 1)
@@ -33,7 +32,6 @@ def test_gradient() -> None:
 
 
 def test_order() -> None:
-    """Trained tokens first and in order; nothing to do where they stand so in each row."""
     order = trained_first(mask=torch.tensor([[False, True, False, True], [True, True, False, False]]))
     assert order is not None
     assert order[:, :2].tolist() == [[1, 3], [0, 1]]
@@ -51,7 +49,6 @@ def test_infinite_values_and_a_factor_of_nothing() -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own
 def test_derivatives_of_functions() -> None:
-    """Backwards, forwards, twice and over a batch, the same as by small differences."""
     values = torch.rand(2, 5, dtype=torch.float64)
 
     def squares(x: torch.Tensor) -> torch.Tensor:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import losses
-from oracle.draws import Draw, cases
-from test_oracle import APART, WHOLE
-from test_oracle_gradients import _call, _fit
+from batch_formula_pairs import WHOLE
+from draws import Draw, cases
+from formula_pairs import APART
+from loss_formulas import LOSSES, fitting, loss_of
 from torch import Tensor
 
 import rl_sentinel.signal
@@ -26,7 +26,7 @@ from rl_sentinel.signal.segments import Segments, narrowed, packed, padded, rows
 CASES = 500
 
 #: Columns of a draw with a token axis, besides the mask.
-WIDE = ("logprob", "old", "ref", "rollout", "advantage", "value", "token_reward", "weight")
+WIDE = ("logprob", "old", "ref", "rollout", "advantage", "value", "token_reward")
 
 #: Functions that read no token, or take sequences or logits, whose rows are positions already.
 _OTHERWISE = ("groups.", "reward.", "normalisation.", "controller.", "scan.", "correction.trust.rejected_fraction")
@@ -36,15 +36,15 @@ _OUTCOME += ["advantage.reinforce_plus_plus_baseline."]
 Call = Callable[[Draw], Tensor]
 
 CALLS: dict[str, Call] = {
-    name: pair[0] for name, pair in (APART | WHOLE).items() if not name.startswith((*_OTHERWISE, *_OUTCOME))
+    name: pair.call for name, pair in (APART | WHOLE).items() if not name.startswith((*_OTHERWISE, *_OUTCOME))
 }
 
 
 def _loss(name: str) -> Call:
-    return lambda x: _call(name, x, x.logprob, reduce.Aggregation("sequence-mean-token-mean", 3.0))
+    return lambda x: loss_of(name, x, x.logprob, reduce.Aggregation("sequence-mean-token-mean", 3.0))
 
 
-CALLS |= {f"loss.{name}.loss": _loss(name) for name in losses.LOSSES}
+CALLS |= {f"loss.{name}.loss": _loss(name) for name in LOSSES}
 CALLS["minibatches.aggregation"] = lambda x: torch.tensor(
     [
         minibatches.aggregation(m, mask=x.mask, group=x.group).denominator
@@ -97,10 +97,9 @@ def drawn() -> list[Draw]:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_packed_equals_padded(name: str, drawn: list[Draw]) -> None:
-    """In value and in slope; NaN stands wherever nothing may be looked at."""
     slopes = 0
     for i, one in enumerate(drawn):
-        x = _fit(name.split(".")[1], one) if name.startswith("loss.") else one
+        x = fitting(name.split(".")[1], one) if name.startswith("loss.") else one
         flat, length = _stored(x, rows_without=i % 2 == 0)
         (wide, up), (narrow, down) = _slopes(name, x), _slopes(name, flat)
         assert _alike(wide, narrow, length), (i, wide, narrow)
@@ -113,7 +112,6 @@ def test_packed_equals_padded(name: str, drawn: list[Draw]) -> None:
 
 
 def test_every_function_of_a_mask_is_compared() -> None:
-    """A new one too: each public function that takes a mask of tokens has its pair above, or is named here."""
     compared = {name.split(",")[0] for name in CALLS}
     apart = {"reduce.row_counts", "reduce.live_rows", "reduce.row_maxima", "scan.trained_first", "scan.lined_up"}
     apart |= {"scan.put_back"} | {f"segments.{n}" for n in ("trained", "narrowed", "rows_taken", "turns")}
@@ -136,7 +134,6 @@ def _modules() -> list[ModuleType]:
 
 
 def test_draws_of_chance_are_among_the_same_tokens(drawn: list[Draw]) -> None:
-    """All that lie between the bounds, where all may be drawn."""
     for x in drawn[:100]:
         flat, length = _stored(x, rows_without=True)
         told: dict[str, Any] = {"low": -0.5, "high": 0.8, "share": 1.0, "generator": None}
@@ -145,7 +142,6 @@ def test_draws_of_chance_are_among_the_same_tokens(drawn: list[Draw]) -> None:
 
 
 def test_log_probs_of_packed_positions(drawn: list[Draw]) -> None:
-    """Rows of logits are positions, in whatever shape they stand."""
     x = drawn[3]
     flat, length = _stored(x, rows_without=False)
     logits = torch.randn(*x.mask.shape, 7, generator=torch.Generator().manual_seed(0))
@@ -167,7 +163,6 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_refusals(name: str) -> None:
-    """In one line: what, got, expected."""
     mask, length, told = WRONG[name]
     with pytest.raises(InputError) as refused:
         Segments(mask, length)
@@ -175,7 +170,6 @@ def test_refusals(name: str) -> None:
 
 
 def test_as_many_tokens_as_rows() -> None:
-    """What is kept is said to be of rows or of tokens, and not guessed by the number of entries, which may agree."""
     mask = Segments(torch.ones(2).bool(), torch.tensor([2, 0]))
     first, second = torch.tensor([True, False]), torch.tensor([False, True])
     found = [narrowed(mask, kept, of_rows=of_rows) for kept in (first, second) for of_rows in (True, False)]
@@ -237,14 +231,12 @@ def test_as_many_tokens_as_rows() -> None:
     ],
 )
 def test_parts_refuse(call: Callable[[], object], told: str) -> None:
-    """In one line: what, got, expected."""
     with pytest.raises(InputError) as refused:
         call()
     assert str(refused.value) == told
 
 
 def test_padding_refuses() -> None:
-    """A row longer than the width, and tokens that no row has."""
     with pytest.raises(InputError, match=r"^width is 1, expected 2 or more: the longest row$"):
         padded(torch.zeros(2), length=torch.tensor([2]), width=1, fill=0.0)
     with pytest.raises(InputError, match=r"^length adds up to 1, expected 2, the tokens given$"):

@@ -22,7 +22,6 @@ def test_by_hand() -> None:
 
 
 def test_packed_rows_are_the_same() -> None:
-    """One description of segments in the place of the mask."""
     length = torch.tensor([3, 3, 1, 2])
     mask = Segments(packed(MASK, length=length), length)
     version = packed(VERSION, length=length)
@@ -33,7 +32,6 @@ def test_packed_rows_are_the_same() -> None:
 
 
 def test_one_version_for_each_row() -> None:
-    """Rows and which of them live: nothing is mixed."""
     found = staleness(torch.tensor([3, 1, 0]), mask=torch.tensor([True, True, False]), current=3)
     assert [x.item() for x in found] == [1.0, 2.0, 0.0]
 
@@ -46,7 +44,6 @@ def test_nothing_is_trained() -> None:
 
 
 def test_a_version_to_come() -> None:
-    """On a trained token alone."""
     told = r"^version\[1, 1\] is 9, expected at most 8, the current one: no token is sampled by later weights$"
     with pytest.raises(InputError, match=told):
         staleness(VERSION, mask=MASK, current=8)
@@ -55,7 +52,6 @@ def test_a_version_to_come() -> None:
 
 
 def test_a_rollout_without_what_is_too_old() -> None:
-    """Taken out of the mask before anything is compared."""
     rollout = Rollout(reward=torch.zeros(4), group=torch.zeros(4).long(), mask=MASK, version=VERSION)
     assert rollout.version is not None
     fresh = fresh_rows(rollout.version, mask=rollout.mask, current=10, most=2)

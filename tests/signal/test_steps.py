@@ -44,7 +44,6 @@ def test_dead_steps() -> None:
 
 
 def test_flags_that_lose_something_are_refused() -> None:
-    """No last step, two of them, two prompts in a trajectory."""
     with pytest.raises(ValueError, match="trajectory 10 has 0 last steps, expected 1: without the flag"):
         last_steps(trajectory=TRAJECTORY, last=torch.tensor([False, False, False, True, False]))
     with pytest.raises(ValueError, match="trajectory 3 has 2 last steps"):

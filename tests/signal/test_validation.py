@@ -37,7 +37,6 @@ def _of_parts(parts: Float[Tensor, "B K"], *, weight: Float[Tensor, " K"], row: 
 
 
 def test_valid_arguments() -> None:
-    """Every precision and width; anything where nothing counts; optional ones may be None; packed and padded."""
     _of_rows(ROWS.bfloat16(), group=LABELS.to(torch.uint8), live=FACTS)
     _of_rows(torch.tensor([torch.nan, 1.0]), group=LABELS, live=torch.tensor([False, True]))
     _of_tokens(torch.zeros(2, 0), mask=torch.zeros(2, 0).bool(), decay=1)
@@ -67,7 +66,6 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_tensors(message: str) -> None:
-    """The first tensor that does not fit is named."""
     given: dict[str, Any] = {"reward": ROWS, "group": LABELS, "live": FACTS}
     with pytest.raises(InputError) as refused:
         _of_rows(**(given | REFUSED[message]))
@@ -77,7 +75,6 @@ def test_tensors(message: str) -> None:
 
 
 def test_columns_and_their_mask() -> None:
-    """Columns have its shape; parts share their axis."""
     with pytest.raises(InputError, match=r"^mask has shape \[2, 2\], expected 1 axes \[B\]: no tensor is broadcast$"):
         _of_tokens(ROWS, mask=torch.ones(2, 2).bool(), decay=0.5)
     with pytest.raises(InputError, match=r"^value has shape \[2, 2\], expected 1 axes \[N\]: no tensor is broadcast$"):
@@ -89,7 +86,6 @@ def test_columns_and_their_mask() -> None:
 
 
 def test_plain_values() -> None:
-    """Numbers in their range, flags that are bools."""
     with pytest.raises(InputError, match=r"^decay is 1\.1, expected a number of 0 or more and at most 1$"):
         _of_tokens(ROWS, mask=FACTS, decay=1.1)
     with pytest.raises(InputError, match=r"^whole is 1, expected a bool: True or False$"):
@@ -97,7 +93,6 @@ def test_plain_values() -> None:
 
 
 def test_a_result_that_is_not_finite_is_explained() -> None:
-    """By the column that is not; an overflow of finite numbers is returned."""
     with pytest.raises(InputError, match=r"^value\[0\] is nan, expected a finite number: a trained token needs one"):
         _of_tokens(torch.tensor([torch.nan, 0.0]), mask=FACTS, decay=0.5)
     explain_result(torch.tensor(torch.inf), where=FACTS, value=torch.tensor([1e38, 1e38]))
@@ -121,5 +116,4 @@ for function in (*losses, kl.k1, kl.k3_plus, penalty.as_loss, value.value_loss, 
 
 
 def test_nothing_is_read_with_checks_off() -> None:
-    """On the meta device there is nothing to read, so a read fails; the functions are not even wrapped."""
     subprocess.run([sys.executable, "-c", OFF], check=True, env={**os.environ, "RL_SENTINEL_CHECKS": "0"})

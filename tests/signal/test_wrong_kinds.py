@@ -223,7 +223,6 @@ def _judge(call: Callable[..., Any], sound: dict[str, Any]) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_any_kind_is_taken_or_refused(name: str) -> None:
-    """Where it is refused, in one line; of every argument most kinds are."""
     refused = _judge(PUBLIC[name], arguments(name))
     unread = {"length", "group"} if name == "minibatches.aggregation" else set()
     assert {n for n, count in refused.items() if count < len(STRANGE) // 2} <= unread, refused
@@ -231,11 +230,9 @@ def test_any_kind_is_taken_or_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", MORE)
 def test_any_kind_is_taken_or_refused_by_records(name: str) -> None:
-    """And by what works on them, and what functions of one's own hand back."""
     _judge(*MORE[name])
 
 
 def test_what_a_function_of_ones_own_gives() -> None:
-    """Told by its name."""
     with pytest.raises(InputError, match=r"^test_wrong_kinds\..*correction has given None, expected a tensor: "):
         _given("rejection")(None)

@@ -19,7 +19,6 @@ OWN = Path(__file__).parents[2] / "examples" / "own.py"
 
 @pytest.mark.skipif(not OWN.exists(), reason="examples lie in the source tree, not in the wheel")
 def test_user_environment_estimator_and_loss(tmp_path: Path) -> None:
-    """Named by their file; a policy with a warm start improves on them."""
     more: dict[str, Any] = {
         "steps": 40,
         "policy": {"hidden": 32},
@@ -38,7 +37,6 @@ def test_user_environment_estimator_and_loss(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not OWN.exists(), reason="examples lie in the source tree, not in the wheel")
 def test_recipe_of_smollm2_is_valid() -> None:
-    """Without the model, which is large: components are selected, and responses scored."""
     config = load_recipe(
         OWN.parents[1] / "recipes" / "smollm2.toml", [f"environment.name={OWN.parent / 'smollm2.py'}:Sums"]
     )

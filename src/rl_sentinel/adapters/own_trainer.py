@@ -105,7 +105,7 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
         made = target.call(f"{TRAIN}.update.training_batch.TrainingBatch", laid=laid, **columns, ref_logprob=None)
         whole = selection.aggregation(recipe, batch.mask, batch.group)
         rows = target.call(ROWS, made, torch.arange(batch.rows), lazy=selection.lazy)
-        size = max(1, -(-len(rows) // int(settings.get("micro_batches", 1) or 1)))
+        size = max(1, -(-len(rows) // int(settings["micro_batches"] or 1)))
         found = (batch.logprob * 0).nan_to_num().sum()
         for part in torch.split(rows, size) if len(rows) else ():
             more = {"selection": selection, "aggregation": whole.of_rows(part), "coefficient": 0.0}
@@ -117,7 +117,7 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
     return Boundary(
         path=f"{ROWS} -> {LOSS}",
         stage="policy-loss",
-        steps=(batch_step(compute, frozenset({"logprob", "advantage", "mask"} | old)),),
+        steps=(batch_step(compute, frozenset({"logprob", "advantage", "mask"} | old), frozenset({"micro_batches"})),),
         outputs=by_name({"loss": Output("", "", "loss", over="live")}),
         settings={f"{name}, {mode}": dict(numbers)},
         claims=claims_from_text(said, f"rl_sentinel/signal/loss/{name}.py: CLAIMS"),

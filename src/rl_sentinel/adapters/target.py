@@ -17,16 +17,16 @@ class Recorder(Protocol):
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The target is about to be called at ``path``; what it is given can still be read as it is."""
 
-    def returned(self, result: Any) -> None:  # noqa: ANN401 - whatever the target gives
-        """The call gave ``result``."""
+    def returned(self) -> None:
+        """The call returned."""
 
 
 @dataclass(slots=True)
 class Target:
     """A framework's tree on this machine.
 
-    ``root`` is the folder that holds the import package; ``recorder`` is there while a recording is
-    made, else None.
+    ``root`` is the folder that holds the import package; ``recorder`` is there while a call is
+    watched, else None.
     """
 
     root: Path
@@ -142,12 +142,7 @@ class Target:
         return str(place.relative_to(self.root.resolve())), line
 
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the target makes
-        """What ``make`` gives, made once for a key: a run has one configuration for all its steps.
-
-        It is made anew while a recorder is there, which is told how.
-        """
-        if self.recorder is not None:
-            return make()
+        """What ``make`` gives, made once for a key: a run has one configuration for all its steps."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]
@@ -159,5 +154,5 @@ class Target:
             return found(*args, **kwargs)
         self.recorder.entering(path, args, kwargs)
         result = found(*args, **kwargs)
-        self.recorder.returned(result)
+        self.recorder.returned()
         return result

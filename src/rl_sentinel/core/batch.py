@@ -1,6 +1,6 @@
 """One neutral record of sampled responses, and the axes, unit and role of each of its columns."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -87,6 +87,22 @@ class Batch:
 COLUMNS: Mapping[str, Mapping[str, str]] = {f.name: dict(f.metadata) for f in fields(Batch)}
 
 
+#: What a model gives, in the precision that it computes in.
+MODEL_COLUMNS = frozenset(
+    {
+        "logprob",
+        "old_logprob",
+        "ref_logprob",
+        "rollout_logprob",
+        "logits",
+        "entropy",
+        "pi_squared",
+        "value",
+        "old_value",
+    }
+)
+
+
 def columns(*, axes: str = "", role: str = "") -> tuple[str, ...]:
     """Names of the columns with these axes and this role; an empty word means any."""
     return tuple(
@@ -135,9 +151,39 @@ def with_columns(batch: Batch, **changed: Tensor) -> Batch:
     return replace(batch, **changed)
 
 
+class _Lazy(Batch):
+    """A batch whose columns are made from those of another when they are first read: a call reads few of them."""
+
+    __slots__ = ("_derive", "_source")
+    _derive: Callable[[Tensor], Tensor]
+    _source: Batch
+
+    def __getattr__(self, name: str) -> Tensor:
+        """A column that was not read yet."""
+        fresh: Tensor = self._derive(getattr(self._source, name))
+        object.__setattr__(self, name, fresh)
+        return fresh
+
+
+def lazily(batch: Batch, derive: Callable[[Tensor], Tensor]) -> Batch:
+    """A batch with ``derive(column)`` for each column, made when it is first read.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.core.batch import batch_of, lazily
+        >>> copy = lazily(batch_of(torch.ones(1, 2).bool()), torch.clone)
+        >>> copy.reward is copy.reward, copy.reward.tolist()
+        (True, [0.0])
+    """
+    lazy = object.__new__(_Lazy)
+    object.__setattr__(lazy, "_source", batch)
+    object.__setattr__(lazy, "_derive", derive)
+    return lazy
+
+
 def take_rows(batch: Batch, index: Tensor) -> Batch:
     """The rows at ``index`` (int64 ``[n]``), in that order; a row may be taken twice."""
-    return Batch(**{name: getattr(batch, name)[index] for name in COLUMNS})
+    return lazily(batch, lambda column: column[index])
 
 
 def take_positions(batch: Batch, index: Tensor) -> Batch:

@@ -1,8 +1,10 @@
 """A call as a value: what is called, with which arguments, and where its results are read."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,6 +94,8 @@ def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any arg
         >>> same_value({"a": [torch.ones(2)]}, {"a": [torch.ones(2)]}), same_value([1], (1,))
         (True, False)
     """
+    if one is other:
+        return True
     if isinstance(one, Tensor) or isinstance(other, Tensor):
         both = isinstance(one, Tensor) and isinstance(other, Tensor)
         return both and one.dtype == other.dtype and one.shape == other.shape and _same_numbers(one, other)
@@ -105,14 +109,17 @@ def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any arg
         return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
     if isinstance(one, float):
         return bool(one == other) or (math.isnan(one) and math.isnan(other))
-    if callable(one) or isinstance(one, bool | int | str | None):
-        return one is other or bool(one == other)
-    if callable(getattr(one, "items", None)):
-        return same_value(dict(one.items()), dict(other.items()))
-    return same_value(_attributes(one), _attributes(other))
+    if isinstance(one, type | bool | int | str | None) or inspect.isroutine(one):
+        return bool(one == other)
+    return same_value(_parts(one), _parts(other))
 
 
-def _attributes(value: object) -> dict[str, Any]:
+def _parts(value: Any) -> dict[Any, Any]:  # noqa: ANN401 - any object
+    """The items of what is read like a dict, the parts of a partial call, else the attributes."""
+    if callable(getattr(value, "items", None)):
+        return dict(value.items())
+    if isinstance(value, partial):
+        return {"func": value.func, "args": value.args, "keywords": value.keywords}
     names = getattr(type(value), "__slots__", ())
     slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
     return slots | getattr(value, "__dict__", {})

@@ -1,9 +1,10 @@
 """How one argument of a call is built from a batch, and read back from a live call."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -38,7 +39,9 @@ class Sizes:
     """The shape of a batch, read from the arguments of a call before its columns are.
 
     ``length``, ``prompt_length`` and ``total_length`` (both together) are ``[B]`` tokens; ``mask`` is ``[B, T]``.
-    A size that no argument tells is None.
+    ``outcome`` is the ``[B]`` reward of each response, where an argument carries it alone. ``positions`` is the width
+    of rows that hold prompt and response, padding included; ``tokens`` the number of packed response tokens, were all
+    rows one. A size that no argument tells is None.
     """
 
     rows: int | None = None
@@ -47,6 +50,9 @@ class Sizes:
     prompt_length: Tensor | None = None
     mask: Tensor | None = None
     total_length: Tensor | None = None
+    outcome: Tensor | None = None
+    positions: int | None = None
+    tokens: int | None = None
 
     def tell(self, names: frozenset[str]) -> bool:
         """Whether all of these sizes are known."""
@@ -54,7 +60,7 @@ class Sizes:
 
     def merge(self, other: "Sizes") -> "Sizes":
         """These sizes, completed by the ``other`` ones where they are None."""
-        names = ("rows", "width", "length", "prompt_length", "mask", "total_length")
+        names = [f.name for f in fields(self)]
         return Sizes(**{n: getattr(other, n) if getattr(self, n) is None else getattr(self, n) for n in names})
 
 
@@ -62,7 +68,8 @@ class Codec:
     """One argument of a call: ``put`` builds it from a case, ``take`` reads the columns back from a live value.
 
     A codec that only passes a constant, a knob or an earlier result carries no column. ``canonical`` gives the columns
-    as they come back: what the codec cannot carry is lost there, and nowhere else.
+    as they come back: what the codec cannot carry is lost there, and nowhere else. Columns that do not come back at all
+    are ``unreadable``.
     """
 
     @property
@@ -74,6 +81,11 @@ class Codec:
     def shapes(self) -> frozenset[str]:
         """Columns that decide the argument's shape, and are not carried."""
         return frozenset()
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Columns that the argument depends on and that cannot be read from it, each with the reason."""
+        return {}
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -144,4 +156,22 @@ def merge_sizes(parts: Sequence[Sizes]) -> Sizes:
     merged = Sizes()
     for part in parts:
         merged = merged.merge(part)
+    return merged
+
+
+def merge_columns(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The columns of several arguments; the first one holds, and a cell that is NaN in it is taken from the next.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.core.codec import merge_columns
+        >>> merge_columns([{"reward": torch.tensor([1.0, torch.nan])}, {"reward": torch.tensor([3.0, 2.0])}])
+        {'reward': tensor([1., 2.])}
+    """
+    merged: dict[str, Tensor] = {}
+    for part in parts:
+        for name, column in part.items():
+            first = merged.setdefault(name, column)
+            if first is not column and first.shape == column.shape and bool(first.isnan().any()):
+                merged[name] = torch.where(first.isnan(), column, first)
     return merged

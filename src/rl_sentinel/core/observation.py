@@ -47,7 +47,7 @@ class Ask(Protocol):
     ) -> Observation:
         """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns.
 
-        A case as it was drawn may be answered from an earlier call on it, unless ``fresh``. Of a call that is
-        ``watched``, of the boundary itself and for no gradients, the changed arguments are told.
+        A case as it was drawn may be answered from an earlier call on it, unless ``fresh``. ``inputs_after`` and
+        ``arguments`` are there after a ``watched`` call alone, of the boundary itself and without gradients.
         """
         ...

@@ -95,8 +95,12 @@ def _deviation(numbers: list[float], correction: int) -> float:
 
 
 def _groups(batch: Batch) -> list[list[int]]:
-    label = batch.group.tolist()
-    return [[b for b in range(batch.rows) if label[b] == g] for g in sorted(set(batch.group.tolist()))]
+    """The live rows of each prompt that has any."""
+    rows: dict[int, list[int]] = {}
+    for b, (label, live) in enumerate(zip(batch.group.tolist(), batch.live.tolist(), strict=True)):
+        if live:
+            rows.setdefault(label, []).append(b)
+    return list(rows.values())
 
 
 def _centred(batch: Batch, weights: list[float] | None = None) -> list[float]:
@@ -130,7 +134,7 @@ def _grpo(batch: Batch, settings: Settings) -> Rows:
 def _rloo(batch: Batch, _settings: Settings) -> Rows:
     reward, found = batch.reward.tolist(), [0.0] * batch.rows
     for rows in _groups(batch):
-        for b in rows:
+        for b in rows if len(rows) > 1 else ():
             found[b] = reward[b] - fmean(reward[j] for j in rows if j != b)
     return {"against the others' mean": found}
 
@@ -142,7 +146,7 @@ def _opo(batch: Batch, _settings: Settings) -> Rows:
 
 def _best_of(batch: Batch, settings: Settings) -> Rows:
     reward, found = batch.reward.tolist(), [0.0] * batch.rows
-    for rows in _groups(batch):
+    for rows in (group for group in _groups(batch) if len(group) > 1):
         second, best = sorted(reward[b] for b in rows)[-2:]
         for b in rows:
             found[b] = best - second if reward[b] == best else 0.0
@@ -151,8 +155,9 @@ def _best_of(batch: Batch, settings: Settings) -> Rows:
 
 def _gpg(batch: Batch, _settings: Settings) -> Rows:
     centred, reward = _centred(batch), batch.reward.tolist()
+    live = sum(len(rows) for rows in _groups(batch))
     unequal = sum(len(rows) for rows in _groups(batch) if len({reward[b] for b in rows}) > 1)
-    return {"times all rows by rows whose group has a signal": [x * batch.rows / max(1, unequal) for x in centred]}
+    return {"times all rows by rows whose group has a signal": [x * live / max(1, unequal) for x in centred]}
 
 
 def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:
@@ -160,10 +165,10 @@ def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:
 
 
 def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
-    """About the mean of the whole batch, by its deviation."""
-    readings = Rows()
-    repeats = {"rows": [1] * batch.rows, "trained tokens": batch.mask.sum(1).tolist()}
-    for who, counts in repeats.items():
+    """About the mean of the live rows of the batch, by their deviation; a row that is not live gets 0."""
+    readings, live = Rows(), batch.live.tolist()
+    repeats = {"rows": [int(alive) for alive in live], "trained tokens": batch.mask.sum(1).tolist()}
+    for who, counts in repeats.items() if any(live) else ():
         every = [x for x, n in zip(found, counts, strict=True) for _ in range(n)]
         mean = fmean(every)
         for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
@@ -171,7 +176,7 @@ def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
             forms = {"beside": spread + epsilon, "within the root": (spread**2 + epsilon) ** 0.5}
             for how, scale in forms.items():
                 label = f"by deviation ({name}) over {who}, {epsilon:g} {how}"
-                readings[label] = [(x - mean) / (scale or 1.0) for x in found]
+                readings[label] = [(x - mean) / (scale or 1.0) if k else 0.0 for x, k in zip(found, live, strict=True)]
     return readings
 
 
@@ -187,7 +192,8 @@ def _gdpo(batch: Batch, settings: Settings) -> Rows:
             )
         for how, weights in {"equally": [1.0] * len(parts), "by rank": [1.0 + k for k in range(len(parts))]}.items():
             whole = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in zip(*parts, strict=True)]
-            if _deviation(whole, 0) < _NEAR * max(map(abs, (x for part in parts for x in part)), default=0.0):
+            alive = [x for x, live in zip(whole, batch.live.tolist(), strict=True) if live] or [0.0]
+            if _deviation(alive, 0) < _NEAR * max(map(abs, (x for part in parts for x in part)), default=0.0):
                 return Rows()
             readings |= {f"parts {how} and {epsilon:g}, {n}": x for n, x in _over_batch(whole, batch, settings).items()}
     return readings
@@ -206,7 +212,7 @@ def _maxrl(batch: Batch, settings: Settings) -> Rows:
     }
 
 
-#: Algorithm -> advantages per row, by reading; every row is live and has a live sibling.
+#: Algorithm -> advantages per live row, by reading; 0 for other rows, and for a row that is compared with none.
 ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "grpo": _grpo,
     "rloo": _rloo,

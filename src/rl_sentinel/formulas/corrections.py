@@ -66,7 +66,8 @@ def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Sett
         weights = _LEVELS[str(settings["level"])](batch)
         kept = batch.mask if weights.dim() == 2 else batch.live
         cells = zip(weights.flatten().tolist(), kept.flatten().tolist(), strict=True)
-        return torch.tensor([value(w, settings) if k else 0.0 for w, k in cells]).double().view(weights.shape)
+        bounded = [value(w, settings) if k else 0.0 for w, k in cells]
+        return torch.tensor(bounded, dtype=torch.float64).view(weights.shape)
 
     return found
 

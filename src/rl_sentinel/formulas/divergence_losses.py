@@ -47,7 +47,7 @@ def _penalised(batch: Batch, settings: Settings) -> Tensor | None:
     return -(batch.advantage.double() * batch.logprob.double() - _number(settings, "penalty") / 2 * log_ratio**2)
 
 
-def _covariance(batch: Batch) -> Tensor:
+def covariance(batch: Batch) -> Tensor:
     """Of the log-prob and the advantage at each trained token, about the means of these; no gradient."""
     current, weight = batch.logprob.detach().double(), batch.advantage.double()
     return (current - current[batch.mask].mean()) * (weight - weight[batch.mask].mean())
@@ -61,12 +61,17 @@ def _kl_cov(batch: Batch, settings: Settings) -> Tensor | None:
     """The ratio by the advantage, with a KL on the tokens of largest covariance; arXiv 2505.22617, KL-Cov."""
     if not bool(batch.mask.any()):
         return None
-    log_ratio = batch.logprob.double() - batch.old_logprob.double()
-    size = torch.where(batch.mask, _covariance(batch), -torch.inf).flatten()
+    size = torch.where(batch.mask, covariance(batch), -torch.inf).flatten()
     order, count = size.argsort(descending=True), _count(batch, settings)
     if count < int(batch.mask.sum()) and float(size[order[count - 1]] - size[order[count]]) < 1e-6:
         return None
     chosen = torch.zeros_like(size, dtype=torch.bool).scatter(0, order[:count], value=True).reshape(batch.mask.shape)
+    return kl_at_chosen(batch, settings, chosen)
+
+
+def kl_at_chosen(batch: Batch, settings: Settings, chosen: Tensor) -> Tensor:
+    """Minus the ratio by the advantage, and the absolute log-ratio by the penalty at chosen tokens."""
+    log_ratio = batch.logprob.double() - batch.old_logprob.double()
     plain = -batch.advantage.double() * log_ratio.exp()
     return plain + torch.where(chosen, _number(settings, "penalty") * log_ratio.abs(), 0.0)
 
@@ -78,16 +83,27 @@ def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
     """
     if not bool(batch.mask.any()):
         return None
-    ratio, weight = torch.exp(batch.logprob.double() - batch.old_logprob.double()), batch.advantage.double()
-    low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
-    bound = (ratio > high) & (weight > 0) | (ratio < low) & (weight < 0)
-    plain = -weight * torch.where((ratio > high) & (weight > 0), high, torch.where(bound, low, ratio))
-    size, edges = _covariance(batch), (_number(settings, "cov_low"), _number(settings, "cov_high"))
+    _, bound = _clipped(batch, settings)
+    size, edges = covariance(batch), (_number(settings, "cov_low"), _number(settings, "cov_high"))
     at, near = (torch.stack([(size - e).abs() < x for e in edges]).any(0) for x in (EXACT, NEAR))
     among = batch.mask & ~bound & ~at & (size > edges[0]) & (size < edges[1])
     if bool((near & ~at & batch.mask & ~bound).any()) or int(among.sum()) > _count(batch, settings):
         return None
-    return torch.where(among, 0.0, plain)
+    return clip_without_chosen(batch, settings, among)
+
+
+def clip_without_chosen(batch: Batch, settings: Settings, chosen: Tensor) -> Tensor:
+    """PPO's loss, and 0 at chosen tokens whose ratio is not clipped."""
+    plain, bound = _clipped(batch, settings)
+    return torch.where(chosen & ~bound, 0.0, plain)
+
+
+def _clipped(batch: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
+    """PPO's loss per token, and where clipping binds."""
+    ratio, weight = torch.exp(batch.logprob.double() - batch.old_logprob.double()), batch.advantage.double()
+    low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
+    bound = (ratio > high) & (weight > 0) | (ratio < low) & (weight < 0)
+    return -weight * torch.where((ratio > high) & (weight > 0), high, torch.where(bound, low, ratio)), bound
 
 
 #: Algorithm -> loss per token, or None where the case leaves it open.

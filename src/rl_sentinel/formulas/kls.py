@@ -51,8 +51,13 @@ def _steered(batch: Batch, settings: Settings) -> Tensor:
     return torch.tensor(moved, dtype=torch.float64)
 
 
+def importance_weighted(estimate: Tensor, batch: Batch) -> Tensor:
+    """``[B, T]`` estimates of a KL, each times the ratio of the policy to the one before; 0 off the mask."""
+    return _ratio(batch) * torch.where(batch.mask, estimate, 0.0)
+
+
 def _weighted(batch: Batch) -> Tensor:
-    return _ratio(batch) * _k3(_log_ratio(batch))
+    return importance_weighted(_k3(_log_ratio(batch)), batch)
 
 
 #: Algorithm with settings -> values per token.

@@ -1,6 +1,6 @@
 """What rows and logits become when they are laid out anew, by plain loops over rows, tokens and words."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,14 +17,15 @@ def _shares(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _logprob(batch: Batch, settings: Settings) -> Tensor:
-    found = _shares(batch, settings).log()
-    own = [[found[b, t, int(batch.token[b, t])] for t in range(batch.width)] for b in range(batch.rows)]
-    return torch.where(batch.mask, torch.stack([torch.stack(row) for row in own]), 0.0)
+    share = _shares(batch, settings)
+    own = [[share[b, t, int(batch.token[b, t])] for t in range(batch.width)] for b in range(batch.rows)]
+    return torch.where(batch.mask, torch.stack([torch.stack(row) for row in own]).log(), 0.0)
 
 
 def _entropy(batch: Batch, settings: Settings) -> Tensor:
     share = _shares(batch, settings)
-    return torch.where(batch.mask, -(share * share.log()).sum(dim=2), 0.0)
+    possible = torch.where(share > 0, share, 1.0)  # a word of no probability counts 0, and so does its gradient
+    return torch.where(batch.mask, -(share * possible.log()).sum(dim=2), 0.0)
 
 
 def _prompts(batch: Batch) -> list[int]:
@@ -72,6 +73,30 @@ def _joined(batch: Batch, settings: Settings) -> Tensor:
     """Each turn that reads what came before it belongs to the sequence before; every so many begin anew."""
     every = int(settings["forgets"] or 0) or batch.rows
     return torch.tensor(float(len(range(0, batch.rows, every))))
+
+
+#: A turn: its trajectory, the tokens that it read, the tokens that it sampled, and further values per sampled token.
+Turn = tuple[str, list[int], list[int], list[list[float]]]
+
+
+def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
+    """Append each turn that reads all tokens before it to the sequence before; text between gets 0 for each value.
+
+    Example:
+        >>> merge_turns([("a", [1], [2], [[1.0]]), ("a", [1, 2, 3], [4], [[5.0]]), ("a", [9], [2], [[1.0]])])
+        [('a', [1], [2, 3, 4], [[1.0, 0.0, 5.0]]), ('a', [9], [2], [[1.0]])]
+    """
+    merged: list[Turn] = []
+    for name, prompt, response, values in turns:
+        before = merged[-1][1] + merged[-1][2] if merged and merged[-1][0] == name else []
+        if before and prompt[: len(before)] == before:
+            _, start, own, numbers = merged.pop()
+            between = prompt[len(before) :]
+            joined = [x + [0.0] * len(between) + y for x, y in zip(numbers, values, strict=True)]
+            merged.append((name, start, own + between + response, joined))
+        else:
+            merged.append((name, prompt, response, values))
+    return merged
 
 
 def _gains(batch: Batch, _settings: Settings) -> Tensor:

@@ -42,7 +42,9 @@ def _dual_clip(batch: Batch, settings: Settings) -> Tensor:
 def _cispo(batch: Batch, settings: Settings) -> Tensor:
     log_ratio, weight, current = _columns(batch)
     low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
-    held = torch.tensor([[min(max(x, low), high) for x in row] for row in log_ratio.detach().exp().tolist()])
+    held = torch.tensor(
+        [[min(max(x, low), high) for x in row] for row in log_ratio.detach().exp().tolist()], dtype=torch.float64
+    )
     return -held * weight * current
 
 

@@ -50,11 +50,11 @@ def _normalised(found: list[list[float]], batch: Batch, name: str, epsilon: floa
 
 def _gaps(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
-    found = [[0.0] * batch.width for _ in range(batch.rows)]
+    found, gains = [[0.0] * batch.width for _ in range(batch.rows)], batch.token_reward.tolist()
     for b, (step, value) in enumerate(zip(steps, batch.value.tolist(), strict=True)):
         later, after, reward = 0.0, 0.0, float(batch.reward[b])
         for t in reversed([t for t in range(batch.width) if step[t]]):
-            later = reward + discount * after - value[t] + discount * decay * later
+            later = reward + gains[b][t] + discount * after - value[t] + discount * decay * later
             found[b][t], after, reward = later, value[t], 0.0
     return found
 
@@ -62,10 +62,11 @@ def _gaps(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
 def _turn_gaps(batch: Batch, settings: Settings) -> Tokens:
     """Turns as steps: one outcome, at the last; the value of a turn is that of its first trained token."""
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
-    found = [[0.0] * batch.width for _ in range(batch.rows)]
+    found, gains = [[0.0] * batch.width for _ in range(batch.rows)], batch.token_reward.tolist()
     for b, value in enumerate(batch.value.tolist()):
         later, after, reward = 0.0, 0.0, float(batch.reward[b])
         for places in reversed(_turns_of(batch, b)):
+            reward += sum(gains[b][t] for t in places)
             later = reward + discount * after - value[places[0]] + discount * decay * later
             after, reward = value[places[0]], 0.0
             for t in places:
@@ -109,10 +110,12 @@ def _rewards_to_go(batch: Batch, settings: Settings) -> Tokens:
 
 def _to_go(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
     discount, found = _factor(settings, _DISCOUNT), [[0.0] * batch.width for _ in range(batch.rows)]
+    gains = batch.token_reward.tolist()
     for b, step in enumerate(steps):
         later = float(batch.reward[b])
         for t in reversed([t for t in range(batch.width) if step[t]]):
-            found[b][t], later = later, discount * later
+            found[b][t] = later + gains[b][t]
+            later = discount * found[b][t]
     return found
 
 
@@ -170,7 +173,7 @@ def _whitened(found: list[list[float]], mask: _Marks, epsilon: float) -> Tokens:
     return readings
 
 
-#: Algorithm -> advantages per token, by reading; the outcome stands on the last trained token.
+#: Algorithm -> advantages per token, by reading; the outcome is added to the reward of the last trained token.
 TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _gae,
     "turn-level gae": _turn_gaps,

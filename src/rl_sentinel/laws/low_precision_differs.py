@@ -36,9 +36,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import Batch, columns, with_columns
+from rl_sentinel.core.batch import MODEL_COLUMNS, Batch, columns, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
-from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.case import Case, with_batch, with_draw, with_layout
 from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
@@ -57,14 +57,11 @@ DRAWS = 16
 
 _LOGPROBS = ("logprob", "old_logprob", "ref_logprob", "rollout_logprob")
 
-#: What a model gives, in the precision that it computes in.
-_MODEL = frozenset({*_LOGPROBS, "logits", "entropy", "pi_squared", "value", "old_value"})
-
 _DECISIONS = frozenset({"keep", "clip_fraction", "accepted", "requires_grad"})
 
 
 def _given(boundary: Boundary) -> list[str]:
-    return sorted(boundary.reads & _MODEL)
+    return sorted(boundary.reads & MODEL_COLUMNS)
 
 
 def _judged(output: Output) -> bool:
@@ -74,6 +71,8 @@ def _judged(output: Output) -> bool:
 def _applies(boundary: Boundary) -> str:
     if not _given(boundary):
         return "it reads nothing that a model gives"
+    if "dtype" not in boundary.axes:
+        return "its adapter passes everything in one precision"
     return "" if any(map(_judged, boundary.outputs.values())) else "it exposes decisions only"
 
 
@@ -85,10 +84,10 @@ def _possible(batch: Batch) -> Batch:
 
 
 def _cast(batch: Batch, names: list[str], dtype: torch.dtype) -> Batch:
-    """These columns through bfloat16; at float64 the others as well, since mixed dtypes are refused."""
-    given = {n: getattr(batch, n).bfloat16().to(dtype) for n in names}
-    wide = [n for n in columns(role="signal") if n not in given] if dtype == torch.float64 else []
-    return with_columns(batch, **given, **{n: getattr(batch, n).to(dtype) for n in wide})
+    """These columns rounded to bfloat16; at float64 the others as well, since mixed dtypes are refused."""
+    rounded = {n: getattr(batch, n).bfloat16().to(dtype) for n in names}
+    wide = [n for n in columns(role="signal") if n not in rounded] if dtype == torch.float64 else []
+    return with_columns(batch, **rounded, **{n: getattr(batch, n).to(dtype) for n in wide})
 
 
 def _summed(output: Output, batch: Batch) -> int:
@@ -125,7 +124,7 @@ def _low(ask: Ask, case: Case) -> Observation:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, names = case.batch, _given(ask.boundary)
-    low = _low(ask, with_batch(case, _cast(batch, names, torch.bfloat16))).values
+    low = _low(ask, with_layout(with_batch(case, _cast(batch, names, torch.float32)), dtype="bfloat16")).values
     high = ask(with_batch(case, _cast(batch, names, torch.float64))).values
     for name, output in ask.boundary.outputs.items():
         if not _judged(output):

@@ -27,10 +27,9 @@ Seen in:
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.case import Case, with_draw, with_layout
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
@@ -44,6 +43,8 @@ REASON = "denominators are those of the whole mini-batch"
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.denominator) != "given":
         return "it does not claim denominators that are given from outside"
+    if "micro_batches" not in boundary.axes:
+        return "its adapter cannot cut the rows into micro-batches"
     return "" if "loss" in boundary.outputs else "it has no loss"
 
 
@@ -53,8 +54,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _cut(ask: Ask, case: Case, parts: int) -> Observation:
-    cut = replace(case, override={**case.override, "micro_batches": parts})
-    return ask(cut, gradients=slopes(ask.boundary))
+    return ask(with_layout(case, micro_batches=parts), gradients=slopes(ask.boundary))
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

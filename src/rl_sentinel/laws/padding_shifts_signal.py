@@ -28,13 +28,12 @@ Seen in:
 from collections.abc import Iterator
 
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.case import Case, with_draw, with_layout
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.comparison import SIGNAL_STAGES, at_first_positions, magnitude, over_all, same_tokens, slopes
-from rl_sentinel.search.transforms import padded
+from rl_sentinel.search.comparison import SIGNAL_STAGES, magnitude, over_all, same_tokens, slopes
 
 #: Columns of padding that are added, one per variant.
 EXTRA = (1, 3)
@@ -43,6 +42,8 @@ EXTRA = (1, 3)
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
         return "it reads no mask"
+    if "extra" not in boundary.axes:
+        return "its arguments have no padding"
     return "its normaliser is the width" if value_of(boundary.claims.normaliser) == "width" else ""
 
 
@@ -54,8 +55,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch, extra = ask.boundary, case.batch, int(case.draw["extra"] or 0)
     before = ask(case, gradients=slopes(boundary))
-    after = ask(with_batch(case, padded(batch, extra)), gradients=slopes(boundary))
-    after = at_first_positions(boundary, after, batch.width)
+    after = ask(with_layout(case, extra=extra), gradients=slopes(boundary))
     change = Change(f"adding {extra} position{'s' * (extra > 1)} of padding")
     reason, skip = "padding must have no influence", over_all(boundary)
     scale = magnitude(batch, boundary.reads)

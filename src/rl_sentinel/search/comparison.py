@@ -1,6 +1,6 @@
 """Two observations side by side: expectations that outputs do not move."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -168,19 +168,10 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
         yield Equal(key, gradient, after.gradients[column], where, scale, change=change, reason=reason)
 
 
-def _mapped(boundary: Boundary, seen: Observation, axis: str, cut: Callable[[Tensor], Tensor]) -> Observation:
-    values = {n: cut(v) if axis in boundary.outputs[n].axes.split() else v for n, v in seen.values.items()}
-    return replace(seen, values=values, gradients={n: cut(g) for n, g in seen.gradients.items()})
-
-
 def at_rows(boundary: Boundary, seen: Observation, index: Tensor) -> Observation:
     """What was seen, at the rows ``index`` and in that order; numbers for the whole batch stay."""
-    return _mapped(boundary, seen, "B", lambda x: x[index])
-
-
-def at_first_positions(boundary: Boundary, seen: Observation, width: int) -> Observation:
-    """What was seen, at the first ``width`` response positions."""
-    return _mapped(boundary, seen, "T", lambda x: x[:, :width])
+    values = {n: v[index] if "B" in boundary.outputs[n].axes.split() else v for n, v in seen.values.items()}
+    return replace(seen, values=values, gradients={n: g[index] for n, g in seen.gradients.items()})
 
 
 def one_value_in_row(name: str, value: Tensor, batch: Batch, scale: float) -> Equal:

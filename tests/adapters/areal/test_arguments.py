@@ -5,7 +5,7 @@ import torch
 
 from rl_sentinel.adapters.areal.arguments import GroupSize, knob, packed, rollout, unfinished_are_longest
 from rl_sentinel.core.batch import Batch, batch_of
-from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.codec import Inputs, Sizes
 
 
 def _batch(**more: torch.Tensor) -> Batch:
@@ -47,7 +47,7 @@ def test_group_size_is_that_of_the_largest_group() -> None:
     """A group may lack a trajectory that failed."""
     mask = torch.ones(3, 1, dtype=torch.bool)
     assert GroupSize().put(Inputs(batch_of(mask, group=torch.tensor([5, 5, 2])))) == 2
-    assert GroupSize().shapes == {"group"}
+    assert GroupSize().take(2, Sizes(rows=3))["group"].tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize(("length", "reason"), [(3, ""), (2, "a response without EOS is shorter than another")])

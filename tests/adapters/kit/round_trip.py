@@ -1,119 +1,195 @@
 """Every call can be read back: columns, settings, and the arguments built from them again."""
 
-import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from rl_sentinel.adapters.kit.execution import evaluate, execute, inputs_of
+from rl_sentinel.adapters.kit.execution import Left, evaluate, execute, inputs_of
 from rl_sentinel.adapters.kit.observation import Observed, observe
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import COLUMNS, with_columns
+from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.call import same_value
-from rl_sentinel.core.case import Case
-from rl_sentinel.core.codec import Form
+from rl_sentinel.core.case import Case, Scalar
+from rl_sentinel.core.codec import Codec, Form, Inputs
 from rl_sentinel.core.errors import NotApplicable
-from rl_sentinel.core.layout import Layout
+from rl_sentinel.core.layout import Axis, Layout
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.small_cases import small_cases
 
-
-@dataclass(frozen=True)
-class Checked:
-    """How much was compared: columns that were read back, and arguments that were built again."""
-
-    columns: int
-    arguments: int
-
-
-def layouts(boundary: Boundary) -> Iterator[Layout]:
-    """The layouts that the boundary accepts, one change at a time."""
-    yield Layout()
-    if "extra" in boundary.axes:
-        yield Layout(extra=2)
-    if "dtype" in boundary.axes:
-        yield Layout(dtype="float64")
-    if "micro_batches" in boundary.axes:
-        yield Layout(micro_batches=2)
+#: Layout field that arguments can follow -> a layout in which it differs.
+LAYOUTS: Mapping[Axis, Layout] = {
+    "extra": Layout(extra=2),
+    "dtype": Layout(dtype="float64"),
+    "micro_batches": Layout(micro_batches=2),
+}
 
 
-def check_round_trip(target: Target, boundary: Boundary) -> Checked:
-    """Hold ``observe(encode(c)) == canonical(c)`` and ``encode(observe(call)) == call`` on small and random cases."""
-    columns = arguments = 0
-    for setting in boundary.settings:
-        for case in small_cases(setting) + random_cases(5, 4, setting):
-            for layout in layouts(boundary):
-                done = _case(target, boundary, replace(case, layout=layout))
-                columns, arguments = columns + done.columns, arguments + done.arguments
-    return Checked(columns, arguments)
+@dataclass
+class _Compared:
+    """What was compared: columns by argument, arguments that were built again, settings by family."""
+
+    columns: set[tuple[str, str, str]] = field(default_factory=set)
+    arguments: set[tuple[str, str]] = field(default_factory=set)
+    settings: set[tuple[str, str]] = field(default_factory=set)
 
 
-def _case(target: Target, boundary: Boundary, case: Case) -> Checked:
+class _AllReadError(Exception):
+    """All calls were read: the last one need not run."""
+
+
+def check_round_trips(target: Target, boundaries: Iterable[Boundary]) -> None:
+    """Check every boundary once; one with several settings may be given several times."""
+    for boundary in {id(one): one for one in boundaries}.values():
+        check_round_trip(target, boundary)
+
+
+def check_round_trip(target: Target, boundary: Boundary) -> None:
+    """Hold ``observe(encode(c)) == canonical(c)`` and ``encode(observe(call)) == call`` on small and random cases.
+
+    Every column of every argument and every setting is read back, and every argument is built again, but for what its
+    codec declares to be unreadable: such a column must change the argument. Layouts, and settings after the first, meet
+    every fourth case.
+    """
+    done = _Compared()
+    layouts = [LAYOUTS[axis] for axis in sorted(boundary.axes)]
+    for number, setting in enumerate(boundary.settings):
+        cases = small_cases(setting) + random_cases(5, 4, setting)
+        varied = [replace(case, layout=layout) for case in cases[::4] for layout in layouts]
+        for case in (cases[::4] if number else cases) + varied:
+            _case(target, boundary, case, done)
+        passed = _settings_passed(boundary, inputs_of(boundary, cases[0]))
+        unread = {name for name in passed if (setting, name) not in done.settings}
+        assert not unread, (boundary.path, setting, "settings never read back", unread)
+    for step in boundary.steps:
+        for name, codec in step.arguments.items():
+            where = (step.result, name)
+            missing = {c for c in codec.columns if c not in codec.unreadable and (*where, c) not in done.columns}
+            assert not missing, (boundary.path, where, "columns never read back", missing)
+            assert codec.unreadable or where in done.arguments, (boundary.path, where, "never built again")
+
+
+def _case(target: Target, boundary: Boundary, case: Case, done: _Compared) -> None:
     inputs = inputs_of(boundary, case)
-    seen: list[tuple[Step, Observed, dict[str, Any]]] = []
-    failures: list[Exception] = []
+    calls: list[tuple[Step, Observed | Exception, Left]] = []
 
-    def before(step: Step, arguments: dict[str, Any], left: dict[str, Any]) -> None:
-        if step.each:
-            return
-        try:
-            seen.append((step, observe(step, arguments), dict(left)))
-        except Exception as error:  # noqa: BLE001 - told apart from what the target raises
-            failures.append(error)
+    def before(step: Step, passed: dict[str, Any], left: Left) -> None:
+        calls.append((step, _read(step, passed), copy(left)))  # read at once: the target may change what it is passed
+        if len(calls) == len(boundary.steps):
+            raise _AllReadError
 
-    with contextlib.suppress(NotApplicable, ValueError, AssertionError, ArithmeticError, NotImplementedError):
+    try:
         execute(target, boundary, inputs, before)
-    if failures:
-        raise failures[0]
-    columns = again = 0
-    for step, observed, left in seen:
-        columns += _check_columns(boundary, case, step, observed)
-        again += _check_arguments(target, boundary, case, step, left)
-    return Checked(columns, again)
+    except NotApplicable:
+        return
+    except Exception:  # _AllReadError, or a failure of the target
+        if not calls:
+            raise
+    for step, observed, left in calls:
+        if isinstance(observed, Exception):
+            raise observed
+        _check_columns(boundary, case, step, observed, done)
+        _check_settings(boundary, inputs, case.setting, observed, done)
+        _check_arguments(target, boundary, inputs, (step, observed, left), done)
+        _check_unreadable(target, boundary, inputs, step, left)
 
 
-def _check_columns(boundary: Boundary, case: Case, step: Step, observed: Observed) -> int:
-    """Columns that were read back equal those of the case, without what the codec cannot carry."""
-    read_back = 0
-    for codec in step.arguments.values():
-        form = getattr(codec, "form", None)
-        if observed.full_rows and (codec.shapes or (isinstance(form, Form) and "length" in form.needs)):
+def _read(step: Step, passed: dict[str, Any]) -> Observed | Exception:
+    try:
+        return observe(step, passed)
+    except Exception as error:  # noqa: BLE001 - raised again, apart from what the target raises
+        return error
+
+
+def _check_columns(boundary: Boundary, case: Case, step: Step, observed: Observed, done: _Compared) -> None:
+    """Columns that were read back equal those of the case, without what the codec loses."""
+    batch = observed.batch() if observed.columns else case.batch
+    for argument, codec in step.arguments.items():
+        if observed.lengths_assumed and _follows_lengths(codec):
+            done.columns |= {(step.result, argument, name) for name in codec.columns & set(observed.columns)}
             continue  # where the last token is, this call does not say; its arguments are built again below
-        for name, wanted in codec.canonical(case.batch).items():
-            if name not in observed.columns:
-                continue
-            read = observed.columns[name]
-            width = min(read.shape[1], wanted.shape[1]) if read.dim() > 1 else None
-            a, b = (read, wanted) if width is None else (read[:, :width], wanted[:, :width])
-            where = (boundary.path, name, read, wanted)
-            assert torch.equal(a.double().nan_to_num(7.0), b.double().nan_to_num(7.0)), where
-            read_back += 1
-    return read_back
+        wanted, read = codec.canonical(case.batch), codec.canonical(batch)
+        for name in set(wanted) & set(observed.columns):
+            assert _same_numbers(read[name], wanted[name]), (boundary.path, argument, name, read[name], wanted[name])
+            done.columns.add((step.result, argument, name))
 
 
-def _check_arguments(target: Target, boundary: Boundary, case: Case, step: Step, left: dict[str, Any]) -> int:
+def _follows_lengths(codec: Codec) -> bool:
+    form = getattr(codec, "form", None)
+    return bool(codec.shapes) or (isinstance(form, Form) and "length" in form.needs)
+
+
+def _same_numbers(read: Tensor, wanted: Tensor) -> bool:
+    width = min(read.shape[1], wanted.shape[1]) if read.dim() > 1 else None
+    a, b = (x if width is None else x[:, :width] for x in (read, wanted))
+    return torch.equal(a.double().nan_to_num(7.0), b.double().nan_to_num(7.0))
+
+
+def _check_settings(boundary: Boundary, inputs: Inputs, family: str, observed: Observed, done: _Compared) -> None:
+    """Settings that were read back are those of the case."""
+    for name in set(observed.knobs) & set(inputs.settings):
+        value, wanted = observed.knobs[name], inputs.settings[name]
+        assert value == wanted, (boundary.path, name, value, wanted)
+        done.settings.add((family, name))
+
+
+def _settings_passed(boundary: Boundary, inputs: Inputs) -> set[str]:
+    """The settings that change an argument; those of the layout are no settings of the target."""
+    return {
+        name
+        for name in set(inputs.settings) - {f.name for f in fields(Layout)}
+        for other in [replace(inputs, settings={**inputs.settings, name: _another(inputs.settings[name])})]
+        if any(not same_value(codec.put(inputs), codec.put(other)) for codec in boundary.codecs())
+    }
+
+
+def _another(value: Scalar) -> Scalar:
+    if isinstance(value, bool):
+        return not value
+    return f"{value}0" if isinstance(value, str) else (value or 0) + 1
+
+
+def _check_arguments(
+    target: Target, boundary: Boundary, inputs: Inputs, call: tuple[Step, Observed, Left], done: _Compared
+) -> None:
     """Arguments built from what was read back equal those that were passed."""
+    step, observed, left = call
     labels = {  # another spelling of labels is a declared loss: calls are compared with labels in canonical spelling
         name: column
         for codec in step.arguments.values()
-        for name, column in codec.canonical(case.batch).items()
+        for name, column in codec.canonical(inputs.batch).items()
         if COLUMNS[name]["role"] == "label" and COLUMNS[name]["axes"] == "B"
     }
-    inputs = inputs_of(boundary, case, with_columns(case.batch, **labels))
-    first = {name: evaluate(target, codec.put(inputs), left) for name, codec in step.arguments.items()}
-    observed = observe(step, first)
-    if observed.sizes.rows is None or observed.sizes.width is None:
-        return 0
-    batch = observed.batch()
-    layout = replace(inputs.layout, extra=0, dtype="")  # the width and the dtype that were read hold these already
-    again = replace(inputs, batch=batch, layout=layout, settings={**inputs.settings, **observed.knobs})
-    same = 0
+    passed = replace(inputs, batch=with_columns(inputs.batch, **labels), leaves=[])
+    first = {name: evaluate(target, codec.put(passed), left) for name, codec in step.arguments.items()}
+    if not all(torch.equal(column, getattr(inputs.batch, name)) for name, column in labels.items()):
+        observed = observe(step, first)
+    batch = observed.batch() if observed.columns else inputs.batch
+    # The width and the dtype of the columns that were read hold those of the layout already.
+    layout = replace(inputs.layout, extra=observed.layout.extra, dtype="")
+    again = replace(passed, batch=batch, layout=layout, settings={**inputs.settings, **observed.knobs})
     for name, codec in step.arguments.items():
-        if codec.columns <= set(observed.columns) and codec.shapes <= {"length"} and batch.rows == case.batch.rows:
+        if codec.columns <= set(observed.columns):
             value = evaluate(target, codec.put(again), left)
             assert same_value(value, first[name]), (boundary.path, name, value, first[name])
-            same += 1
-    return same
+            done.arguments.add((step.result, name))
+
+
+def _check_unreadable(target: Target, boundary: Boundary, inputs: Inputs, step: Step, left: Left) -> None:
+    """A column that is declared to be unreadable counts: another one gives another argument."""
+    for name, codec in step.arguments.items():
+        for column in codec.unreadable:
+            one, other = (
+                evaluate(target, codec.put(replace(inputs, batch=batch)), left)
+                for batch in (inputs.batch, _changed(inputs.batch, column))
+            )
+            assert not same_value(one, other), (boundary.path, name, column)
+
+
+def _changed(batch: Batch, column: str) -> Batch:
+    before: Tensor = getattr(batch, column)
+    return with_columns(batch, **{column: ~before if before.dtype == torch.bool else before + 1})

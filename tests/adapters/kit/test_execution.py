@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from rl_sentinel.adapters.framework import Framework
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Earlier, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.execution import Inner, encode, execute, inputs_of
 from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Join, Output, Step

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from functools import wraps
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import ROLES, by_role, role_of, roles_of, similar_names, takes
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import COLUMNS
 
 CODECS = {"token_rewards": TokenRewards(), "mask": Column("mask"), "values": Column("value")}

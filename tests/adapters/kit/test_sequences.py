@@ -64,10 +64,11 @@ def test_each_prompt_is_padded_to_its_own_longest() -> None:
     codec = EachPrompt(Table(parts))
     prompts = codec.put(Inputs(batch))
     assert [one["logp"].tolist() for one in prompts] == [[[0, -1, -2], [0, -3, 0]], [[0, -4]]]
-    assert codec.shapes == {"group", "length", "prompt_length"}
+    assert codec.columns == {"group", "logprob", "version"}
     assert codec.sizes(prompts).rows == 3
     sizes = Sizes(rows=3, width=2, **lengths)
     assert torch.equal(codec.take(prompts, sizes)["logprob"], logprob)
+    assert codec.take(prompts, sizes)["group"].tolist() == [0, 0, 1] == codec.canonical(batch)["group"].tolist()
     form = PromptBatches("logp", FullSequence())
     assert torch.equal(form.read(prompts, sizes), logprob)
     assert torch.equal(eval(form.source("x", sizes), {"torch": torch, "x": prompts}), logprob)  # noqa: S307 - as above
@@ -106,7 +107,7 @@ def test_a_rollout_written_by_hand_is_read() -> None:
     assert observed.columns["version"].tolist() == [[4, 0, 0], [5, 5, 6]]
     assert observed.columns["mask"].tolist() == [[True, False, False], [True, False, True]]
     assert observed.columns["old_logprob"].tolist() == [[-1, 0, 0], [-2, -3, -4]]
-    assert not observed.full_rows
+    assert not observed.lengths_assumed
 
 
 def test_ends_of_packed_sequences() -> None:

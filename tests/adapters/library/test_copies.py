@@ -31,7 +31,6 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_parts_come_from_the_copy(copy: Path) -> None:
-    """Those that were imported before too; what the copy lacks is not taken from this library."""
     importlib.import_module(f"{SIGNAL}.kl")
     import_from(copy)
     assert importlib.import_module(f"{SIGNAL}.groups").COPY
@@ -41,13 +40,11 @@ def test_parts_come_from_the_copy(copy: Path) -> None:
 
 
 def test_the_library_itself_is_left_alone() -> None:
-    """Its modules are those that other code holds."""
     groups = importlib.import_module(f"{SIGNAL}.groups")
     import_from(Path(rl_sentinel.__file__).parents[1])
     assert sys.modules[f"{SIGNAL}.groups"] is groups
 
 
 def test_a_tree_without_it_is_told(tmp_path: Path) -> None:
-    """With the folder that was expected."""
     with pytest.raises(Unbindable, match=r"^rl_sentinel\.signal is absent in .*, expected .*signal$"):
         import_from(tmp_path)

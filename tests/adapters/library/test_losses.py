@@ -13,6 +13,7 @@ from rl_sentinel.adapters.library.losses import chosen, in_parts, loss_output, r
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings
+from rl_sentinel.core.layout import Layout
 
 #: Two prompts of one row and of two; trained tokens 2, 1 and 1.
 BATCH = batch_of(
@@ -34,16 +35,14 @@ BY_HAND = {
 @pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize("mode", BY_HAND)
 def test_any_cut_gives_the_whole(mode: str, parts: int) -> None:
-    """Denominators are counted before it."""
     bound = (b for b in losses.boundaries(TARGET) if isinstance(b, Boundary))
     (one,) = [b for b in bound if b.path == losses.AGGREGATE and mode in b.settings]
-    case = Case(BATCH, setting=mode, override={"micro_batches": parts})
+    case = Case(BATCH, setting=mode, layout=Layout(micro_batches=parts))
     loss = execute(TARGET, one, inputs_of(one, case)).values["loss"]
     assert loss.item() == pytest.approx(BY_HAND[mode])
 
 
 def test_a_part_has_the_choices_of_its_rows() -> None:
-    """Cut as the batch is, the last part may be smaller; a number goes to each as it is."""
     seen: list[tuple[int, Any, object]] = []
 
     def loss(batch: Batch, *, chosen: Tensor, clip: float, aggregation: object) -> Tensor:
@@ -57,7 +56,6 @@ def test_a_part_has_the_choices_of_its_rows() -> None:
 
 
 def test_what_a_mode_reads_and_says() -> None:
-    """Prompts by their group; a fixed length is a setting, and what is divided by it is over no rows."""
     assert (read_by("prompt-mean"), read_by("token-mean")) == ("group", "")
     assert settings_of("token-sum") == {"aggregation": "token-sum", "length": 8}
     assert settings_of("token-mean") == {"aggregation": "token-mean"}
@@ -73,7 +71,6 @@ def test_responses_are_found_in_their_sequences(setting: str) -> None:
 
 
 def test_numbers_of_rows_on_tokens() -> None:
-    """At each trained token, and at the last."""
     mask = torch.tensor([[True, True, False], [True, False, True]])
     batch = batch_of(mask, reward=torch.tensor([2.0, 3.0]))
     spread, last = (outputs_of(f"align.{n}", "default", batch) for n in ("spread", "at_last"))

@@ -34,7 +34,6 @@ def test_outcomes_of_trajectories() -> None:
 
 
 def test_void_outcomes_are_out_of_every_mean() -> None:
-    """Rows that never ended: the other has nobody to be compared with."""
     outputs = _asked("loss_ready", "suppressed", scored=torch.tensor([True, True, True, False]))
     assert outputs["advantage"][2:].tolist() == [0.0, 0.0]
     assert outputs["advantage"][:2].tolist() == pytest.approx([2**0.5, -(2**0.5)], rel=1e-5)
@@ -52,7 +51,6 @@ def test_a_row_that_is_rejected_is_nobodys_sibling(setting: str) -> None:
 
 @pytest.mark.parametrize(("setting", "packed"), [("rejected", False), ("tokens and rows rejected, packed", True)])
 def test_tokens_are_packed_where_it_is_said(monkeypatch: pytest.MonkeyPatch, setting: str, *, packed: bool) -> None:
-    """What is handed in shows it; what is handed back must not."""
     seen, plain = [], Target.call
 
     def call(target: Target, path: str, *given: object, **named: object) -> object:
@@ -76,12 +74,10 @@ def test_weights_of_tokens_and_of_responses() -> None:
 
 @pytest.mark.parametrize("setting", ["one prompt", "two prompts"])
 def test_mini_batches_have_every_row(setting: str) -> None:
-    """Each its own outcome."""
     assert _asked("prompts_apart", setting)["reward"].tolist() == BATCH.reward.tolist()
 
 
 def test_what_the_policy_has_moved_away_from() -> None:
-    """A row of negative advantages, a nat away; the others stay, whichever way they moved."""
     moved = torch.tensor([[-1.0, -1.0], [-2.0, -2.0], [-2.0, -2.0], [-1.0, -1.0]])
     advantage = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
     outputs = _asked("trusted", "default", logprob=moved, advantage=advantage)
@@ -90,7 +86,6 @@ def test_what_the_policy_has_moved_away_from() -> None:
 
 
 def test_turns_are_laid_out_as_rows() -> None:
-    """Each with its own tokens, log-probs and rewards, whatever prompt stands before."""
     outputs = _asked("laid_out", "apart")
     assert outputs["response"].tolist() == BATCH.token.tolist()
     assert outputs["logprob"].tolist() == BATCH.logprob.tolist()

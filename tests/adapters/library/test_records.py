@@ -21,7 +21,6 @@ BATCH = batch_of(
 
 @pytest.mark.parametrize("stored", ["padded", "packed"])
 def test_each_column_comes_back(stored: str) -> None:
-    """At its own row and token, from the mini-batch of its prompt."""
     outputs = outputs_of("prompts_apart", f"{stored}, one prompt each", BATCH)
     columns = {"advantage": "advantage", "kl": "logprob", "weight": "value", "returns": "returns", "trained": "mask"}
     for field, column in {**columns, "reward": "reward"}.items():

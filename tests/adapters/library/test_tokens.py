@@ -10,7 +10,6 @@ from rl_sentinel.core.batch import batch_of
 
 
 def test_log_probs_and_entropy_of_even_logits() -> None:
-    """Of V tokens alike each has log-prob -ln V, and the entropy is ln V; nothing where nothing trains."""
     batch = batch_of(torch.tensor([[True, False]]))
     size = math.log(batch.logits.shape[2])
     outputs = outputs_of("logprobs_and_entropy", "default", batch)
@@ -21,7 +20,6 @@ def test_log_probs_and_entropy_of_even_logits() -> None:
 
 @pytest.mark.parametrize("stored", ["padded", "packed"])
 def test_trained_tokens_are_counted(stored: str) -> None:
-    """Those before each one, whatever stands between."""
     mask = torch.tensor([[True, False, True], [True, True, False]])
     outputs = outputs_of("segments.turns", stored, batch_of(mask, length=torch.tensor([3, 2])))
     assert outputs["turn"][mask].tolist() == [0.0, 1.0, 0.0, 1.0]

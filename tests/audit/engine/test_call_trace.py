@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import hostile
+import misbehaving_work
 from rl_sentinel.audit.engine.call_trace import entered
 
 CODE = """
@@ -24,7 +24,6 @@ def unused():
 
 
 def test_functions_of_the_tree_in_order(tmp_path: Path) -> None:
-    """Each once, with the line where it begins; what lies elsewhere is left out."""
     file = tmp_path / "code.py"
     file.write_text(CODE, encoding="utf-8")
     space: dict[str, type] = {}
@@ -32,12 +31,11 @@ def test_functions_of_the_tree_in_order(tmp_path: Path) -> None:
     with entered(tmp_path) as names:
         space["Kind"]().method()
         space["Kind"]().method()
-        hostile.Hostile("f", {}).pieces()
+        misbehaving_work.MisbehavingWork("f", {}).pieces()
     assert names == ["code.py:3:Kind.method", "code.py:7:helper"]
 
 
 def test_profiler_is_put_back(tmp_path: Path) -> None:
-    """Also when the call fails; what was seen until then is there."""
     before = sys.getprofile()
     with pytest.raises(ZeroDivisionError), entered(tmp_path) as names:
         _ = 1 / 0

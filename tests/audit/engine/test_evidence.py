@@ -27,7 +27,6 @@ def _made(expectation: Expectation) -> dict[str, Any]:
 
 
 def test_record_names_everything() -> None:
-    """And is plain JSON."""
     change = Change("its reward", "reward", (0,), 1.0, math.nan, 1)
     equal = Equal("advantage", torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, -2.0]]), change=change)
     record = json.loads(json.dumps(_made(equal), allow_nan=False))
@@ -57,7 +56,6 @@ def test_record_names_everything() -> None:
 
 
 def test_refusals_are_stored_with_their_words() -> None:
-    """And a setting that was accepted with none."""
     refuses = Refuses("accepted", (Attempt("lone", "nothing is left", None), Attempt("none", "no rows", "rows is 0")))
     stored = _made(refuses)["expectation"]
     assert stored["sentence"] == "accepted, but must be refused: lone (nothing is left)"

@@ -11,6 +11,7 @@ from rl_sentinel.audit.engine.executor import Asker, Misbehaved
 from rl_sentinel.audit.sandbox import heartbeat as pulse
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import with_layout
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
@@ -30,21 +31,17 @@ def _raising(error: Exception) -> Asker:
 
 
 def test_case_is_never_changed() -> None:
-    """A boundary gets a copy; how it left that is handed back."""
-
     def compute(batch: Batch) -> Tensor:
         batch.reward.mul_(0)
         return batch.reward.unsqueeze(1) * batch.mask
 
     before = CASE.batch.reward.clone()
-    seen = _asker(compute)(CASE)
+    seen = _asker(compute)(CASE, watched=True)
     assert torch.equal(CASE.batch.reward, before)
     assert not seen.inputs_after["reward"].any()
 
 
 def test_each_column_is_copied_once_and_can_be_replaced() -> None:
-    """What is read twice is one tensor; a batch made of the copy has it too, and every other column."""
-
     def compute(batch: Batch) -> Tensor:
         batch.reward.add_(1)
         other = with_columns(batch, group=batch.group + 1)
@@ -66,14 +63,12 @@ def test_each_column_is_copied_once_and_can_be_replaced() -> None:
     ],
 )
 def test_output_that_is_not_what_is_declared(made: Any, words: str) -> None:
-    """A wrong shape is no result."""
     with pytest.raises(Misbehaved) as told:
         _asker(made)(CASE)
     assert str(told.value) == words
 
 
 def test_output_of_one_number_is_called_so() -> None:
-    """No axes are no empty brackets to guess at."""
     boundary = specimen(lambda b: b.reward, reads="reward", stage="aggregate", outputs={"loss": Output("", "", "loss")})
     with pytest.raises(Misbehaved) as told:
         Asker(boundary, {})(CASE)
@@ -81,7 +76,6 @@ def test_output_of_one_number_is_called_so() -> None:
 
 
 def test_refusal_in_words_is_told_from_an_accident() -> None:
-    """No words, no refusal; an answer of the adapter goes through."""
     with pytest.raises(Refused, match=r"^ValueError: groups of one$"):
         _raising(ValueError("groups of one"))(CASE)
     with pytest.raises(AssertionError, match=r"^$"):
@@ -93,8 +87,6 @@ def test_refusal_in_words_is_told_from_an_accident() -> None:
 
 
 def test_every_generator_is_seeded() -> None:
-    """Twice the same call draws the same numbers; so does each generator for itself."""
-
     def compute(batch: Batch) -> Tensor:
         drawn = torch.rand(batch.mask.shape) + float(np.random.random())  # noqa: NPY002 - what targets do
         return drawn * batch.reward.unsqueeze(1)
@@ -104,7 +96,6 @@ def test_every_generator_is_seeded() -> None:
 
 
 def test_gradients_of_the_loss() -> None:
-    """Zero where the loss does not reach; a detached loss has none."""
     loss = {"loss": Output("", "", "loss")}
     more: dict[str, Any] = {"stage": "policy-loss", "outputs": loss}
     ask = Asker(specimen(lambda b: (b.logprob * b.mask).sum(), reads="logprob mask", **more), {})
@@ -116,7 +107,6 @@ def test_gradients_of_the_loss() -> None:
 
 
 def test_twin_is_asked_by_its_path_and_every_call_beats() -> None:
-    """The watch over the child counts them."""
     one = specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask")
     two: Boundary = specimen(lambda b: 2 * b.reward.unsqueeze(1) * b.mask, reads="reward mask", path="twin")
     ask = Asker(one, {"twin": two})
@@ -124,3 +114,11 @@ def test_twin_is_asked_by_its_path_and_every_call_beats() -> None:
     pulse.adopt(mine)
     assert torch.equal(2 * ask(CASE).values["advantage"], ask(CASE, on="twin").values["advantage"])
     assert mine.count == 2
+
+
+def test_layouts_of_a_drawn_batch_are_asked_apart() -> None:
+    """What is kept for one layout is no answer for another."""
+    ask = _asker(lambda batch: batch.mask * float(batch.width))
+    ask.kept[id(CASE.batch)] = {}
+    plain, wide = (ask(case).values["advantage"].max().item() for case in (CASE, with_layout(CASE, extra=2)))
+    assert wide == plain + 2

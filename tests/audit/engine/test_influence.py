@@ -23,7 +23,6 @@ def _sent(compute: Any) -> list[Event]:
 
 
 def test_map_shows_which_cells_move() -> None:
-    """The first row's reward moves all other rows, and not its own; another's moves its own trained tokens."""
     found = influence(specimen(_centred, reads="reward mask"), "default")
     assert isinstance(found, dict)
     mask = torch.tensor(found["mask"])
@@ -42,8 +41,6 @@ def test_job_sends_one_map() -> None:
 
 
 def test_what_has_no_map_says_why() -> None:
-    """A refusal of every case, and an accident."""
-
     def refuse(_batch: Batch) -> Tensor:
         raise ValueError("never")
 

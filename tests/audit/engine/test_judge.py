@@ -18,7 +18,6 @@ from specimens import specimen
 
 
 def test_canary_sees_what_cannot_move() -> None:
-    """A constant is not judged."""
     still = specimen(lambda batch: torch.zeros_like(batch.reward).unsqueeze(1) * batch.mask, reads="reward mask")
     moving = specimen(lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="reward mask")
     assert canary(Asker(still, {}), "default") == "output advantage moves with no column that it reads"
@@ -26,7 +25,6 @@ def test_canary_sees_what_cannot_move() -> None:
 
 
 def test_a_drawn_batch_is_asked_once_for_all_laws_unless_fresh() -> None:
-    """A second law is answered from what was kept; one that asks for a fresh call gets one."""
     calls = []
 
     def compute(batch: Batch) -> Tensor:
@@ -61,7 +59,6 @@ def _twice(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def test_variants_in_turn() -> None:
-    """The first of each kind under every variant that fits, each other case under one, and none is left out."""
     seen: dict[int, list[object]] = {}
 
     def expect(_ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -14,7 +14,6 @@ def _contradiction(**changed: str) -> str:
 
 
 def test_names_follow_from_what_is_run() -> None:
-    """Framework, law, the last word of the boundary's path, setting."""
     named = ("verl", "MSK001", "m.estimator", "no-std")
     assert signature(*named) == "verl:MSK001:m.estimator:no-std"
     assert identifier(*named) == "VERL-MSK001-ESTIMATOR-NO-STD"
@@ -22,12 +21,10 @@ def test_names_follow_from_what_is_run() -> None:
 
 @pytest.mark.parametrize("key", ["setting", "signature", "candidate_id", "law_name", "level"])
 def test_another_word_is_told(key: str) -> None:
-    """With the place, what it is, and what is run."""
     assert _contradiction(**{key: "x"}).startswith(f"[{key}] is 'x', expected '")
 
 
 def test_whole_story_is_none() -> None:
-    """Nor is a record that lacks a key that follows."""
     assert _contradiction() == ""
     record = evidence()
     case = case_from_json(record["constructed_scenario"])

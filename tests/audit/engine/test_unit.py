@@ -44,7 +44,6 @@ def _verdicts(unit: Unit) -> dict[str, Event]:
 
 
 def test_each_law_gets_its_verdict() -> None:
-    """With the number of cases, or the evidence."""
     found = _verdicts(_unit(leaking, "MSK001", "PUR001", "SHF001"))
     assert {k: v["outcome"] for k, v in found.items()} == {
         "MSK001": "broken",
@@ -71,8 +70,6 @@ def test_each_law_gets_its_verdict() -> None:
     ids=["constant", "nothing", "elsewhere"],
 )
 def test_canary_settles_all_laws(compute: Any, root: Path, outcome: str, reason: str) -> None:
-    """None of them is tried, none holds."""
-
     def made(batch: Batch) -> Any:
         return {"advantage": compute(batch)}
 
@@ -82,8 +79,6 @@ def test_canary_settles_all_laws(compute: Any, root: Path, outcome: str, reason:
 
 
 def test_refusal_of_every_case_is_not_applicable() -> None:
-    """With the target's words."""
-
     def refuse(_batch: Batch) -> Tensor:
         raise ValueError("never")
 
@@ -92,7 +87,6 @@ def test_refusal_of_every_case_is_not_applicable() -> None:
 
 
 def test_replay_tells_three_ways() -> None:
-    """Reproduced, fixed, and what cannot be told."""
     law = laws()["MSK001"]
     record = _verdicts(_unit(leaking, "MSK001"))["MSK001"]["evidence"]
     case = case_from_json(record["constructed_scenario"])
@@ -103,7 +97,6 @@ def test_replay_tells_three_ways() -> None:
 
 
 def test_units_pair_settings_with_the_laws_of_the_stage() -> None:
-    """One for each setting; a law of another stage is left out."""
     boundary: Boundary = specimen(sound, reads="reward mask", settings={"a": {}, "b": {}})
     made = list(units(Target(root=HERE), [boundary], [laws()["MSK001"], laws()["SPL001"]], {}, REQUEST))
     assert [(u.name, u.pieces()) for u in made] == [(("specimen", "a"), ["MSK001"]), (("specimen", "b"), ["MSK001"])]

@@ -28,14 +28,12 @@ def _served(folder: Path, request: Request) -> list[dict[str, Any]]:
 
 
 def test_walks_find_what_there_is() -> None:
-    """Each under its own name."""
     assert {"verl", "areal", "skyrl", "slime", "own", "rl_sentinel"} <= set(frameworks())
     assert all(code == law.code for code, law in laws().items())
     assert list(laws()) == sorted(laws())
 
 
 def test_audit_ends_with_done(tmp_path: Path) -> None:
-    """A plan, an entry and a verdict for each pair, and the end."""
     root = str(checkout(tmp_path / "tree"))
     request = Request(
         task="audit",
@@ -68,7 +66,6 @@ def test_audit_ends_with_done(tmp_path: Path) -> None:
     ids=["no tree", "no stage"],
 )
 def test_failure_as_a_whole_is_one_event(tmp_path: Path, change: dict[str, str], message: str) -> None:
-    """The driver tells it in one line."""
     given = {"task": "boundaries", "framework": "verl", "root": "/", "version": ""} | change
     [event] = _served(tmp_path, Request(**given))  # type: ignore[arg-type] # a task is a word here
     assert event["event"] == "failed"
@@ -76,7 +73,6 @@ def test_failure_as_a_whole_is_one_event(tmp_path: Path, change: dict[str, str],
 
 
 def test_worker_without_a_reader_does_nothing(tmp_path: Path) -> None:
-    """Whoever asked has gone."""
     here, there = os.pipe()
     os.close(here)
     command = [sys.executable, "-m", "rl_sentinel.audit.engine.worker", str(tmp_path / "never-read"), str(there)]

@@ -9,7 +9,6 @@ from rl_sentinel.core.call import Call, Function, Use
 
 
 def test_values_calls_and_uses() -> None:
-    """Plain data, objects by the calls that make them, earlier values by their names, functions by their imports."""
     text = Source()
     made = Call("argparse.Namespace", (), {"mask": torch.tensor([1, 0]), "earlier": Use("result")[0]["keep"]})
     assert text.text(made) == "Namespace(mask=torch.tensor([1, 0], dtype=torch.int64), earlier=result[0]['keep'])"
@@ -18,7 +17,6 @@ def test_values_calls_and_uses() -> None:
 
 
 def test_differences_become_parameters() -> None:
-    """Equal parts are written once; a part that differs is a parameter named for its key, one for equal differences."""
     text = Source()
     runs = [{"mask": [1], "reward": torch.tensor([x]), "again": torch.tensor([x])} for x in (0.0, 1.0)]
     assert text.alike(runs, "data") == "{'mask': [1], 'reward': reward, 'again': again}"
@@ -30,19 +28,16 @@ def test_differences_become_parameters() -> None:
 
 
 def test_names_that_are_no_identifiers() -> None:
-    """A dotted knob goes through a dict, ``self`` has another name as a variable."""
     text = Source()
     assert text.text(Call("types.SimpleNamespace", (), {"actor.lam": 1.0})) == "SimpleNamespace(**{'actor.lam': 1.0})"
     assert text.text(Use("self").attribute("seen")) == "owner.seen"
 
 
 def test_long_text_is_broken() -> None:
-    """One item to a line where the whole is long."""
     assert wrapped("f(", ["a", "b"], ")") == "f(a, b)"
     assert wrapped("f(", ["a" * 60, "b" * 60], ")") == f"f(\n    {'a' * 60},\n    {'b' * 60},\n)"
 
 
 def test_without_source() -> None:
-    """An object that is neither data nor made by a call has none."""
     with pytest.raises(Unwritable, match="no source text for a object"):
         Source().text(object())

@@ -22,7 +22,6 @@ def _report(*records: Any) -> dict[str, Any]:
 
 
 def test_one_record_a_report_and_several_reports_are_read(tmp_path: Path) -> None:
-    """All that an audit writes."""
     one, other = evidence(), evidence(setting="no-std")
     assert stored(_file(tmp_path, one)) == [one]
     assert stored(_file(tmp_path, _report(one, other))) == [one, other]
@@ -30,7 +29,6 @@ def test_one_record_a_report_and_several_reports_are_read(tmp_path: Path) -> Non
 
 
 def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
-    """By what is there and what the law draws."""
     record = evidence()
     record["constructed_scenario"]["draw"] = {"x": "y"}
     file = _file(tmp_path, record)
@@ -46,7 +44,6 @@ NAMES = "expected a finding of an audit"
 
 
 def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
-    """Law, boundary and case are the same in both; a newer schema is refused."""
     for schema in (1, 2):
         assert stored(_file(tmp_path, evidence(schema=schema)))[0]["schema"] == schema
     with pytest.raises(
@@ -76,7 +73,6 @@ def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_evidence_is_told_in_one_line(tmp_path: Path, data: Any, words: str) -> None:
-    """The place in the file is named."""
     file = _file(tmp_path, data)
     with pytest.raises(SentinelError) as told:
         stored(file)
@@ -84,7 +80,6 @@ def test_what_is_no_evidence_is_told_in_one_line(tmp_path: Path, data: Any, word
 
 
 def test_edited_record_is_told(tmp_path: Path) -> None:
-    """A law that is none, a variant that the law has not, a case that is damaged."""
     with pytest.raises(SentinelError, match=r"\[law\] is 'XYZ999', expected one of CFG001, "):
         stored(_file(tmp_path, evidence(law="XYZ999")))
     record = evidence()
@@ -100,7 +95,6 @@ def test_edited_record_is_told(tmp_path: Path) -> None:
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A folder, and nothing."""
     for place, why in ((tmp_path, "Is a directory"), (tmp_path / "no", "No such file or directory")):
         with pytest.raises(SentinelError) as told:
             stored(place)

@@ -28,7 +28,6 @@ from rl_sentinel.audit.repro.literal import Names, Unwritable, source
     ],
 )
 def test_source_reads_back(value: object) -> None:
-    """What is written evaluates to what was there."""
     names = {"torch": torch, "np": np, "Namespace": Namespace, "SimpleNamespace": SimpleNamespace}
     back = eval(source(value, Names({})), names)  # noqa: S307 - our own text
     if isinstance(value, torch.Tensor):
@@ -39,7 +38,6 @@ def test_source_reads_back(value: object) -> None:
 
 
 def test_labels_read_back() -> None:
-    """An array of objects keeps its kind."""
     names = Names({})
     back = eval(source(np.array(["a", "b"], dtype=object), names), {"np": np})  # noqa: S307 - our own text
     assert back.tolist() == ["a", "b"]
@@ -48,6 +46,5 @@ def test_labels_read_back() -> None:
 
 
 def test_what_cannot_be_written_is_said() -> None:
-    """No script is better than a wrong one."""
     with pytest.raises(Unwritable, match="no source text for a OrderedDict"):
         source(OrderedDict(), Names({}))

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Knob, Spread
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.result_forms import Accepted
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import search, smallest
@@ -137,7 +138,6 @@ def test_exit_status(trees: Mapping[bool, Path], law: Law, boundary: Boundary) -
 
 
 def test_what_differs_is_a_parameter(trees: Mapping[bool, Path]) -> None:
-    """The rewards alone differ between the two runs; the rest is written once, under the names of the parameters."""
     text = "\n".join(_lines(MSK001, CENTRED, Target(trees[False])))
     assert "def run(rewards):" in text
     assert text.count("mask=torch.tensor") == 1
@@ -154,7 +154,6 @@ FACTOR = 2.0
 
 
 def test_functions_of_ours_are_carried_along(trees: Mapping[bool, Path]) -> None:
-    """A double stands in the script with its own source and the constants that it uses."""
     passed = {"rewards": Object(_double, {"0": Column("reward")}), "mask": Column("mask", dtype=torch.int64)}
     config = {"config": Object("house.rules.Settings", {"scale": Constant(2.0)})}
     step = Step(call="house.rules.centred", name="result", arguments={**passed, **config})

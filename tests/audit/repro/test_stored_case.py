@@ -38,7 +38,6 @@ def _answer(compute: Any) -> Event:
 
 
 def test_case_is_tried_on_the_boundary_of_its_name() -> None:
-    """An accident of the target is no mending."""
     leaking = _answer(lambda b: (b.reward - b.reward.mean()).unsqueeze(1) * b.mask)
     assert (leaking["status"], leaking["number"], leaking["law"]) == ("reproduced", 0, "MSK001")
     assert float(leaking["distance"]) > 0
@@ -54,7 +53,6 @@ def test_case_is_tried_on_the_boundary_of_its_name() -> None:
 
 
 def test_what_the_target_has_not_is_told() -> None:
-    """The boundary, its setting, the reason why it is unbound, the law."""
     boundary = specimen(lambda b: b.reward, reads="reward mask", path="m.estimator", settings={"other": {}})
     unbound = Unbound("m.gone", "advantage", "m.gone is absent")
     records = [evidence(boundary="m.none"), evidence(), evidence(boundary="m.gone"), evidence(law="XYZ999")]
@@ -68,7 +66,6 @@ def test_what_the_target_has_not_is_told() -> None:
 
 
 def test_edited_stage_and_knobs_are_told() -> None:
-    """Knobs are compared where the target is the one that the record speaks of."""
     boundary = specimen(lambda b: b.reward, reads="reward mask", path="m.estimator", settings={"default": {"n": 1}})
     mine = evidence(knobs={"n": 2}, target={"spec": "verl==1.0", "digest": "d"})
     for record, digest, words in (
@@ -81,7 +78,6 @@ def test_edited_stage_and_knobs_are_told() -> None:
 
 
 def test_override_of_what_is_no_setting_is_told() -> None:
-    """A key of the setting, or a knob that is claimed, may stand there; another was written by hand."""
     more: dict[str, Any] = {"settings": {"default": {"n": 1}}, "claims": {"knob:clip": "1|2"}}
     boundary = specimen(lambda b, **_: b.reward, reads="reward mask", path="m.estimator", **more)
     for key in ("n", "clip"):

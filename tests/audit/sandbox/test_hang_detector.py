@@ -4,7 +4,6 @@ from rl_sentinel.audit.sandbox.hang_detector import Suspects, Time
 
 
 def test_innermost_function_is_remembered() -> None:
-    """Its callers are not, and a call that cannot tell where it is blames nobody."""
     suspects = Suspects()
     assert suspects.add(["a.py:1", "b.py:2"], spins=True) == "a.py:1"
     assert suspects.add([], spins=True) == ""
@@ -12,7 +11,6 @@ def test_innermost_function_is_remembered() -> None:
 
 
 def test_a_loop_is_recognised_by_processor_time_only() -> None:
-    """A busy machine stretches the clock, not the processor time."""
     suspects = Suspects()
     suspects.add(["a.py:1"], spins=True)
     assert not suspects.worth_a_look(Time(0.1, 50.0), Time(0.5, 5.0))
@@ -23,7 +21,6 @@ def test_a_loop_is_recognised_by_processor_time_only() -> None:
 
 
 def test_a_sleeper_is_recognised_by_the_clock() -> None:
-    """It uses no processor time."""
     suspects = Suspects()
     suspects.add(["a.py:1"], spins=False)
     assert suspects.worth_a_look(Time(0.0, 6.0), Time(0.5, 5.0))

@@ -9,7 +9,6 @@ from rl_sentinel.audit.sandbox import heartbeat as pulse
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_parent_counts_the_beats_of_its_child() -> None:
-    """The child adopts it, the parent reads it."""
     shared = pulse.Pulse()
     pid = os.fork()
     if not pid:

@@ -26,7 +26,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=["loops", "sleeps"],
 )
 def test_endless_module_is_refused_by_name(modules: Path, body: str, clock: float, words: str) -> None:
-    """Its importers fail too, at once; a sound one goes on."""
     (modules / "endless_a.py").write_text(body, encoding="utf-8")
     (modules / "endless_b.py").write_text("import endless_a", encoding="utf-8")
     (modules / "endless_c.py").write_text("VALUE = 1", encoding="utf-8")
@@ -43,7 +42,6 @@ def test_endless_module_is_refused_by_name(modules: Path, body: str, clock: floa
 
 
 def test_nothing_is_left_behind() -> None:
-    """The import machinery is as it was, and no timer is running."""
     before = list(sys.meta_path)
     with patience(cpu=0.2, clock=0.4):
         assert sys.meta_path != before
@@ -52,7 +50,6 @@ def test_nothing_is_left_behind() -> None:
 
 
 def test_busy_module_is_not_taken_for_a_sleeper(modules: Path) -> None:
-    """The clock is for what uses next to no processor time."""
     body = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nVALUE = 2"
     (modules / "endless_d.py").write_text(body, encoding="utf-8")
     with patience(cpu=30.0, clock=0.1):

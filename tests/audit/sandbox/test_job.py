@@ -29,12 +29,10 @@ UNIT = Unit(Target(root=Path("/r")), BOUNDARY, "default", [laws()["MSK001"], law
     ids=["unit", "influence", "replay"],
 )
 def test_job_keeps_its_word(job: Job, name: tuple[str, str], pieces: list[str], event: str) -> None:
-    """Names, pieces, and what is said of one that is lost."""
     assert (job.name, job.pieces(), job.root) == (name, pieces, Path("/r"))
     lost = job.lost(pieces[0], "it died")
     assert (lost["event"], lost["law"], lost["reason"]) == (event.rpartition("-")[2], pieces[0], "it died")
 
 
 def test_unit_goes_on_with_what_is_left() -> None:
-    """What is done is not done again."""
     assert UNIT.without({"MSK001"}).pieces() == ["PUR001"]

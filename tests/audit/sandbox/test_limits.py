@@ -15,7 +15,6 @@ def _run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_memory_beyond_the_limit_is_refused() -> None:
-    """Within it there is room; what the soft limit holds back can be given again, the hard one cannot."""
     tries = "\ntry:\n    bytes(2**29)\nexcept MemoryError:\n    print('no')\n"
     soft = _run("limits.limit_memory(2**28, finally_=False)\nbytes(2**20)" + tries)
     assert soft.stdout == "no\n"
@@ -34,7 +33,6 @@ def test_processor_time_is_read() -> None:
 
 
 def test_process_ends_with_its_parent() -> None:
-    """Killed is the parent; the child, which only sleeps, goes too."""
     child = (
         "from rl_sentinel.audit.sandbox import limits; limits.die_with_parent(); print(1, flush=True); "
         "import time; time.sleep(600)"

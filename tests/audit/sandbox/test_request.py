@@ -8,7 +8,6 @@ from rl_sentinel.audit.sandbox.request import Request, from_json
 
 
 def test_round_trip() -> None:
-    """Lists become tuples again, the rest stays."""
     request = Request(
         task="replay",
         framework="verl",
@@ -24,6 +23,5 @@ def test_round_trip() -> None:
 
 
 def test_unknown_key_is_refused() -> None:
-    """A driver and a worker of two versions do not talk past each other."""
     with pytest.raises(TypeError, match="colour"):
         from_json({"task": "audit", "framework": "f", "root": "", "version": "", "colour": 1})

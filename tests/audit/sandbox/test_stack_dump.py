@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import hostile
+import misbehaving_work
 from rl_sentinel.audit.sandbox.stack_dump import Whereabouts, functions
 
 CODE = """def outer():
@@ -38,17 +38,16 @@ def test_lines_are_led_back_to_their_functions(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_child_answers_from_within_a_loop() -> None:
-    """It needs no turn of its own."""
     place = Whereabouts()
     pid = os.fork()
     if not pid:
         place.answer()
-        hostile.enters_loop()
+        misbehaving_work.enters_loop()
         os._exit(0)
     time.sleep(0.5)
-    found = place.ask(pid, Path(hostile.__file__).parent)
+    found = place.ask(pid, Path(misbehaving_work.__file__).parent)
     os.kill(pid, 9)
     os.waitpid(pid, 0)
     place.close()
-    lines = [f.__code__.co_firstlineno for f in (hostile.loop, hostile.enters_loop)]
-    assert found[:2] == [f"hostile.py:{n}" for n in lines]
+    lines = [f.__code__.co_firstlineno for f in (misbehaving_work.loop, misbehaving_work.enters_loop)]
+    assert found[:2] == [f"misbehaving_work.py:{n}" for n in lines]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hostile import Hostile, enters_loop, loop, outcomes, slow, wait
+from misbehaving_work import MisbehavingWork, enters_loop, loop, outcomes, slow, wait
 from rl_sentinel.audit.sandbox import limits
 from rl_sentinel.audit.sandbox.hang_detector import Time
 from rl_sentinel.audit.sandbox.supervisor import _exceeded
@@ -25,64 +25,61 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
     ids=["exits", "is killed", "allocates"],
 )
 def test_accident_costs_one_piece(call: Callable[[], object], reason: str) -> None:
-    """The pieces before and after it are done."""
-    found = outcomes([Hostile("f", {"A": lambda: None, "B": call, "C": lambda: None})])
+    found = outcomes([MisbehavingWork("f", {"A": lambda: None, "B": call, "C": lambda: None})])
     assert found == {("f", "A"): "did", ("f", "B"): reason, ("f", "C"): "did"}
 
 
 def test_canary_that_dies_costs_the_whole_job_and_no_other() -> None:
-    """What cannot answer at all is not tried once more for each piece."""
-    work = [Hostile("f", {"A": lambda: None, "B": lambda: None}, canary=lambda: os._exit(3))]
-    found = outcomes([*work, Hostile("g", {"A": lambda: None})], jobs=2)
+    work = [MisbehavingWork("f", {"A": lambda: None, "B": lambda: None}, canary=lambda: os._exit(3))]
+    found = outcomes([*work, MisbehavingWork("g", {"A": lambda: None})], jobs=2)
     dead = "the call ended with exit status 3"
     assert found == {("f", "A"): dead, ("f", "B"): dead, ("g", "A"): "did"}
 
 
 def test_three_crashes_end_a_job() -> None:
-    """The rest is told to be untried."""
     calls = {name: lambda: os._exit(3) for name in "ABCD"}
-    found = outcomes([Hostile("f", dict(calls))])
+    found = outcomes([MisbehavingWork("f", dict(calls))])
     assert found["f", "C"] == "the call ended with exit status 3"
     assert found["f", "D"] == "untried: 3 crashes in this function"
 
 
 def test_hang_is_shared_by_those_who_enter_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second caller of a loop is given up far sooner; a slow neighbour is left alone."""
     monkeypatch.setattr(limits, "CALL_CPU_SECONDS", 2.0)
-    work = [Hostile("first", {"A": enters_loop}), Hostile("second", {"A": loop}), Hostile("slow", {"A": slow})]
+    work = [
+        MisbehavingWork("first", {"A": enters_loop}),
+        MisbehavingWork("second", {"A": loop}),
+        MisbehavingWork("slow", {"A": slow}),
+    ]
     began = os.times()
     found = outcomes(work)
     spent = os.times().children_user - began.children_user
     line = loop.__code__.co_firstlineno
-    assert found["first", "A"] == f"the call took more than 2 s of processor time, last in hostile.py:{line}"
-    assert found["second", "A"] == f"the call is in hostile.py:{line}, where an earlier call never came back"
+    assert found["first", "A"] == f"the call took more than 2 s of processor time, last in misbehaving_work.py:{line}"
+    assert found["second", "A"] == f"the call is in misbehaving_work.py:{line}, where an earlier call never came back"
     assert found["slow", "A"] == "did"
     assert spent < 2 + 1 + 1 + 1
 
 
 def test_sleeper_is_caught_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the next one in the same function sooner."""
     monkeypatch.setattr(limits, "CALL_CLOCK_SECONDS", 2.0)
     monkeypatch.setattr(limits, "SUSPECT_CLOCK_SECONDS", 0.5)
-    found = outcomes([Hostile("first", {"A": wait}), Hostile("second", {"A": wait})])
+    found = outcomes([MisbehavingWork("first", {"A": wait}), MisbehavingWork("second", {"A": wait})])
     line = wait.__code__.co_firstlineno
-    assert found["first", "A"] == f"the call took more than 2 s, last in hostile.py:{line}"
-    assert found["second", "A"] == f"the call is in hostile.py:{line}, where an earlier call never came back"
+    assert found["first", "A"] == f"the call took more than 2 s, last in misbehaving_work.py:{line}"
+    assert found["second", "A"] == f"the call is in misbehaving_work.py:{line}, where an earlier call never came back"
 
 
 def test_many_calls_may_take_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of a call is no limit of a pair, which has its own."""
     monkeypatch.setattr(limits, "CALL_CPU_SECONDS", 1.5)
     three = dict.fromkeys("ABC", slow)
-    assert set(outcomes([Hostile("f", {**three})]).values()) == {"did"}
+    assert set(outcomes([MisbehavingWork("f", {**three})]).values()) == {"did"}
     monkeypatch.setattr(limits, "PAIR_CPU_SECONDS", 0.5)
-    assert outcomes([Hostile("f", {"A": slow})]) == {
+    assert outcomes([MisbehavingWork("f", {"A": slow})]) == {
         ("f", "A"): "the call and its like took more than 0.5 s of processor time"
     }
 
 
 def test_starved_call_is_not_taken_for_a_sleeper() -> None:
-    """Others may leave it a tenth of a processor; what uses next to none is asleep."""
     assert _exceeded(Time(6.0, 61.0)) == ""
     assert _exceeded(Time(0.1, 61.0)) == "60 s"
     assert _exceeded(Time(15.1, 61.0)) == "15 s of processor time"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import MODULE, checkout
-from processes import below, gone
+from processes import descendants, wait_until_ended
 from rl_sentinel.audit.sandbox.worker_process import events, request
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.core.errors import SentinelError
@@ -23,7 +23,6 @@ def _target(folder: Path, prelude: str) -> str:
 
 
 def test_request_carries_provenance(tmp_path: Path) -> None:
-    """What was asked, and the digest of what lies there."""
     job, source = request(named(_target(tmp_path, "")), "audit", seed=3)
     assert (job.task, job.framework, job.seed, job.version) == ("audit", "verl", 3, "")
     assert job.target == {"spec": f"verl@{tmp_path / 'tree'}", "commit": "", "digest": source.digest}
@@ -31,7 +30,6 @@ def test_request_carries_provenance(tmp_path: Path) -> None:
 
 
 def test_worker_sees_a_scrubbed_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the user's own variables nothing gets through; home is empty."""
     monkeypatch.setenv("MY_SECRET", "x")
     seen = tmp_path / "seen.txt"
     prelude = (
@@ -45,7 +43,6 @@ def test_worker_sees_a_scrubbed_environment(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_another_environment_gets_our_code_and_none_of_our_packages(tmp_path: Path) -> None:
-    """Else its own torch would be hidden by ours."""
     python, seen = tmp_path / "python", tmp_path / "seen.txt"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
     python.chmod(0o755)
@@ -59,7 +56,6 @@ def test_another_environment_gets_our_code_and_none_of_our_packages(tmp_path: Pa
 def test_compiled_code_is_left_in_the_cache_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
 ) -> None:
-    """What the cache holds never changes, and loads faster the next time; a user's tree stays as it was."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path if kept else tmp_path / "cache"))
     job, source = request(named(_target(tmp_path, "")), "boundaries")
     assert [e for e in events(job) if e["event"] == "boundary"]
@@ -75,7 +71,6 @@ def test_compiled_code_is_left_in_the_cache_alone(
     ids=["exits", "is killed"],
 )
 def test_worker_that_dies_is_told(tmp_path: Path, prelude: str, how: str) -> None:
-    """In one line, with what it said last."""
     job, _ = request(named(_target(tmp_path, prelude)), "boundaries")
     with pytest.raises(SentinelError) as told:
         list(events(job))
@@ -83,11 +78,10 @@ def test_worker_that_dies_is_told(tmp_path: Path, prelude: str, how: str) -> Non
 
 
 def test_worker_ends_with_the_generator(tmp_path: Path) -> None:
-    """Whoever stops reading leaves nothing behind."""
     job, _ = request(named(_target(tmp_path, "")), "audit")
     stream = events(job)
     next(stream)
-    running = below(os.getpid())
+    running = descendants(os.getpid())
     assert running
     stream.close()
-    assert gone(running)
+    assert wait_until_ended(running)

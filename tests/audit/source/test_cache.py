@@ -15,7 +15,6 @@ def _make(to: Path) -> None:
 
 
 def test_home_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative folder is meant from here, for the worker too, which runs elsewhere."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RL_SENTINEL_CACHE", "mine")
     assert cache.home() == tmp_path / "mine"
@@ -24,7 +23,6 @@ def test_home_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_entry_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second asker gets what the first one made."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     made: list[Path] = []
 
@@ -37,7 +35,6 @@ def test_entry_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_digest_sees_names_and_bytes_of_sources(tmp_path: Path) -> None:
-    """And not what the interpreter compiles beside them."""
     _make(tmp_path)
     before = cache.digest_of(tmp_path)
     (tmp_path / "__pycache__").mkdir()
@@ -48,7 +45,6 @@ def test_digest_sees_names_and_bytes_of_sources(tmp_path: Path) -> None:
 
 
 def test_entry_is_served_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not there is told."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     place = cache.kept("k", "x", _make)
 
@@ -68,7 +64,6 @@ def test_entry_is_served_where_nothing_can_be_written(tmp_path: Path, monkeypatc
 
 
 def test_what_could_not_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No folder, no lock: a release that there is none of is asked for anew each time."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
 
     def fails(to: Path) -> None:
@@ -82,7 +77,6 @@ def test_what_could_not_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
 
 def test_file_in_the_place_of_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told as a file."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     place = tmp_path / "k" / "x"
     place.parent.mkdir()
@@ -93,7 +87,6 @@ def test_file_in_the_place_of_an_entry(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_entry_that_another_process_made_meanwhile_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that was removed with what failed may have let two in: the first one's entry stays."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
 
     def overtaken(to: Path) -> None:

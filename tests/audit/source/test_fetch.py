@@ -18,7 +18,6 @@ def _wheel(path: Path, **files: str) -> Path:
 
 
 def test_unpack_puts_purelib_where_an_installer_does(tmp_path: Path) -> None:
-    """Code under *.data/purelib lands at the top; scripts are left out."""
     files = {"a/__init__.py": "1", "a-1.data/purelib/b.py": "2", "a-1.data/scripts/run": "3"}
     unpack(_wheel(tmp_path / "a.whl", **files), tmp_path / "out")
     found = sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file())
@@ -26,13 +25,11 @@ def test_unpack_puts_purelib_where_an_installer_does(tmp_path: Path) -> None:
 
 
 def test_unpack_refuses_a_way_out(tmp_path: Path) -> None:
-    """A name that points out of the folder stops the unpacking."""
     with pytest.raises(SentinelError, match=r"holds '\.\./evil\.py', expected names inside the folder"):
         unpack(_wheel(tmp_path / "a.whl", **{"../evil.py": "1"}), tmp_path / "out")
 
 
 def test_damaged_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry whose bytes changed is refused, and left for the user to look at."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
 
     def make(to: Path) -> None:
@@ -46,7 +43,6 @@ def test_damaged_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_failed_fetch_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is half made is never moved into place."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
 
     def fail(to: Path) -> None:

@@ -40,21 +40,18 @@ def _blob(folder: Path, name: str) -> Path:
 
 
 def test_the_package_and_all_python(history: Path, tmp_path: Path) -> None:
-    """The older text of the package, its data, Python elsewhere; no image."""
     write_out(history, commit_of(history, "HEAD~1"), "verl", tmp_path / "out")
     found = {str(p.relative_to(tmp_path / "out")): p.read_text() for p in (tmp_path / "out").rglob("*") if p.is_file()}
     assert found == {"verl/__init__.py": "VERSION = 1\n", "verl/version": "1", "tool.py": "pass\n"}
 
 
 def test_a_large_file_may_be_absent(history: Path, tmp_path: Path) -> None:
-    """What is not wanted need not be there."""
     _blob(history, "image.svg").unlink()
     write_out(history, commit_of(history, "HEAD"), "verl", tmp_path / "out")
     assert (tmp_path / "out" / "verl" / "__init__.py").read_text() == "VERSION = 2\n"
 
 
 def test_a_file_of_the_package_must_be_there(history: Path, tmp_path: Path) -> None:
-    """Its name and the way out, in one line."""
     _blob(history, "verl/version").unlink()
     commit = commit_of(history, "HEAD")
     with pytest.raises(SentinelError) as told:
@@ -64,12 +61,10 @@ def test_a_file_of_the_package_must_be_there(history: Path, tmp_path: Path) -> N
 
 
 def test_no_such_revision(history: Path) -> None:
-    """In one line, with the revision that was asked for."""
     with pytest.raises(SentinelError, match=r"has no revision 'nowhere', expected a commit, tag or branch of it"):
         commit_of(history, "nowhere")
 
 
 def test_no_history(tmp_path: Path) -> None:
-    """A folder without one is told before any revision of it."""
     with pytest.raises(SentinelError, match=r"^git rev-parse in .* expected a revision of a git folder$"):
         commit_of(tmp_path, "HEAD")

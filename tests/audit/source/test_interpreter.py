@@ -23,14 +23,12 @@ def _refusal(python: str) -> str:
 
 
 def test_answer_is_kept_apart_from_what_is_printed(tmp_path: Path) -> None:
-    """Words of a site, before and after, change nothing."""
     talking = _program(tmp_path, f'echo 3 9; "{sys.executable}" "$@"; echo done; echo no >&2')
     assert interpreter.asked(talking, "print('words')\nanswer([1, sys.argv[2]])", "x") == [1, "x"]
     assert interpreter.checked(talking) == talking
 
 
 def test_old_interpreter_is_refused(tmp_path: Path) -> None:
-    """By its own word, however it is called."""
     old = _program(
         tmp_path, f"""exec "{sys.executable}" -c "import sys; open(sys.argv[1], 'w').write('[3, 10]')" "$3" """
     )
@@ -38,20 +36,17 @@ def test_old_interpreter_is_refused(tmp_path: Path) -> None:
 
 
 def test_interpreter_without_torch_is_refused(tmp_path: Path) -> None:
-    """What it lacks is named."""
     bare = _program(tmp_path, f'exec "{sys.executable}" -S -I "$@"')
     assert _refusal(bare) == f"--python is {bare!r}, which lacks torch and numpy: install them there"
 
 
 def test_program_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it prints meanwhile fills no memory."""
     monkeypatch.setattr(interpreter, "_SECONDS", 1)
     endless = _program(tmp_path, "exec yes")
     assert _refusal(endless) == f"--python is {endless!r}, expected an interpreter that answers within 1 s"
 
 
 def test_what_is_no_interpreter(tmp_path: Path) -> None:
-    """Each kind in its own words."""
     mute = _program(tmp_path, "exit 0")
     assert _refusal(mute) == f"--python is {mute!r}, expected an interpreter: it ran no Python"
     assert _refusal(str(tmp_path)) == f"--python is {str(tmp_path)!r}, expected an interpreter (Permission denied)"

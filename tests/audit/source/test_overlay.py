@@ -15,7 +15,6 @@ def _framework(light: str) -> Framework:
 
 
 def test_one_folder_per_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order of the pins does not matter, their numbers do; without pins there is no folder."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     asked: list[tuple[str, ...]] = []
 
@@ -34,7 +33,6 @@ def test_one_folder_per_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_failure_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last error of pip is in the line."""
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
     said = "WARNING: x\nERROR: first\nERROR: No matching distribution found for a==1\n"
     monkeypatch.setattr(overlay, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))

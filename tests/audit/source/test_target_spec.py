@@ -18,19 +18,16 @@ from rl_sentinel.core.errors import SentinelError
     ],
 )
 def test_forms(text: str, expected: tuple[str, ...]) -> None:
-    """Each form is taken apart."""
     found = named(text)
     assert (found.form, found.framework.name, found.version, found.path, found.revision) == expected
 
 
 def test_unknown_framework_names_the_known_ones() -> None:
-    """The way out is in the message."""
     with pytest.raises(SentinelError, match=r"expected one of .*verl.*'nonesuch' is no framework known here"):
         named("nonesuch==1")
 
 
 @pytest.mark.parametrize("text", ["verl>=0.9", "verl~=0.9", "verl=0.9", "verl<1"])
 def test_a_range_of_releases_is_told(text: str) -> None:
-    """One release is audited, and how it is named is said."""
     with pytest.raises(SentinelError, match=r"expected one release, as in verl==1\.2\.3$"):
         named(text)

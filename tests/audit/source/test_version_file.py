@@ -36,12 +36,10 @@ def _put(root: Path, **files: str) -> Path:
     ],
 )
 def test_version_is_read_where_it_stands(tmp_path: Path, files: dict[str, str], version: str) -> None:
-    """The package's own files first, then what lies beside it; never another project's."""
     assert stated(_put(tmp_path, **files), "frame", "the-frame", "number") == version
 
 
 def test_project_file_of_a_source_folder_lies_above_it(tmp_path: Path) -> None:
-    """Of a folder that is not named so, what lies above is another's."""
     _put(tmp_path, **{"pyproject.toml": '[project]\nname = "frame"\nversion = "4.0"\n'})
     assert stated(tmp_path / "src", "frame", "") == "4.0"
     assert stated(tmp_path / "lib", "frame", "") == ""

@@ -8,7 +8,6 @@ from rl_sentinel.core.expectations import Change, Finite, changed
 
 
 def test_first_cell_that_differs() -> None:
-    """With both numbers, and how many cells differ; NaN is equal to NaN."""
     before = torch.tensor([[math.nan, 1.0], [2.0, 3.0]])
     after = torch.tensor([[math.nan, 1.0], [math.nan, 4.0]])
     change = changed("its reward", "reward", before, after)
@@ -18,7 +17,6 @@ def test_first_cell_that_differs() -> None:
 
 
 def test_key_tells_expectations_of_one_output_apart() -> None:
-    """The output is the name where there is one expectation of it."""
     numbers = torch.zeros(1)
     assert [Finite("loss", numbers).name, Finite("loss", numbers, key="padding of loss").name] == [
         "loss",

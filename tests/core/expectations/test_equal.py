@@ -8,14 +8,12 @@ from rl_sentinel.core.expectations import Change, Equal
 
 
 def test_nothing_to_compare_is_no_pass() -> None:
-    """An empty place, or an expectation that is not finite, gives no measure."""
     one = torch.ones(2)
     assert Equal("x", one, one, torch.zeros(2, dtype=torch.bool)).measure() is None
     assert Equal("x", one * math.nan, one).measure() is None
 
 
 def test_nan_is_infinitely_far() -> None:
-    """A finite expectation met by NaN breaks at any tolerance."""
     assert Equal("x", torch.zeros(1), torch.tensor([math.nan]), tolerance=1e9).measure() == (math.inf, 1e9)
 
 
@@ -32,14 +30,12 @@ def test_allowance_grows_with_the_magnitude() -> None:
 
 
 def test_equal_is_no_distance_and_nothing_finite_is_nothing_to_compare() -> None:
-    """Places that are equal and infinite are not compared."""
     many = torch.tensor([1.0, math.inf])
     assert Equal("x", many, many.clone()).measure() == (0.0, 0.0)
     assert Equal("x", many, many.clone(), torch.tensor([False, True])).measure() is None
 
 
 def test_sentence_names_the_first_broken_cell() -> None:
-    """Of those that count; NaN breaks."""
     expected, observed = torch.zeros(2, 2), torch.tensor([[5.0, math.nan], [0.0, 1.0]])
     where = torch.tensor([[False, True], [True, True]])
     equal = Equal("advantage", expected, observed, where, reason="all rewards are 1")
@@ -48,7 +44,6 @@ def test_sentence_names_the_first_broken_cell() -> None:
 
 
 def test_sentence_of_a_change() -> None:
-    """The change is the subject, and the reason says why it must not matter."""
     rows = Equal("advantage", torch.zeros(2), torch.tensor([-math.sqrt(0.5), 0.0]), change=Change("its reward"))
     assert rows.sentence() == "its reward moves advantage of row 0 from 0 to -0.7071"
     loss = Equal("loss", torch.ones(()), torch.zeros(()), change=Change("its reward"), reason="row 1 is not trained")
@@ -57,7 +52,6 @@ def test_sentence_of_a_change() -> None:
 
 
 def test_shapes_that_differ() -> None:
-    """Every cell is broken, and the sentence has both shapes."""
     equal = Equal("advantage", torch.zeros(1, 2), torch.zeros(2))
     assert equal.measure() == (math.inf, 0.0)
     assert equal.sentence() == "advantage has shape [2], expected [1, 2]"

@@ -10,7 +10,6 @@ NUMBERS = torch.tensor([[1.0, 2.0], [math.nan, math.inf]])
 
 
 def test_sentence_names_the_first_number() -> None:
-    """With the reason why the batch is special."""
     assert Finite("advantage", NUMBERS).sentence() == "advantage is NaN at row 1, token 0"
     rest = torch.tensor([[True, True], [False, True]])
     reason = "the batch has one row"
@@ -18,7 +17,6 @@ def test_sentence_names_the_first_number() -> None:
 
 
 def test_measure() -> None:
-    """Nothing where no place counts."""
     first = torch.tensor([[True, True], [False, False]])
     assert Finite("x", NUMBERS).measure() == (math.inf, 0.0)
     assert Finite("x", NUMBERS, first).measure() == (0.0, 0.0)

@@ -8,7 +8,6 @@ from rl_sentinel.core.expectations.measuring import at_positions, first_cell, la
 
 
 def test_largest() -> None:
-    """Infinite as soon as one number is not finite."""
     assert largest(torch.tensor([1.0, -2.0])) == 2.0
     assert largest(torch.tensor([1.0, math.nan])) == math.inf
 
@@ -21,14 +20,12 @@ def test_rounding_is_that_of_the_coarsest_type() -> None:
 
 
 def test_first_cell() -> None:
-    """In reading order; the first of all where none is True."""
     assert first_cell(torch.tensor([[False, False], [True, True]])) == (1, 0)
     assert first_cell(torch.zeros(2, 2).bool()) == (0, 0)
     assert first_cell(torch.tensor(data=True)) == ()
 
 
 def test_source() -> None:
-    """Positions are left out where all count; numbers that are not finite are written as Python does."""
     assert at_positions(torch.tensor([True, True]), torch.zeros(2)) == ""
     assert at_positions(torch.tensor([[True], [False]]), torch.zeros(2, 1)) == "[torch.tensor([[True], [False]])]"
     assert literal(torch.tensor([math.inf, 1.0])) == '[float("inf"), 1.0]'

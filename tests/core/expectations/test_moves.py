@@ -9,7 +9,6 @@ CHANGE = Change("the outcome of row 0")
 
 
 def test_no_effect() -> None:
-    """At the first place that counts, on one batch or on several."""
     moves = Moves("advantage", CHANGE, NEW != OLD, {"advantage": (OLD, NEW)}, reason="why")
     assert moves.measure() == (1.0, 0.0)
     assert moves.sentence() == "the outcome of row 0 had no effect on advantage at row 0, token 0: why"
@@ -19,7 +18,6 @@ def test_no_effect() -> None:
 
 
 def test_an_effect_the_wrong_way() -> None:
-    """A fall where a rise is expected."""
     moves = Moves("advantage", CHANGE, OLD < NEW, {"advantage": (OLD, NEW)}, NEW != OLD, direction=1)
     assert moves.sentence() == "the outcome of row 0 moves advantage at row 0, token 1 from 1 to 0.5, expected a rise"
     fall = Moves("advantage", CHANGE, OLD > NEW, {"advantage": (OLD, NEW)}, NEW != OLD, direction=-1)

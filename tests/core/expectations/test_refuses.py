@@ -6,7 +6,6 @@ CLOSED, OPEN = Attempt("none", "no rows", "rows is 0, expected 1 or more"), Atte
 
 
 def test_what_is_accepted() -> None:
-    """With the reason why it must be refused."""
     refuses = Refuses("accepted", (CLOSED, OPEN))
     assert refuses.measure() == (1.0, 0.0)
     assert refuses.broken().tolist() == [False, True]
@@ -16,7 +15,6 @@ def test_what_is_accepted() -> None:
 
 
 def test_what_is_refused() -> None:
-    """With the words of the refusal."""
     accepts = Refuses("accepted", (CLOSED, OPEN), accepts=True, key="refused")
     assert accepts.sentence() == "refused, but must be accepted: none (no rows: rows is 0, expected 1 or more)"
     assert (accepts.name, accepts.assertion("message")) == ("refused", "(message) is None")

@@ -22,14 +22,12 @@ ZERO, ONE = torch.zeros(2), torch.ones(2)
     ],
 )
 def test_sentence(low: Tensor | None, high: Tensor | None, strict: bool, words: str) -> None:  # noqa: FBT001 - parameters
-    """The bound in words."""
     within = Within("ratio", torch.zeros(2), low, high, strict=strict, reason="why")
     assert within.sentence() == f"ratio is 0 at row 0, expected {words}: why"
     assert within.exact == strict
 
 
 def test_measure() -> None:
-    """Rounding is forgiven where the bounds are not strict; NaN is out of all bounds, infinity within none above."""
     rounding = Within("x", ONE * 1e-7, None, ZERO, scale=1.0).measure()
     assert rounding is not None
     assert 0 < rounding.distance < rounding.allowed
@@ -42,7 +40,6 @@ def test_measure() -> None:
 
 
 def test_bounds_may_differ_from_cell_to_cell() -> None:
-    """And only the places that count are out of bounds."""
     within = Within(
         "x", torch.tensor([1.0, -1.0, -1.0]), torch.tensor([-2.0, 0.0, 0.0]), None, torch.tensor([1, 1, 0]) > 0
     )

@@ -19,7 +19,6 @@ def _plain(reward: list[float], value: list[float], mask: list[int], discount: f
 @pytest.mark.parametrize(("discount", "decay"), [(1.0, 1.0), (0.99, 0.95), (1.0, 0.0), (0.0, 1.0)])
 @pytest.mark.parametrize("fill", [1.0, 0.6])
 def test_recursion(discount: float, decay: float, fill: float) -> None:
-    """Widths about a block's, with and without gaps; garbage off the mask."""
     for width in (1, 31, 32, 33, 100):
         draw = torch.Generator().manual_seed(width)
         mask = torch.rand(3, width, generator=draw) < fill
@@ -42,7 +41,6 @@ def test_long_responses_do_not_drift() -> None:
 
 @pytest.mark.parametrize("name", ["discount", "decay"])
 def test_factors_lie_between_0_and_1(name: str) -> None:
-    """One line: what, got, expected."""
     zeros, numbers = torch.zeros(1, 2), {"discount": 1.0, "decay": 1.0} | {name: 1.5}
     with pytest.raises(ValueError, match=rf"^{name} is 1\.5, expected a number of 0 or more and at most 1$"):
         advantages(zeros, zeros, mask=torch.ones(1, 2).bool(), **numbers)

@@ -36,7 +36,6 @@ def test_dead_rows_and_constant_parts() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_parts_that_cancel_give_nothing(dtype: torch.dtype) -> None:
-    """Their sum is rounding, which a small epsilon would blow up to deviations."""
     part = torch.tensor([0.1, 0.7, -0.3, 2.9], dtype=dtype)
     found = advantages(
         torch.stack([part, -3 * part], dim=1), group=GROUP, live=LIVE, weight=torch.ones(2, dtype=dtype), epsilon=0.0
@@ -45,6 +44,5 @@ def test_parts_that_cancel_give_nothing(dtype: torch.dtype) -> None:
 
 
 def test_weights_of_wrong_number_are_named() -> None:
-    """One weight for each part."""
     with pytest.raises(ValueError, match=r"^weight has shape \[3\], expected K = 2: that of reward_parts$"):
         advantages(PARTS, group=GROUP, live=LIVE, weight=torch.ones(3), epsilon=0.0)

@@ -18,7 +18,6 @@ def test_by_hand() -> None:
 
 
 def test_no_success_and_only_success_are_zero() -> None:
-    """Neither group has a direction."""
     reward, group = torch.tensor([0.0, 0.0, 0.1, 0.1]), torch.tensor([0, 0, 1, 1])
     assert advantages(reward, group=group, live=LIVE).tolist() == [0.0] * 4
 
@@ -33,7 +32,6 @@ def test_negative_is_refused() -> None:
 
 
 def test_rewards_whose_sum_does_not_fit_their_type() -> None:
-    """Twice the reward of the others is a third more than the mean, and half of it, at any size."""
     reward = torch.tensor([1.0, 0.5, 0.5, 1.0]) * 3e38
     found = advantages(reward, group=torch.zeros(4).long(), live=LIVE)
     assert found.tolist() == pytest.approx([1 / 3, -1 / 3, -1 / 3, 1 / 3])

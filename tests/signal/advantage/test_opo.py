@@ -13,7 +13,6 @@ def test_by_hand() -> None:
 
 
 def test_whole_group_dead() -> None:
-    """Without a live row there is nothing to divide by, and nothing to train."""
     reward, group = torch.tensor([0.0, 4.0]), torch.tensor([1, 1])
     nobody = torch.zeros(2, dtype=torch.bool)
     assert advantages(reward, group=group, live=nobody, length=torch.tensor([3, 1])).tolist() == [0.0, 0.0]

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from oracle import tokens
 
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.formulas.temporal import TEMPORAL
 from rl_sentinel.signal.advantage.optimal_token_baseline import advantages
 
 GROUP = torch.tensor([0, 0])
@@ -26,7 +27,6 @@ def test_weights_add_up_along_the_response() -> None:
 
 
 def test_the_tail_of_the_longest_has_no_baseline() -> None:
-    """A second token that no sibling has keeps its reward to go; so does a lone response."""
     reward = torch.tensor([[0.0, 3.0], [1.0, torch.nan], [0.0, 5.0]])
     even = torch.full((3, 2), 0.5)
     mask = torch.tensor([[True, True], [True, False], [True, True]])
@@ -35,7 +35,6 @@ def test_the_tail_of_the_longest_has_no_baseline() -> None:
 
 
 def test_trained_tokens_are_counted_not_positions() -> None:
-    """Tool output before the second trained token moves nothing, whatever stands there."""
     even, full = torch.full((2, 3), 0.5), torch.ones(2, 2).bool()
     plain = advantages(torch.tensor([[0.0, 3.0], [1.0, 0.0]]), even[:, :2].log(), even[:, :2], mask=full, group=GROUP)
     gap = torch.tensor([[True, False, True], [True, True, False]])
@@ -59,14 +58,14 @@ def test_equal_returns_and_certain_tokens() -> None:
 
 @pytest.mark.parametrize(("dtype", "step"), [(torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)])
 def test_narrow_numbers_are_added_wide(dtype: torch.dtype, step: float) -> None:
-    """As the oracle has it of the same numbers, up to one rounding of the result, over 20 tokens of 40 responses."""
+    """The formula of the same numbers, up to one rounding of the result, over 20 tokens of 40 responses."""
     chance = torch.Generator().manual_seed(0)
     reward, own, squared = (torch.rand(40, 20, generator=chance).to(dtype) for _ in range(3))
+    squared = torch.maximum(squared, own)  # at least the square of the sampled token's own probability
     mask, group = torch.rand(40, 20, generator=chance) < 0.9, torch.zeros(40).long()
     found = advantages(reward, own.log(), squared, mask=mask, group=group)
-    plain = tokens.optimal_token_baseline(
-        reward.tolist(), own.log().tolist(), squared.tolist(), mask.tolist(), group.tolist()
-    )
+    batch = batch_of(mask, token_reward=reward, logprob=own.log(), pi_squared=squared, group=group)
+    (formula,) = TEMPORAL["optimal token baseline"](batch, {}).values()
     assert found.dtype == dtype
-    expected = torch.tensor(plain, dtype=torch.float64)
+    expected = torch.tensor(formula, dtype=torch.float64)
     torch.testing.assert_close(found.double(), expected, rtol=step, atol=1e-4)

@@ -15,6 +15,5 @@ def test_by_hand() -> None:
 
 
 def test_missing_reward_is_refused() -> None:
-    """A live row needs a reward."""
     with pytest.raises(ValueError, match=r"reward\[0\] is nan"):
         advantages(torch.tensor([torch.nan]), group=torch.tensor([0]), live=torch.tensor([True]))

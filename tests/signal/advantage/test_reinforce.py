@@ -15,7 +15,6 @@ def test_by_hand() -> None:
 
 
 def test_what_was_suppressed_stays_without_a_push() -> None:
-    """Of three siblings the two that ended are compared; the third is left alone, as no second baseline would."""
     rollout = Rollout(
         reward=torch.tensor([3.0, 1.0, 50.0]),
         group=torch.tensor([7, 7, 7]),

@@ -22,6 +22,5 @@ def test_constant() -> None:
 
 
 def test_the_discount_lies_between_0_and_1() -> None:
-    """One line: what, got, expected."""
     with pytest.raises(ValueError, match=r"^discount is -0\.5, expected a number of 0 or more and at most 1$"):
         advantages(torch.zeros(1, 1), mask=torch.ones(1, 1).bool(), discount=-0.5, epsilon=0.0)

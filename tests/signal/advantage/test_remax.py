@@ -22,7 +22,6 @@ def test_by_hand() -> None:
     ],
 )
 def test_what_is_not_finite_is_refused(reward: float, greedy: float, message: str) -> None:
-    """On a live row, by its own name."""
     both = torch.tensor([0.0, reward]), torch.tensor([0.0, greedy])
     with pytest.raises(ValueError, match=message):
         advantages(*both, live=torch.ones(2).bool())

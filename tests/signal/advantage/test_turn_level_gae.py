@@ -29,7 +29,6 @@ def test_by_hand() -> None:
 
 
 def test_turns_of_one_token_are_tokens() -> None:
-    """GAE of tokens to the last bits, whatever the masks; with packed rows too, of which one is empty."""
     draw = torch.Generator().manual_seed(0)
     mask, turn = torch.rand(7, 40, generator=draw) < 0.7, torch.arange(40).expand(7, 40)
     mask[3] = False
@@ -45,7 +44,6 @@ def test_turns_of_one_token_are_tokens() -> None:
 
 
 def test_length_of_a_turn_does_not_count() -> None:
-    """Ten tokens for one, and ten of a tool between, move no advantage."""
     how = {"discount": 0.9, "decay": 0.8}
     reward, value, two = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.25, 0.5]]), torch.ones(1, 2).bool()
     short = advantages(reward, value, mask=two, turn=torch.tensor([[0, 1]]), **how)
@@ -67,7 +65,6 @@ def test_rewards_of_a_long_turn_do_not_drift() -> None:
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (2, 4)])
 def test_nothing_trained(shape: tuple[int, int]) -> None:
-    """No rows, no tokens, none that trains: zeros of the shape."""
     nothing = torch.full(shape, NAN)
     told = {"mask": torch.zeros(shape).bool(), "turn": torch.zeros(shape).long()}
     assert torch.equal(advantages(nothing, nothing, **told, discount=1.0, decay=1.0), torch.zeros(shape))
@@ -75,7 +72,6 @@ def test_nothing_trained(shape: tuple[int, int]) -> None:
 
 
 def test_refusals() -> None:
-    """Turns that fall, of padded and of packed rows; a value that is read, and a reward; the others may be anything."""
     zeros, how = torch.zeros(2, 3), {"discount": 1.0, "decay": 1.0}
     mask, turn = torch.tensor([[True, True, True], [True, False, True]]), torch.tensor([[0, 0, 2], [5, 9, 3]])
     told = (

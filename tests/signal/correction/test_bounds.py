@@ -22,14 +22,12 @@ def test_by_hand() -> None:
 
 
 def test_of_rows() -> None:
-    """The same for one weight per response."""
     row, live = torch.tensor([4.0, 0.5, 8.0]), torch.tensor([True, True, False])
     assert truncated(row, mask=live, high=2.0).tolist() == [2.0, 0.5, 0.0]
     assert self_normalised(row, mask=live).tolist() == pytest.approx([4 / 2.25, 0.5 / 2.25, 0.0])
 
 
 def test_mean_is_one() -> None:
-    """Over what counts; all zeros stay."""
     bounded = truncated(WEIGHT, mask=MASK, high=2.0)
     assert self_normalised(bounded, mask=MASK).sum().item() == pytest.approx(3.0)
     assert self_normalised(torch.zeros(2, 2), mask=MASK).tolist() == [[0.0, 0.0], [0.0, 0.0]]
@@ -66,7 +64,6 @@ REFUSED: dict[str, Callable[[], Tensor]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_refused(message: str) -> None:
-    """In one line each."""
     with pytest.raises(InputError) as told:
         REFUSED[message]()
     assert str(told.value) == message

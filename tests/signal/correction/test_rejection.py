@@ -25,7 +25,6 @@ ESTIMATES: dict[Estimator, list[list[float]]] = {
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 @pytest.mark.parametrize("over", ["sum", "mean", "max"])
 def test_rows(estimator: Estimator, over: Over) -> None:
-    """A bound a hair on either side of the first row's number keeps it or not; the last row is never kept."""
     row = ESTIMATES[estimator][0]
     number = {"sum": sum(row), "mean": sum(row) / 2, "max": max(row)}[over]
     for high, first in ((number + 1e-4, True), (number - 1e-4, False)):
@@ -44,7 +43,6 @@ def test_tokens() -> None:
 
 
 def test_bounds_are_kept() -> None:
-    """An estimate at a bound lies within."""
     half, one = torch.tensor([[0.5]]), torch.ones(1, 1).bool()
     for low, high in ((-0.5, 0.0), (-9.0, -0.5)):
         assert tokens_kept(half, ZERO[:1, :1], mask=one, estimator="k1", low=low, high=high).tolist() == [[True]]

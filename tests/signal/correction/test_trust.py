@@ -24,7 +24,6 @@ def test_signs_mixed_within_a_response() -> None:
 
 
 def test_both_must_hold() -> None:
-    """A good response is kept however far it is, a bad one while it is near; a dead one is not."""
     mask = torch.tensor([[1, 1], [1, 1], [1, 0], [1, 0], [0, 0]]).bool()
     advantage = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [-1.0, 9.0], [0.0, -9.0], [-1.0, torch.nan]])
     new = torch.tensor([[-9.0, -9.0], [-0.25, 0.05], [-0.2, 99.0], [-9.0, 0.0], [torch.nan, 0.0]])
@@ -33,7 +32,6 @@ def test_both_must_hold() -> None:
 
 
 def test_one_advantage_per_response() -> None:
-    """The same decisions as of the same advantage at every token."""
     new, row = torch.tensor([[-1.0, -1.0], [-1.0, 0.0]]), torch.tensor([-0.5, 0.5])
     mask, old = torch.ones(2, 2).bool(), torch.zeros(2, 2)
     wide = off_policy_sequences_kept(new, old, spread(row, mask=mask), mask=mask, threshold=0.1)
@@ -41,7 +39,6 @@ def test_one_advantage_per_response() -> None:
 
 
 def test_packed_advantages_are_of_tokens() -> None:
-    """Also where there are as many tokens as responses; one per response is refused where there are not."""
     new, mask = torch.tensor([-1.0, -1.0]), Segments(torch.ones(2).bool(), torch.tensor([2, 0]))
     advantage = torch.tensor([-0.5, 0.75])
     assert off_policy_sequences_kept(new, 0 * new, advantage, mask=mask, threshold=0.1).tolist() == [True, False]
@@ -51,7 +48,6 @@ def test_packed_advantages_are_of_tokens() -> None:
 
 
 def test_fraction_counts_responses_once() -> None:
-    """Whatever their length; parts of a mini-batch add up."""
     keep, live = torch.tensor([False, True, False, True]), torch.tensor([True, True, False, True])
     whole = rejected_fraction(keep, live=live, denominator=3.0)
     parts = [rejected_fraction(keep[p], live=live[p], denominator=3.0) for p in (slice(0, 1), slice(1, 4))]

@@ -36,7 +36,6 @@ def _accepts(plain: Plain, value: object) -> bool:
 
 @pytest.mark.parametrize("plain", [*RANGES, float, int, bool, Literal["sum", "mean"], torch.Generator | None])
 def test_values_that_pass_fit(plain: object) -> None:
-    """Each expression over each edge of a range and value of another type; some value of the type passes."""
     span = plain if isinstance(plain, Range) else None
     check = _plain("x", plain, span)
     assert check is not None
@@ -58,7 +57,6 @@ MASKS = [
 
 @pytest.mark.parametrize("rows", [False, True])
 def test_tensors_that_pass_fit(*, rows: bool) -> None:
-    """Of all pairs and triples of shapes, those that pass are those that the annotations allow."""
     columns = {"value": Column("floating", TOKENS, False, False), "mask": Column("bool", TOKENS, False, True)}  # noqa: FBT003 - two facts
     for optional, row in product((False, True), (None, *TENSORS)):
         own = columns | ({"row": Column("floating", ROWS, optional, False)} if row is not None else {})  # noqa: FBT003 - as above
@@ -86,8 +84,6 @@ def _with_row(value: Float[Tensor, "*S"], *, mask: Mask, row: Float[Tensor, " B"
 
 
 def test_wrapper_has_the_parameters_of_the_function() -> None:
-    """Names, defaults, keyword-only parameters; a missing argument is a TypeError of the function's name."""
-
     @validate()
     def scaled(value: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], scale: float = 2.0) -> Tensor:
         return torch.where(live, value * scale, 0.0)

@@ -19,7 +19,6 @@ def test_zeroed(kind: torch.dtype) -> None:
 
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_reductions_of_masks(mask: torch.Tensor) -> None:
-    """Without rows and without tokens too."""
     assert torch.equal(bits.count_true(mask), mask.sum(dim=1))
     assert torch.equal(bits.any_true(mask), mask.any(dim=1))
     assert bits.anywhere(mask) == bool(mask.any())

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracle.draws import cases
+from draws import cases
 from torch import Tensor
 
 from rl_sentinel.signal.kernels import blocks
@@ -15,7 +15,6 @@ def _squares(mask: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def test_gradients_to_other_columns() -> None:
-    """Where another column requires a gradient it has one, as the formula gives it."""
     (x, *_) = cases(1, seed=5)
     new, gain = x.logprob.nan_to_num().requires_grad_(), x.advantage.nan_to_num().requires_grad_()
     by = Aggregation("token-mean", 4.0)
@@ -34,7 +33,6 @@ def test_no_gradient_is_kept_where_none_is_wanted() -> None:
 
 
 def test_by_rows_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns are cut with the mask, numbers are passed on."""
     monkeypatch.setattr(blocks, "ROWS", 3)
     seen = []
 

@@ -11,7 +11,6 @@ from rl_sentinel.signal.scan import discounted_suffix_sums
 @pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("width", [0, 1, 2, 9, 33])
 def test_suffix_sums(width: int, discount: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doubling gives the loop's numbers and gradients, and so do its plain operations under ``torch.func``."""
     values = torch.randn(3, width, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     monkeypatch.setattr(scan, "LOOP", 10**9)
     leaf, other = values.clone().requires_grad_(), values.clone().requires_grad_()

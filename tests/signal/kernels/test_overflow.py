@@ -6,7 +6,6 @@ from rl_sentinel.signal.kernels import overflow
 
 
 def test_ratios_that_do_not_overflow() -> None:
-    """Products and exponentials, and their gradients, are those of the plain operations."""
     ratio, gain = torch.rand(2, 4, dtype=torch.float64).requires_grad_().unbind()
     ours, plain = overflow.weighed(overflow.exponential(ratio), gain), ratio.exp() * gain
     torch.testing.assert_close(ours, plain)

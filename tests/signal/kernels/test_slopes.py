@@ -5,19 +5,19 @@ from typing import get_args
 
 import pytest
 import torch
-from oracle import losses
-from oracle.draws import cases
-from test_oracle_gradients import _aggregation, _call
+from batch_formula_pairs import aggregation_of
+from draws import cases
+from formula_pairs import MODES
+from loss_formulas import LOSSES, loss_of
 
 from rl_sentinel.signal.kernels import blocks, slopes
 from rl_sentinel.signal.reduce import Aggregation, Mode
 from rl_sentinel.signal.segments import Segments, packed
 
-KERNELS = [n for n in vars(slopes) if n in losses.LOSSES]
+KERNELS = [n for n in vars(slopes) if n in LOSSES]
 
 
 def test_every_kernel_is_that_of_a_loss() -> None:
-    """Named as its module; the other losses run by their formulas alone."""
     public = {n for n, f in vars(slopes).items() if callable(f) and getattr(f, "__module__", "") == slopes.__name__}
     assert public - {"gspo_columns"} == set(KERNELS)
 
@@ -25,14 +25,13 @@ def test_every_kernel_is_that_of_a_loss() -> None:
 @pytest.mark.parametrize("size", [1, 10, 10_000])
 @pytest.mark.parametrize("name", KERNELS)
 def test_equal_to_the_formula(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In blocks of a token, of some rows, of all; of packed tokens too, which a block may cut within a row."""
     monkeypatch.setattr(blocks, "BLOCK", size)
     for i, x in enumerate(cases(60, seed=9)):
-        by, found = _aggregation(i, x), []
+        by, found = aggregation_of(MODES[i % len(MODES)], x), []
         for large in (10**9, 0):
             monkeypatch.setattr(blocks, "LARGE", large)
             leaf = x.logprob.clone().requires_grad_()
-            value = _call(name, x, leaf, by)
+            value = loss_of(name, x, leaf, by)
             found.append((value.detach(), torch.autograd.grad(value, leaf)[0].nan_to_num()))
         torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-12)
 
@@ -46,14 +45,13 @@ def test_equal_where_nothing_has_moved(name: str, monkeypatch: pytest.MonkeyPatc
         for large in (10**9, 0):
             monkeypatch.setattr(blocks, "LARGE", large)
             leaf = own.logprob.clone().requires_grad_()
-            value = _call(name, own, leaf, Aggregation("token-mean", 3.0))
+            value = loss_of(name, own, leaf, Aggregation("token-mean", 3.0))
             found.append((value.detach(), torch.autograd.grad(value, leaf)[0].nan_to_num()))
         torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_packed_tokens(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block may end within a row."""
     monkeypatch.setattr(blocks, "LARGE", 0)
     monkeypatch.setattr(blocks, "BLOCK", 2)
     for x in cases(20, seed=4):
@@ -63,5 +61,5 @@ def test_packed_tokens(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
             x, **{n: packed(getattr(x, n), length=x.length) for n in ("logprob", "old", "advantage", "value")}
         )
         stored = Segments(packed(x.mask, length=x.length), x.length)
-        found = _call("ppo", replace(flat, mask=stored), flat.logprob, by)  # type: ignore[arg-type]  # packed
-        torch.testing.assert_close(found, _call("ppo", x, x.logprob, by))
+        found = loss_of("ppo", replace(flat, mask=stored), flat.logprob, by)  # type: ignore[arg-type]  # packed
+        torch.testing.assert_close(found, loss_of("ppo", x, x.logprob, by))

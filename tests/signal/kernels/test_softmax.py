@@ -10,7 +10,6 @@ from rl_sentinel.signal.kernels import softmax
 @pytest.mark.parametrize("block", [1, 20, 10**6])
 @pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
 def test_equal_to_the_formula(kind: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For some rows a block, for all, and for rows that are not wanted."""
     monkeypatch.setattr(softmax, "BLOCK_CPU", block)
     draw = torch.Generator().manual_seed(1)
     logits = torch.randn(2, 5, 9, generator=draw, dtype=torch.float64).to(kind)

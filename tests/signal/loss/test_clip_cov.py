@@ -13,7 +13,6 @@ BOUNDS: dict[str, Any] = {"clip_low": 0.2, "clip_high": 0.2, "aggregation": FOUR
 
 
 def test_value_and_gradient() -> None:
-    """A chosen token gives nothing; one that PPO has cut already stays; the denominator does not change."""
     old = torch.zeros(1, 5)
     logprob = torch.tensor([[0.1, 0.1, 1.0, 1.0, torch.nan]], requires_grad=True)
     advantage = torch.tensor([[1.0, 1.0, 1.0, 1.0, torch.nan]])

@@ -38,7 +38,6 @@ def _slope(now: float, before: float, advantage: float) -> float:
     ],
 )
 def test_dropped_and_kept(now: float, before: float, advantage: float, weight: float) -> None:
-    """Dropped where it moves on past its bound; kept on the way back; the weight is constant, and held."""
     assert _slope(now, before, advantage) == pytest.approx(-advantage * weight, rel=1e-5)
 
 
@@ -54,7 +53,6 @@ def test_certain_tokens_have_not_moved(now: float, before: float, advantage: flo
 
 
 def test_value() -> None:
-    """The log-prob by the weight, not the weight itself."""
     found = loss(
         torch.tensor([[math.log(0.5)]]),
         torch.tensor([[math.log(0.4)]]),

@@ -38,12 +38,10 @@ def _slope(now: float, before: float, advantage: float) -> float:
     ],
 )
 def test_dropped_and_kept(now: float, before: float, advantage: float, weight: float) -> None:
-    """Dropped where it moves on past its bound; kept on the way back; the weight is constant, and held."""
     assert _slope(now, before, advantage) == pytest.approx(-advantage * weight, rel=1e-5)
 
 
 def test_value() -> None:
-    """The log-prob by the weight, not the weight itself."""
     found = loss(
         torch.tensor([[math.log(0.5)]]),
         torch.tensor([[math.log(0.4)]]),

@@ -33,14 +33,12 @@ def test_gradient() -> None:
 
 
 def test_positive_advantages_are_those_of_ppo() -> None:
-    """The bound is for the others alone."""
     given = (LOGPROB, torch.zeros(1, 4), torch.ones(1, 4))
     found = DUAL(*given, ceiling=1.01)
     assert found.item() == PPO(*given).item()
 
 
 def test_a_ceiling_that_stops_every_token_is_refused() -> None:
-    """One line: what, got, expected, why."""
     given = (LOGPROB, torch.zeros(1, 4), torch.ones(1, 4))
     with pytest.raises(ValueError, match=r"^ceiling is 1\.0, expected a number above 1$"):
         DUAL(*given, ceiling=1.0)

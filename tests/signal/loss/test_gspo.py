@@ -36,7 +36,6 @@ def test_a_response_is_cut_as_one() -> None:
 
 
 def test_the_gradient_is_that_of_the_response_ratio() -> None:
-    """With one advantage per row it is the gradient of the ratio of whole responses, differentiated plainly."""
     torch.default_generator.manual_seed(0)
     logprob = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 1, 1]]).bool()
@@ -53,7 +52,6 @@ def test_the_gradient_is_that_of_the_response_ratio() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_one_ratio_whatever_the_tokens(dtype: torch.dtype) -> None:
-    """The response's ratio is not rounded at the size of each token's log-prob: all of it is cut, or none."""
     new = torch.tensor([[-0.5, -8.0, -30.0]], dtype=dtype)
     old = new - torch.tensor([[0.046875, 0.0, 0.0]], dtype=dtype)
     new.requires_grad_()

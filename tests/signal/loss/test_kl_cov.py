@@ -9,7 +9,6 @@ THREE = Aggregation("token-mean", 3.0)
 
 
 def test_value_and_gradient() -> None:
-    """Penalised at the chosen token alone, with the sign of the log-ratio; nothing off the mask."""
     old = torch.tensor([[-1.0, -1.0, -1.0, torch.nan]])
     logprob = torch.tensor([[-1.5, -1.5, -1.0, torch.nan]], requires_grad=True)
     advantage = torch.tensor([[1.0, 1.0, 2.0, torch.nan]])

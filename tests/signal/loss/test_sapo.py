@@ -35,7 +35,6 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["temperature", "negative_temperature"])
 def test_a_temperature_of_zero_is_refused(name: str) -> None:
-    """One line: what, got, expected."""
     numbers = {"temperature": 1.0, "negative_temperature": 1.0} | {name: 0.0}
     zeros = torch.zeros(1, 3)
     with pytest.raises(ValueError, match=rf"^{name} is 0\.0, expected a number above 0"):

@@ -25,7 +25,6 @@ CHOSEN = {"name": "largest", "share": 0.3}
     ],
 )
 def test_loss_form(loss: dict[str, Any], lazy: bool, additive: bool) -> None:  # noqa: FBT001 - a row of the table
-    """A loss that only the advantage moves is lazy; tokens chosen beforehand need no whole mini-batch."""
     config = recipe(loss={"aggregation": "token-mean", **loss})
     selection = select_components(config)
     assert dry_run(config, selection.choices, selection.loss, selection.choose_tokens, parts=0) == (lazy, additive)
@@ -53,7 +52,6 @@ def test_lower_clip_that_never_binds_is_rejected(loss: dict[str, Any], refused: 
 
 
 def test_gradient_that_misses_logprob_is_rejected() -> None:
-    """A loss that returns a leaf of its own."""
     config = recipe()
     selection = select_components(config)
 

@@ -9,8 +9,6 @@ from rl_sentinel.train.config.name_resolution import bind_parameters, required_p
 
 
 def test_columns_are_not_parameters_of_the_recipe() -> None:
-    """The trainer passes them."""
-
     def halved(reward: float, *, factor: float = 0.5) -> float:
         return reward * factor
 
@@ -20,8 +18,6 @@ def test_columns_are_not_parameters_of_the_recipe() -> None:
 
 
 def test_variadic_parameters_are_ignored() -> None:
-    """And annotated types are checked."""
-
     def own(reward: float, k: int, **more: float) -> float:
         return reward * k
 
@@ -34,7 +30,6 @@ def test_variadic_parameters_are_ignored() -> None:
 
 
 def test_lists_of_numbers_become_tensors() -> None:
-    """Unlike a column, their entries are neither responses nor tokens."""
     columns = frozenset({"reward_parts", "group", "live"})
     bound = bind_parameters("estimator", gdpo.advantages, {"weight": (1, 0.5), "epsilon": 0.0}, columns)
     assert torch.equal(bound.keywords["weight"], torch.tensor([1.0, 0.5]))  # type: ignore[attr-defined]  # numbers bind_parameters in

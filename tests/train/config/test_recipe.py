@@ -60,7 +60,6 @@ def test_overrides_reach_every_table(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_keys_and_values_are_one_line(tmp_path: Path, override: str, line: str) -> None:
-    """With the key, and the nearest known one."""
     place = _write(tmp_path)
     with pytest.raises(SentinelError) as error:
         load_recipe(place, [override])
@@ -70,30 +69,25 @@ def test_wrong_keys_and_values_are_one_line(tmp_path: Path, override: str, line:
 
 @pytest.mark.parametrize("override", ["seed", "=1", "a..b=1"])
 def test_invalid_override_is_rejected(tmp_path: Path, override: str) -> None:
-    """With an example."""
     with pytest.raises(SentinelError, match=r"override is .*, expected key=value, as seed=1"):
         load_recipe(_write(tmp_path), [override])
 
 
 def test_override_with_a_line_break_is_rejected(tmp_path: Path) -> None:
-    """TOML would ignore the second line."""
     with pytest.raises(SentinelError, match=r"override 'seed=1\\nsteps=3' has a line break, expected key=value"):
         load_recipe(_write(tmp_path), ["seed=1\nsteps=3"])
 
 
 def test_reward_bounds_may_be_infinite(tmp_path: Path) -> None:
-    """Unlike all other numbers."""
     assert load_recipe(_write(tmp_path), ["reward.most=inf"]).reward.most == float("inf")
 
 
 def test_override_below_a_value_is_rejected(tmp_path: Path) -> None:
-    """A number has no keys."""
     with pytest.raises(SentinelError, match=r"override 'seed.x=1' sets a key of seed, expected a table"):
         load_recipe(_write(tmp_path, "seed = 1\n" + TOML), ["seed.x=1"])
 
 
 def test_missing_and_malformed_files_are_one_line(tmp_path: Path) -> None:
-    """With the file."""
     with pytest.raises(SentinelError, match=r"recipe .*none.toml cannot be read \(No such file or directory\)"):
         load_recipe(tmp_path / "none.toml")
     with pytest.raises(SentinelError, match=r"recipe .* is malformed"):
@@ -103,7 +97,6 @@ def test_missing_and_malformed_files_are_one_line(tmp_path: Path) -> None:
 @pytest.mark.skipif(not SHIPPED.is_dir(), reason="recipes lie in the source tree, not in the wheel")
 @pytest.mark.parametrize("name", sorted(p.name for p in SHIPPED.glob("*.toml")))
 def test_shipped_recipe_is_valid(name: str) -> None:
-    """Every name and parameter passes the dry run."""
     from rl_sentinel.train.config.selection import select_components  # noqa: PLC0415 - for this test alone
 
     loaded = load_recipe(SHIPPED / name)
@@ -112,5 +105,4 @@ def test_shipped_recipe_is_valid(name: str) -> None:
 
 
 def test_recipe_of_the_tests_equals_its_toml(tmp_path: Path) -> None:
-    """The tests use both."""
     assert load_recipe(_write(tmp_path)) == recipe(tmp_path / "run")

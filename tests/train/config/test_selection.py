@@ -199,7 +199,6 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
     ],
 )
 def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
-    """With the key, and a fix."""
     with pytest.raises(SentinelError) as error:
         select_components(recipe(**more))
     assert str(error.value).startswith(line)
@@ -207,7 +206,6 @@ def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
 
 
 def test_parameters_are_bound() -> None:
-    """And correction stages keep their order."""
     correction = {
         "reject": ({"name": "rows_kept", "estimator": "k1", "over": "mean", "low": -1.0, "high": 1.0},),
         "weight": "token_weights",

@@ -28,7 +28,6 @@ def _file(place: Path, text: str) -> Path:
 
 
 def test_file_is_imported_once(tmp_path: Path) -> None:
-    """Also through a symlink; a file that is not Python is reported."""
     place = _file(tmp_path / "mine_here.py", "VALUE = []\n")
     (tmp_path / "link.py").symlink_to(place)
     value = import_object("path", f"{place}:VALUE")
@@ -40,7 +39,6 @@ def test_file_is_imported_once(tmp_path: Path) -> None:
 
 
 def test_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
-    """And a file never replaces an imported module of its name."""
     for name in "ab":
         _file(tmp_path / name / "mine.py", f"def name():\n    return {name!r}\n")
         _file(tmp_path / name / "json.py", f"def dumps():\n    return {name!r}\n")
@@ -54,7 +52,6 @@ def test_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
 
 
 def test_class_of_a_file_is_pickled(tmp_path: Path) -> None:
-    """Its module is in ``sys.modules``."""
     kind = import_object("environment.name", f"{_file(tmp_path / 'mine.py', 'class Own: at = 3')}:Own")
     assert pickle.loads(pickle.dumps(kind())).at == 3  # noqa: S301 - our own
     assert copy.deepcopy(kind()).at == 3
@@ -72,7 +69,6 @@ def test_class_of_a_file_is_pickled(tmp_path: Path) -> None:
     ],
 )
 def test_import_error_is_one_line(tmp_path: Path, code: str, words: str) -> None:
-    """With the original message and its line; the fixed file is imported again."""
     place = _file(tmp_path / "mine.py", f"import os\n{code}\n")
     with pytest.raises(SentinelError) as error:
         import_object("path", f"{place}:f")
@@ -83,7 +79,6 @@ def test_import_error_is_one_line(tmp_path: Path, code: str, words: str) -> None
 
 
 def test_error_names_the_line_of_the_user_file(tmp_path: Path) -> None:
-    """Not that of a library; KeyboardInterrupt passes."""
     text = (
         "import torch\ndef f(x):\n    return torch.ones(2) @ torch.ones(x)\n\ndef g(x):\n    raise KeyboardInterrupt\n"
     )
@@ -96,7 +91,6 @@ def test_error_names_the_line_of_the_user_file(tmp_path: Path) -> None:
 
 
 def test_non_function_is_rejected() -> None:
-    """With the key."""
     with pytest.raises(SentinelError, match=r"^path 'math:pi' is 3.14, expected a function: name one"):
         wrap_function("path", "math:pi", 3.14, (), None)  # type: ignore[arg-type]  # rejected
     with pytest.raises(SentinelError, match=r"^loss 'builtins:dict' has no signature, expected"):
@@ -104,8 +98,6 @@ def test_non_function_is_rejected() -> None:
 
 
 def test_shipped_function_raises_its_own_errors() -> None:
-    """Only a parameter's name gets its table."""
-
     def ours(x: float, *, clip: float) -> float:
         raise InputError(f"clip is {clip}, expected less") if clip > 1 else ValueError("a bug of the library")
 
@@ -116,13 +108,11 @@ def test_shipped_function_raises_its_own_errors() -> None:
 
 
 def test_column_errors_get_no_table() -> None:
-    """A column is not a parameter of the recipe."""
     with pytest.raises(InputError, match=r"^reward\[0\] is nan$"), table_in_errors("loss", {"clip"}):
         raise InputError("reward[0] is nan")
 
 
 def test_results_are_checked() -> None:
-    """A loss is one number with a gradient, if its columns have one."""
     column = torch.zeros(2, requires_grad=True)
     assert check_loss(column.sum(), (column,)) == ""
     assert check_loss(torch.zeros(()), (column.detach(),)) == ""

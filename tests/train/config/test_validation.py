@@ -49,7 +49,6 @@ def _over(mean: str, deviation: str, **more: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
-    """Before anything is loaded."""
     with pytest.raises(SentinelError) as error:
         select_components(recipe(**more))
     assert str(error.value).startswith(line)
@@ -66,6 +65,5 @@ def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
     ],
 )
 def test_smallest_valid_sizes_are_accepted(more: dict[str, Any]) -> None:
-    """Two of a population, and a horizon just long enough."""
     validate_recipe(recipe(**more), claims={}, outcome=True, reads=frozenset(), parts=())
     select_components(recipe(**more))

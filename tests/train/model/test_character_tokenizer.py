@@ -7,7 +7,6 @@ from rl_sentinel.train.model.character_tokenizer import CHARACTERS, END, PADDING
 
 
 def test_text_is_encoded_and_decoded() -> None:
-    """Every character; the end token is ``$``, and sampled padding is visible."""
     tokenizer = CharacterTokenizer()
     ids = tokenizer.encode(CHARACTERS)
     assert sorted(ids) == list(range(2, VOCABULARY_SIZE))
@@ -17,6 +16,5 @@ def test_text_is_encoded_and_decoded() -> None:
 
 
 def test_unknown_character_is_rejected() -> None:
-    """With the character."""
     with pytest.raises(SentinelError, match=r"text '1z' has 'z', expected characters of '0123"):
         CharacterTokenizer().encode("1z")

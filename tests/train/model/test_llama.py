@@ -19,7 +19,6 @@ def _model() -> Llama:
 
 
 def test_parameters_have_the_names_of_transformers() -> None:
-    """So that weights can be exchanged."""
     layer = {
         f"model.layers.0.{name}.weight"
         for name in (
@@ -36,7 +35,6 @@ def test_parameters_have_the_names_of_transformers() -> None:
 
 
 def test_attention_is_causal() -> None:
-    """Another last token leaves the earlier logits."""
     model, token = _model(), torch.tensor([[1, 2, 3, 4]])
     other = torch.tensor([[1, 2, 3, 9]])
     assert torch.equal(model(token)[:, :3], model(other)[:, :3])
@@ -45,7 +43,6 @@ def test_attention_is_causal() -> None:
 
 @torch.inference_mode()
 def test_cache_and_left_padding_change_nothing() -> None:
-    """Token by token with a longer prompt beside it, against each sequence alone."""
     model = _model()
     prompts, response = [[3, 4, 5, 6], [7, 8]], [[1, 2, 3], [9, 2, 10]]
     token = torch.tensor([[3, 4, 5, 6], [0, 0, 7, 8]])
@@ -64,7 +61,6 @@ def test_cache_and_left_padding_change_nothing() -> None:
 
 @torch.inference_mode()
 def test_cache_continues_with_selected_rows() -> None:
-    """As if the other rows had never been there."""
     model = _model()
     cache = model.new_cache(3)
     model(torch.tensor([[1, 2], [3, 4], [5, 6]]), cache=cache, key_mask=torch.ones(3, 2).bool())
@@ -74,7 +70,6 @@ def test_cache_continues_with_selected_rows() -> None:
 
 
 def test_sequence_beyond_the_positions_is_rejected() -> None:
-    """Padding takes no position."""
     model = _model()
     with pytest.raises(SentinelError, match=r"^policy.positions is 32, expected 33 or more for this sequence$"):
         model(torch.zeros(1, 33, dtype=torch.long))

@@ -18,7 +18,6 @@ def test_weights_depend_on_the_seed() -> None:
 
 
 def test_reference_is_a_copy() -> None:
-    """It has its own weights, without gradients."""
     policy = init_policy(recipe())
     reference = policy.frozen_copy()
     token = torch.tensor([[2, 3]])

@@ -20,7 +20,6 @@ class _CountingPolicy:
 
 
 def test_each_prompt_runs_once() -> None:
-    """Prompts of several lengths, in any order: logits are those of each prompt alone."""
     _, policy, _ = sample_episodes(recipe())
     prompts, counting = [(3, 4, 5), (7,), (3, 4, 5), (7,), (9, 2)], _CountingPolicy(policy)
     prefilled = prefill(counting, prompts, width=2)  # type: ignore[arg-type]  # called like a policy
@@ -32,7 +31,6 @@ def test_each_prompt_runs_once() -> None:
 
 
 def test_later_tokens_attend_to_their_own_prompt() -> None:
-    """Two more tokens for selected rows, with and without padding."""
     _, policy, _ = sample_episodes(recipe())
     for prompts in ([(3, 4, 5), (7,), (3, 4, 5)], [(3, 4), (7, 8), (3, 4)]):
         prefilled = prefill(policy, prompts, width=2).select(torch.tensor([2, 1]))

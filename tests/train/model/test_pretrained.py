@@ -55,7 +55,6 @@ def _save(folder: Path) -> Policy:
 @extra
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
 def test_weights_are_exchanged_and_sample_the_same(tmp_path: Path) -> None:
-    """Prompts of several lengths, rows that end early, with transformers' cache."""
     own, theirs = _save(tmp_path), load_policy(str(tmp_path))
     token = torch.tensor([[2, 5, 9, 1]])
     torch.testing.assert_close(theirs(token), own(token), atol=1e-5, rtol=1e-5)
@@ -72,7 +71,6 @@ def test_weights_are_exchanged_and_sample_the_same(tmp_path: Path) -> None:
 @extra
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
 def test_pretrained_policy_trains(tmp_path: Path) -> None:
-    """And resumes from its checkpoint."""
     _save(tmp_path / "model")
     more: dict[str, Any] = {"steps": 3, "checkpoint": {"every": 1}, "kl": {"loss": 0.1}}
     settings = recipe(tmp_path / "run", policy={"load": str(tmp_path / "model")}, **more)
@@ -87,7 +85,6 @@ def test_pretrained_policy_trains(tmp_path: Path) -> None:
 @extra
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
 def test_missing_model_is_one_line(tmp_path: Path) -> None:
-    """With its name."""
     with pytest.raises(
         SentinelError, match=r"policy.load '.*none' cannot be loaded \(.*\): name a folder or a model"
     ) as raised:
@@ -103,8 +100,6 @@ class DamagedError(Exception):
     ("error", "words"), [(DamagedError("header\ntoo long"), "header"), (DamagedError(), "DamagedE")]
 )
 def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
-    """Whatever the error's type."""
-
     def from_pretrained(*_: object, **__: object) -> None:
         raise error
 
@@ -120,7 +115,6 @@ def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Ex
 
 
 def test_tokenizer_has_the_positions_of_its_model() -> None:
-    """So that a longer prompt is rejected."""
     tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=None)
     assert PretrainedTokenizer(tokenizer, "some", 8).positions == 8
     assert PretrainedTokenizer(tokenizer, "some").positions is None

@@ -74,7 +74,6 @@ def _call(answer: Any, function: str) -> Any:
     ],
 )
 def test_invalid_answer_is_one_line(function: str, answer: Any, line: str) -> None:
-    """With the key, the method and the value."""
     with pytest.raises(SentinelError) as error:
         _call(answer, function)
     assert str(error.value).startswith(f"environment.name 'mine.py:Own': {function}() {line}")
@@ -82,7 +81,6 @@ def test_invalid_answer_is_one_line(function: str, answer: Any, line: str) -> No
 
 
 def test_valid_answers_pass() -> None:
-    """Numbers of numpy become floats, for the metrics."""
     assert _call(Task("a", "b"), "task") == Task("a", "b")
     assert _call("|", "reply") == "|"
     outcome = _call(Outcome(np.float32(0.5), np.True_, (np.int64(1),)), "reply")  # type: ignore[arg-type]  # of numpy
@@ -94,7 +92,6 @@ def test_valid_answers_pass() -> None:
 
 
 def test_other_attributes_are_the_inner_environments() -> None:
-    """Its parts, its module, and whether it has demonstrations."""
     environment: Any = wrap_environment(TwoParts(), "training:TwoParts")
     assert (environment.parts, environment.letters) == (("letter", "ended"), "ab")
     assert type(environment).__module__ == Letter.__module__
@@ -107,7 +104,6 @@ def test_other_attributes_are_the_inner_environments() -> None:
 
 
 def test_first_task_is_drawn_before_a_model_is_loaded() -> None:
-    """And the first demonstration."""
     with pytest.raises(SentinelError, match=r"^prompt of the environment is '', expected one or more tokens"):
         try_environment(wrap_environment(Fixed(Task("", "")), "mine.py:Own"), recipe())
     with pytest.raises(SentinelError, match=r"task\(\) returned None"):

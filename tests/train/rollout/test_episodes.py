@@ -32,14 +32,12 @@ def _play_two_turns(turns: int = 2) -> tuple[list[Episode], ScriptedEngine]:
 
 
 def test_second_turn_reads_the_first_and_its_reply() -> None:
-    """Prompt, response with its end token, and the environment's text."""
     _, engine = _play_two_turns()
     ids = TOKENIZER.encode
     assert engine.contexts == [ids("ab")] * 2 + [ids("ab") + ids(response) + (END,) + ids("|") for response in "ab"]
 
 
 def test_merged_turns_share_one_row() -> None:
-    """Each token is trained once; the environment's are not trained."""
     episodes, _ = _play_two_turns()
     laid = lay_out_episodes(episodes, merged=True, padding=0)
     response = (*TOKENIZER.encode("a"), END)
@@ -55,7 +53,6 @@ def test_merged_turns_share_one_row() -> None:
 
 
 def test_unmerged_turns_are_rows_of_one_trajectory() -> None:
-    """The outcome is on each row, and the last row is marked."""
     episodes, _ = _play_two_turns()
     laid = lay_out_episodes(episodes, merged=False, padding=0)
     assert laid.rollout.reward.tolist() == [0.0, 0.0, 2.0, 2.0]
@@ -68,7 +65,6 @@ def test_unmerged_turns_are_rows_of_one_trajectory() -> None:
 
 
 def test_unended_trajectories_are_rejected_or_suppressed() -> None:
-    """With all their rows; others are unchanged."""
     episodes, _ = _play_two_turns()
     episodes[1].ended = False
     rejected = lay_out_episodes(episodes, merged=False, padding=0, unended="reject").rollout
@@ -84,7 +80,6 @@ def test_unended_trajectories_are_rejected_or_suppressed() -> None:
 
 
 def test_missing_outcome_after_the_last_turn_is_rejected() -> None:
-    """There is no reward to train on."""
     with pytest.raises(SentinelError, match=r"outcome of the environment is missing after turn 1: raise rollout.turns"):
         _play_two_turns(turns=1)
 
@@ -98,8 +93,6 @@ def test_missing_outcome_after_the_last_turn_is_rejected() -> None:
     ],
 )
 def test_prompt_without_room_is_rejected(letters: str, line: str) -> None:
-    """Before anything is sampled."""
-
     class Same(Letter):
         def task(self, rng: random.Random) -> Task:  # noqa: ARG002 - part of the interface
             return Task(letters, "")
@@ -109,13 +102,11 @@ def test_prompt_without_room_is_rejected(letters: str, line: str) -> None:
 
 
 def test_turns_stop_with_the_last_outcome() -> None:
-    """However many are allowed."""
     episodes, _ = _play_two_turns(turns=10**12)
     assert [e.outcome is None for e in episodes] == [False, False]
 
 
 def test_turn_without_room_is_rejected() -> None:
-    """Earlier responses and replies count."""
     tokenizer = CharacterTokenizer(8)  # a prompt of 2, a response of 2 and the bar: 5, and 4 may follow
     episodes = start_episodes(TwoTurns(), tokenizer, DRAWS, prompts=1, responses=2)
     with pytest.raises(SentinelError, match=r"^rollout.tokens is 4 after a prompt of 5 tokens, expected at most 8"):
@@ -123,7 +114,6 @@ def test_turn_without_room_is_rejected() -> None:
 
 
 def test_responses_to_a_prompt_share_its_task() -> None:
-    """Other steps have other tasks; the same step has the same."""
     one = start_episodes(Letter("abcdef"), TOKENIZER, UniformDraws(0, 0, 16, 4), prompts=8, responses=2)
     assert [e.task for e in one[::2]] == [e.task for e in one[1::2]]
     assert [e.group for e in one] == [n for n in range(8) for _ in range(2)]
@@ -134,14 +124,12 @@ def test_responses_to_a_prompt_share_its_task() -> None:
 
 
 def test_turns_have_different_random_numbers() -> None:
-    """So that a second turn does not repeat the first."""
     first, second = DRAWS.for_turn(0), DRAWS.for_turn(1)
     assert first.shape == (2, 4)
     assert not torch.equal(first, second)
 
 
 def test_tokens_of_merged_rows_have_their_turn() -> None:
-    """Also without a reply between turns; unmerged rows have no turn column."""
     episodes, _ = _play_two_turns()
     turn = lay_out_episodes(episodes, merged=True, padding=0).rollout.turn
     assert turn is not None
@@ -175,7 +163,6 @@ def test_greedy_reward_is_the_baseline_and_never_trains(unended: Literal["train"
 
 
 def test_reward_parts_are_required_by_name() -> None:
-    """One number per name in ``Environment.parts``."""
     engine = ScriptedEngine(["a", "b"])
     episodes = start_episodes(TwoParts(), TOKENIZER, DRAWS, prompts=1, responses=2)
     play_episodes(episodes, engine, TwoParts(), TOKENIZER, turns=1, draws=DRAWS)

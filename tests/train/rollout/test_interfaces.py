@@ -8,13 +8,11 @@ from training import Letter, ScriptedEngine, recipe
 
 
 def test_environments_need_no_base_class() -> None:
-    """A shipped one and one of the tests."""
     every: list[WarmStartEnvironment] = [sort.Environment(), Letter()]
     assert all(callable(e.warm) for e in every)
     assert Letter().reply(Task("a", "a"), ["aab"], ended=True) == Outcome(2 / 3, correct=False)
 
 
 def test_engines_are_interchangeable() -> None:
-    """The engine in this process, and a scripted one."""
     every: list[Engine] = [InProcess(init_policy(recipe()), 1.0, 2), ScriptedEngine(["ab"])]
     assert all(callable(e.sample) for e in every)

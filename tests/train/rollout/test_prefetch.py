@@ -24,7 +24,6 @@ STALE: dict[str, Any] = {
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_each_step_has_its_version(staleness: int) -> None:
-    """Staleness updates behind; the first version before that."""
     prefetcher = Prefetcher(lambda step, _weights, version: [(step, version)], staleness=staleness)
     batches: list[Any] = []
     for step in range(6):
@@ -37,7 +36,6 @@ def test_each_step_has_its_version(staleness: int) -> None:
 
 
 def test_sampling_runs_in_the_background() -> None:
-    """Batches are sampled before they are taken."""
     sample_episodes = threading.Event()
 
     def sample(step: int, _weights: object, _version: int) -> list[Any]:
@@ -53,7 +51,6 @@ def test_sampling_runs_in_the_background() -> None:
 
 
 def test_stale_run_is_corrected_and_resumed(tmp_path: Path) -> None:
-    """Equal runs are equal; a resumed run samples with the weights of the pending batches."""
     whole = tmp_path / "whole"
     train(recipe(whole, **STALE), cache=folder_cache(tmp_path / "cache"))
     metrics = read_metrics(whole / "metrics.jsonl")

@@ -41,7 +41,6 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"estimator": {"name": "remax"}}])
 def test_server_trains_to_the_same_bytes(tmp_path: Path, server: Server, more: dict[str, Any]) -> None:
-    """Token ids, log-probs and versions go over the network, weights through a file; greedy responses too."""
     train(recipe(tmp_path / "one", **MORE, **more), cache=folder_cache(tmp_path))
     train(recipe(tmp_path / "two", **MORE, **more, rollout=_remote(server.url)), cache=folder_cache(tmp_path))
     one, two = ((tmp_path / n / "metrics.jsonl").read_bytes() for n in ("one", "two"))
@@ -50,7 +49,6 @@ def test_server_trains_to_the_same_bytes(tmp_path: Path, server: Server, more: d
 
 
 def test_failing_server_stops_the_run_and_keeps_its_checkpoint(tmp_path: Path, server: Server) -> None:
-    """After five tries; the same command resumes when the server is back."""
     config = recipe(tmp_path, **MORE, rollout=_remote(server.url))
     requests: list[str] = []
     complete = server.complete
@@ -77,7 +75,6 @@ def test_failing_server_stops_the_run_and_keeps_its_checkpoint(tmp_path: Path, s
 
 
 def test_unreachable_server_is_one_line(tmp_path: Path) -> None:
-    """Nothing listens on this port."""
     with pytest.raises(
         SentinelError, match=r"rollout.url http://127.0.0.1:9 failed 5 times at /v1/weights \(.*refused.*\): start"
     ):
@@ -85,7 +82,6 @@ def test_unreachable_server_is_one_line(tmp_path: Path) -> None:
 
 
 def test_hanging_server_is_not_retried(server: Server) -> None:
-    """Each try would wait as long."""
     requests, hold = [], threading.Event()
 
     def hanging(request: Any) -> Any:
@@ -128,7 +124,6 @@ def test_hanging_server_is_not_retried(server: Server) -> None:
     ],
 )
 def test_other_answers_are_rejected(server: Server, answer: dict[str, Any], words: str) -> None:
-    """They are not trained on."""
     server.complete = lambda _request: answer  # type: ignore[assignment]  # the server's fault
     engine = http.Engine(http.Address(server.url), 1.0, 2, end=1)
     with pytest.raises(SentinelError, match=words):

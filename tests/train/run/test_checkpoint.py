@@ -24,7 +24,6 @@ def _step(folder: Path) -> int:
 
 
 def test_newest_is_loaded_and_the_oldest_deleted(tmp_path: Path) -> None:
-    """As many as ``keep`` says stay."""
     assert load_newest(tmp_path).state is None
     for step in (5, 10, 15):
         save_checkpoint(tmp_path, _state(step), step=step, keep=2)
@@ -37,7 +36,6 @@ def test_newest_is_loaded_and_the_oldest_deleted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "no seal", "seal", "no state", "other seal"])
 def test_damaged_checkpoint_is_skipped(tmp_path: Path, damage: str) -> None:
-    """Whatever is damaged; a message names it."""
     save_checkpoint(tmp_path, _state(1), step=1, keep=3)
     place = save_checkpoint(tmp_path, _state(2), step=2, keep=3)
     state, seal = place / "state.pt", place / "seal.json"
@@ -71,7 +69,6 @@ def _seal(place: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"PK nothing", b"\x80\x02nothing", pickle.dumps(print), pickle.dumps([1])])
 def test_unreadable_state_is_damage(tmp_path: Path, content: bytes) -> None:
-    """Even with a matching seal; in one line, also without an older checkpoint."""
     place = save_checkpoint(tmp_path, _state(2), step=2, keep=3)
     _seal(place, content)
     (words,) = load_newest(tmp_path).damaged
@@ -83,7 +80,6 @@ def test_unreadable_state_is_damage(tmp_path: Path, content: bytes) -> None:
 
 
 def test_unfinished_checkpoint_is_ignored(tmp_path: Path) -> None:
-    """Of a process killed while writing; the next one overwrites it."""
     place = save_checkpoint(tmp_path, _state(1), step=1, keep=2)
     shutil.copytree(place, tmp_path / ".aside-00000002")
     assert _step(tmp_path) == 1
@@ -96,7 +92,6 @@ def test_unfinished_checkpoint_is_ignored(tmp_path: Path) -> None:
 def test_full_disk_is_one_line_and_keeps_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Whichever write fails."""
     save_checkpoint(tmp_path, _state(1), step=1, keep=2)
 
     def full(*_: object, **__: object) -> None:
@@ -113,7 +108,6 @@ def test_full_disk_is_one_line_and_keeps_the_previous_checkpoint(
 
 
 def test_other_edition_is_rejected(tmp_path: Path) -> None:
-    """It is not damage."""
     place = save_checkpoint(tmp_path, _state(1), step=1, keep=2)
     (place / "seal.json").write_text(json.dumps({"edition": 0, "step": 1, "sha256": ""}))
     with pytest.raises(
@@ -125,6 +119,5 @@ def test_other_edition_is_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_full_disk_is_reported_with_the_words_of_the_system() -> None:
-    """On a device without space, where torch reports file positions."""
     with pytest.raises(OSError, match="No space left on device"):
         save_tensors({"weights": torch.zeros(1 << 16)}, Path("/dev/full"))

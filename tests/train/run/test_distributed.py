@@ -76,7 +76,6 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
 
 
 def test_two_processes_choose_the_same_tokens_and_baselines(tmp_path: Path) -> None:
-    """Greedy responses are divided over ranks; tokens are chosen over whole mini-batches."""
     drawn = {"name": "drawn_between", "low": -1.0, "high": 1.0, "share": 0.4}
     clip = {"name": "clip_cov", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean", "chosen": drawn}
     more = {k: v for k, v in MORE.items() if k != "kl"} | {"steps": 4, "estimator": {"name": "remax"}, "loss": clip}
@@ -93,7 +92,6 @@ def _distance(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> flo
 
 
 def test_slices_and_parts_cover_all_rows() -> None:
-    """In order, and with equally many parts on each rank."""
     ranks = [Ranks(n, 3) for n in range(3)]
     assert [x for r in ranks for x in r.own_slice(range(7))] == list(range(7))
     rows = torch.arange(7)
@@ -103,7 +101,6 @@ def test_slices_and_parts_cover_all_rows() -> None:
 
 
 def test_two_processes_stop_together_at_non_finite_weights(tmp_path: Path) -> None:
-    """Each dumps its step, which fails again; no checkpoint is written."""
     more = MORE | {"steps": 3, "update": MORE["update"] | {"rate": 1e30}, "checkpoint": {"every": 1}}
     _train_together(tmp_path, status=1, **more)  # the script exits with Python's status of an error
     dumps = sorted(tmp_path.glob("stopped-*.pt"))
@@ -130,7 +127,6 @@ def test_two_processes_stop_together_at_non_finite_weights(tmp_path: Path) -> No
 def test_invalid_environment_is_one_line(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], words: str
 ) -> None:
-    """Variables that torchrun sets."""
     for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -140,8 +136,6 @@ def test_invalid_environment_is_one_line(
 
 
 def test_failure_of_another_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever gloo says about the closed connection."""
-
     def closed(*_: object) -> None:
         raise RuntimeError("[pair.cc:1] Connection closed by peer [127.0.0.1]:1\nand more")
 

@@ -48,7 +48,6 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_non_finite_loss_stops_its_step(tmp_path: Path) -> None:
-    """With the dump, whose step fails again."""
     _, place, words = _stopped(tmp_path, 1e30)
     assert place.name == "stopped-00000001.pt"
     assert words.startswith("step 1 stopped: loss is ")
@@ -59,7 +58,6 @@ def test_non_finite_loss_stops_its_step(tmp_path: Path) -> None:
 
 
 def test_infinite_bounds_survive_the_dump(tmp_path: Path) -> None:
-    """In its recipe."""
     correction = {"weight": "token_weights", "bounds": ({"name": "truncated", "high": math.inf},)}
     with pytest.raises(SentinelError):
         train(recipe(tmp_path, correction=correction, update={"rate": 1e30}), cache=folder_cache(tmp_path / "cache"))
@@ -85,7 +83,6 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("ramp", [0, 3])
 def test_non_finite_weights_stop_their_step_and_reach_no_checkpoint(tmp_path: Path, name: str, ramp: int) -> None:
-    """The last step too; it is not in the metrics, and fails again."""
     more, words = BROKEN[name]
     update = {"ramp": ramp, **more.get("update", {})}
     config = recipe(tmp_path, **more | {"steps": 1, "checkpoint": {"every": 1}, "update": update})
@@ -101,8 +98,6 @@ def test_non_finite_weights_stop_their_step_and_reach_no_checkpoint(tmp_path: Pa
 
 
 def test_dump_that_cannot_be_written_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk the failed step is still reported."""
-
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -113,7 +108,6 @@ def test_dump_that_cannot_be_written_hides_no_error(tmp_path: Path, monkeypatch:
 
 
 def test_non_finite_reward_stops_before_the_loss(tmp_path: Path) -> None:
-    """The path rejects it, with its row."""
     _, place, words = _stopped(tmp_path, torch.nan)
     assert words.startswith("step 1 stopped: reward[0] is nan, expected a finite number")
     then, now = replay_failed_step(place)
@@ -121,7 +115,6 @@ def test_non_finite_reward_stops_before_the_loss(tmp_path: Path) -> None:
 
 
 def test_fixed_step_no_longer_fails(tmp_path: Path) -> None:
-    """The same batch with finite weights."""
     _, place, _ = _stopped(tmp_path, 1e30)
     dump = torch.load(place, weights_only=True)
     dump["batch"]["advantage"] = dump["batch"]["advantage"].clamp(-1, 1)
@@ -130,7 +123,6 @@ def test_fixed_step_no_longer_fails(tmp_path: Path) -> None:
 
 
 def test_other_file_is_rejected(tmp_path: Path) -> None:
-    """In one line."""
     place = tmp_path / "a.pt"
     place.write_bytes(b"PK nothing")
     with pytest.raises(

@@ -20,13 +20,11 @@ FREE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("more", FREE)
 def test_free_keys_do_not_change_the_fingerprint(more: dict[str, Any]) -> None:
-    """Nor does the folder."""
     assert fingerprint(recipe("a")) == fingerprint(recipe("b", **more))
     assert differing_keys(recipe("a"), recipe("b", **more)) == []
 
 
 def test_all_other_keys_do() -> None:
-    """``steps`` too, if the learning rate decays towards the last."""
     assert differing_keys(recipe(), recipe(seed=5, rollout={"temperature": 0.5})) == ["rollout.temperature", "seed"]
     assert differing_keys(recipe(), recipe(threads=3)) == ["threads"]
     falling = [recipe(steps=n, update={"schedule": "cosine"}) for n in (3, 4)]
@@ -35,7 +33,6 @@ def test_all_other_keys_do() -> None:
 
 
 def test_recipe_from_json_has_the_same_fingerprint() -> None:
-    """With infinite bounds, lists and parameters."""
     more: dict[str, Any] = {"reward": {"least": -2.0}, "update": {"betas": (0.5, 0.75)}}
     one = recipe(**more, correction={"bounds": ({"name": "truncated", "most": math.inf},)})
     dump = json.loads(json.dumps(one.model_dump(mode="json", exclude_none=True)))
@@ -43,6 +40,5 @@ def test_recipe_from_json_has_the_same_fingerprint() -> None:
 
 
 def test_explicit_default_is_the_default() -> None:
-    """So that a new key at its default does not change the fingerprint."""
     assert fingerprint(recipe(rollout={"temperature": 1.0, "merged": True})) == fingerprint(recipe())
     assert isinstance(recipe(), Recipe)

@@ -11,7 +11,6 @@ from training import recipe
 
 
 def test_files_are_truncated_to_a_position(tmp_path: Path) -> None:
-    """Steps after the checkpoint are repeated, and logged once."""
     journal = Journal.open(recipe(tmp_path / "run"))
     for step in (1, 2):
         journal.append({"step": step}, {"step": step, "seconds": 0.5})
@@ -28,7 +27,6 @@ def test_files_are_truncated_to_a_position(tmp_path: Path) -> None:
 
 
 def test_other_metrics_than_at_the_checkpoint_are_rejected(tmp_path: Path) -> None:
-    """Such as edited ones."""
     journal = Journal.open(recipe(tmp_path / "run"))
     journal.append({"step": 1}, {})
     position = journal.position()
@@ -39,7 +37,6 @@ def test_other_metrics_than_at_the_checkpoint_are_rejected(tmp_path: Path) -> No
 
 
 def test_directory_belongs_to_one_run_of_one_recipe(tmp_path: Path) -> None:
-    """Keys that change no number may differ."""
     first = Journal.open(recipe(tmp_path))
     with pytest.raises(SentinelError, match=r"is in use by another run: wait for it, or name another with out=DIR"):
         Journal.open(recipe(tmp_path))
@@ -62,7 +59,6 @@ def test_directory_belongs_to_one_run_of_one_recipe(tmp_path: Path) -> None:
 
 
 def test_fewer_steps_than_are_done_are_rejected(tmp_path: Path) -> None:
-    """With their number."""
     journal = Journal.open(recipe(tmp_path, steps=5))
     for step in (1, 2, 3):
         journal.append({"step": step}, {"step": step})
@@ -73,15 +69,12 @@ def test_fewer_steps_than_are_done_are_rejected(tmp_path: Path) -> None:
 
 
 def test_directory_without_a_step_is_taken_over(tmp_path: Path) -> None:
-    """By any recipe, which replaces the first."""
     Journal.open(recipe(tmp_path, seed=1)).close()
     Journal.open(recipe(tmp_path, seed=2)).close()
     assert json.loads((tmp_path / "recipe.json").read_text())["seed"] == 2
 
 
 def test_full_disk_leaves_no_file_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no lock."""
-
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -94,14 +87,12 @@ def test_full_disk_leaves_no_file_aside(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_directory_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
-    """A file is in the way."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SentinelError, match=r"out\[.*file/run\] cannot be used \(Not a directory\)"):
         Journal.open(recipe(tmp_path / "file" / "run"))
 
 
 def test_full_disk_is_one_line(tmp_path: Path) -> None:
-    """On a device without space."""
     journal = Journal.open(recipe(tmp_path / "run"))
     journal.metrics.symlink_to("/dev/full")
     with pytest.raises(SentinelError, match=r"metrics.jsonl cannot be written \(No space left on device\): make room"):
@@ -121,7 +112,6 @@ def test_full_disk_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_lines_are_rejected(tmp_path: Path, line: str, words: str) -> None:
-    """With the file and the line."""
     place = tmp_path / "metrics.jsonl"
     place.write_text(json.dumps({"step": 1}) + "\n" + line)
     with pytest.raises(SentinelError, match=f"metrics.jsonl {words}"):
@@ -129,7 +119,6 @@ def test_invalid_lines_are_rejected(tmp_path: Path, line: str, words: str) -> No
 
 
 def test_empty_file_is_rejected(tmp_path: Path) -> None:
-    """A run without a step has no curves."""
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(SentinelError, match=r"metrics.jsonl is empty, expected a JSON object per line"):
         read_metrics(tmp_path / "metrics.jsonl")

@@ -33,7 +33,6 @@ def _run(folder: Path, **more: Any) -> Path:
 
 
 def test_equal_runs_have_equal_bytes(tmp_path: Path) -> None:
-    """Another seed has others; times are in another file."""
     one, two = (_run(tmp_path / name, kl={"loss": 0.1}).read_bytes() for name in "ab")
     assert one == two
     assert one != _run(tmp_path / "c", kl={"loss": 0.1}, seed=1).read_bytes()
@@ -70,7 +69,6 @@ def test_bf16_learns_and_resumes_to_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_reward_rises_unless_it_is_shuffled(tmp_path: Path, shuffled: bool) -> None:  # noqa: FBT001 - a row of the table
-    """From random weights, on an environment of the tests."""
     rollout = {"prompts": 8, "responses": 8, "shuffled_rewards": shuffled}
     metrics = read_metrics(_run(tmp_path, steps=30, rollout=rollout, update={"prompts": 8, "rate": 1e-2}))
     first, last = (sum(line["reward"] for line in part) / 5 for part in (metrics[:5], metrics[-5:]))
@@ -114,7 +112,6 @@ COLUMNS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_run_with_every_column_resumes_to_the_same_bytes(tmp_path: Path, name: str) -> None:
-    """With its newest checkpoint damaged; the weights are those of the uninterrupted run."""
     settings: dict[str, Any] = {
         "steps": 4,
         "rollout": {"prompts": 4, "responses": 4},
@@ -140,14 +137,12 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_greedy_responses_are_not_in_the_metrics(tmp_path: Path) -> None:
-    """The first step has the same metrics with and without them."""
     first = [read_metrics(_run(tmp_path / n, **more))[0] for n, more in (("a", {}), ("b", COLUMNS["greedy"]))]
     keys = ("reward", "accuracy", "response_length", "entropy")
     assert [first[0][key] for key in keys] == [first[1][key] for key in keys]
 
 
 def test_callbacks_get_each_step_as_it_is_logged(tmp_path: Path) -> None:
-    """And the steps of the warm start."""
     steps: list[Any] = []
     warm_steps: list[tuple[int, int]] = []
     callbacks = Callbacks(warm_start=lambda *n: warm_steps.append(n), step=lambda a, b: steps.append((a, b)))
@@ -162,7 +157,6 @@ class Crash(BaseException):
 
 
 def test_run_that_ends_anywhere_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends at random calls that touch the disk, and is resumed until it is done."""
     more: dict[str, Any] = {
         "steps": 7,
         "checkpoint": {"every": 2},
@@ -197,7 +191,6 @@ def test_run_that_ends_anywhere_resumes_to_the_same_bytes(tmp_path: Path, monkey
 
 
 def test_killed_process_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """Once, at a random moment; ``scripts/killed.py`` kills more often."""
     more: dict[str, Any] = {"steps": 40, "checkpoint": {"every": 3}}
     whole = _run(tmp_path / "whole", **more).read_bytes()
     folder, source = tmp_path / "again", random.Random(5)
@@ -218,7 +211,6 @@ def test_killed_process_resumes_to_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Path) -> None:
-    """The run ends with the same bytes."""
     more: dict[str, Any] = {"steps": 6, "checkpoint": {"every": 2}}
     whole = _run(tmp_path, **more).read_bytes()
     newest = max((tmp_path / "checkpoints").iterdir())
@@ -234,7 +226,6 @@ def test_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Path
 
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_run_is_extended_to_the_same_bytes(tmp_path: Path, staleness: int) -> None:
-    """Also if sampling runs ahead."""
     more: dict[str, Any] = {"checkpoint": {"every": 2}, "rollout": {"staleness": staleness}}
     if staleness:
         more["correction"] = {"weight": "token_weights", "bounds": ({"name": "truncated", "high": 2.0},)}
@@ -244,7 +235,6 @@ def test_run_is_extended_to_the_same_bytes(tmp_path: Path, staleness: int) -> No
 
 
 def test_steps_without_a_checkpoint_are_repeated(tmp_path: Path) -> None:
-    """And a message says so."""
     whole = _run(tmp_path).read_bytes()
     shutil.rmtree(tmp_path / "checkpoints")
     messages: list[str] = []
@@ -254,7 +244,6 @@ def test_steps_without_a_checkpoint_are_repeated(tmp_path: Path) -> None:
 
 
 def test_checkpoint_is_bound_to_its_recipe(tmp_path: Path) -> None:
-    """Even if ``recipe.json`` was edited."""
     _run(tmp_path)
     place = tmp_path / "recipe.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"seed": 41}))
@@ -267,7 +256,6 @@ def test_checkpoint_is_bound_to_its_recipe(tmp_path: Path) -> None:
 
 
 def test_failed_start_leaves_its_folder_to_the_next_command(tmp_path: Path) -> None:
-    """Which may have another recipe."""
     with pytest.raises(SentinelError, match="expected an address"):
         _run(tmp_path, rollout={"engine": "http", "url": "nowhere"})
     assert len(read_metrics(_run(tmp_path, seed=3))) == 2

@@ -17,7 +17,6 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
 def test_foreign_files_are_left_alone(tmp_path: Path, name: str) -> None:
-    """Lines that are not steps, with a recipe or without."""
     path = tmp_path / name
     path.write_text("1\n2\n")
     before = _files(tmp_path)
@@ -33,7 +32,6 @@ def test_foreign_files_are_left_alone(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
 def test_foreign_partial_line_is_left_alone(tmp_path: Path, name: str) -> None:
-    """It is truncated only next to a recipe."""
     (tmp_path / name).write_text('{"loss": 0.5}')
     with pytest.raises(SentinelError, match=r"has files of a run without recipe.json: name another"):
         Journal.open(recipe(tmp_path))
@@ -42,7 +40,6 @@ def test_foreign_partial_line_is_left_alone(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"seed": 1', b"\xff\x00", b"5", b'{"name": "mine"}', b"[" * 9999])
 def test_invalid_recipe_is_one_line(tmp_path: Path, text: bytes) -> None:
-    """Partial, empty, binary, or of another program."""
     (tmp_path / "recipe.json").write_bytes(text)
     with pytest.raises(SentinelError, match=r"recipe.json cannot be read \(.*\), expected a run's recipe") as error:
         Journal.open(recipe(tmp_path))
@@ -52,21 +49,18 @@ def test_invalid_recipe_is_one_line(tmp_path: Path, text: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["recipe.json", "metrics.jsonl", "timing.jsonl"])
 def test_folder_in_place_of_a_file_is_one_line(tmp_path: Path, name: str) -> None:
-    """Of each name."""
     (tmp_path / name).mkdir()
     with pytest.raises(SentinelError, match=rf"{name} is not a file, expected a run's file: name another"):
         Journal.open(recipe(tmp_path))
 
 
 def test_file_in_place_of_the_checkpoints_is_one_line(tmp_path: Path) -> None:
-    """It is not deleted."""
     (tmp_path / "checkpoints").write_text("")
     with pytest.raises(SentinelError, match=r"checkpoints is a file, expected a folder of a run: name another"):
         Journal.open(recipe(tmp_path))
 
 
 def test_partial_line_is_no_step(tmp_path: Path) -> None:
-    """As a killed run leaves it."""
     journal = Journal.open(recipe(tmp_path))
     journal.append({"step": 1}, {"step": 1})
     with journal.metrics.open("a") as file:

@@ -20,7 +20,6 @@ def _update(**settings: Any) -> tuple[list[Episode], dict[str, Any]]:
 
 
 def test_metrics_are_those_of_the_trajectories() -> None:
-    """With two mini-batches, three rows at a time."""
     rollout = {"prompts": 4, "responses": 4, "tokens": 6}
     episodes, metrics = _update(rollout=rollout, update={"epochs": 3, "rows": 3, "rate": 0.05})
     outcomes = [e.outcome for e in episodes if e.outcome]
@@ -37,6 +36,5 @@ def test_metrics_are_those_of_the_trajectories() -> None:
 
 
 def test_loss_without_a_clip_has_clip_fraction_0() -> None:
-    """It has no clips in its parameters."""
     _, metrics = _update(loss={"name": "reinforce", "aggregation": "token-mean"}, update={"epochs": 2, "rate": 0.1})
     assert metrics["clip_fraction"] == 0.0

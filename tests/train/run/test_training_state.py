@@ -22,7 +22,6 @@ def _step(state: TrainingState) -> None:
 
 
 def test_state_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
-    """The next optimizer step is the same to the last bit."""
     config = recipe(kl=ADAPTIVE)
     first = TrainingState.initial(config, init_policy(config))
     _step(first)
@@ -40,7 +39,6 @@ def test_state_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_checkpoint_of_another_model_is_rejected() -> None:
-    """In one line."""
     config, other = recipe(), recipe(policy={"hidden": 8})
     saved = TrainingState.initial(other, init_policy(other)).for_checkpoint({})
     with pytest.raises(SentinelError, match=r"checkpoint does not fit the recipe \(Error") as error:
@@ -49,7 +47,6 @@ def test_checkpoint_of_another_model_is_rejected() -> None:
 
 
 def test_kl_controller_is_fixed_or_adaptive() -> None:
-    """By the recipe."""
     assert build_kl_controller(recipe(kl={"loss": 0.2}).kl) == Fixed(0.2)
     assert build_kl_controller(recipe(kl=ADAPTIVE).kl) == Adaptive(0.1, target=0.5, horizon=40.0)
     assert build_kl_controller(recipe(kl=ADAPTIVE).kl, coefficient=0.3) == Adaptive(0.3, target=0.5, horizon=40.0)

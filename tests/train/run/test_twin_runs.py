@@ -32,7 +32,6 @@ def _rollout(unended: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("choice", COMPONENTS, ids=component_name)
 def test_rejected_rewards_have_no_effect_on_any_estimator_or_loss(tmp_path: Path, choice: dict[str, Any]) -> None:
-    """Metrics and weights are bitwise equal."""
     result = _twins(tmp_path, "rejected-rewards", **choice)
     assert (result.differs_at, result.perturbed > 10) == (None, True), result.summary()
 
@@ -45,7 +44,6 @@ def test_rejected_rewards_have_no_effect_on_any_estimator_or_loss(tmp_path: Path
     ],
 )
 def test_suppressed_and_untrained_values_have_no_effect(tmp_path: Path, perturb: str, more: dict[str, Any]) -> None:
-    """Metrics and weights are bitwise equal."""
     result = _twins(tmp_path, perturb, **more)
     assert (result.differs_at, result.perturbed > 10) == (None, True), result.summary()
     assert result.summary().startswith("metrics and weights are bitwise equal over 3 steps; ")
@@ -60,7 +58,6 @@ def test_suppressed_and_untrained_values_have_no_effect(tmp_path: Path, perturb:
     ],
 )
 def test_fault_is_detected(tmp_path: Path, fault: str, perturb: str, more: dict[str, Any]) -> None:
-    """At the first step, in the gradient."""
     result = _twins(tmp_path, perturb, path=f"{FAULTS}:{fault}", **more)
     assert result.differs_at == 1
     assert "gradient_norm " in result.difference
@@ -76,7 +73,6 @@ def test_fault_is_detected(tmp_path: Path, fault: str, perturb: str, more: dict[
     ],
 )
 def test_fault_changes_what_it_documents(tmp_path: Path, fault: str, key: str, more: dict[str, Any]) -> None:
-    """Against the plain run: the logged KL only, or the gradient."""
     settings: dict[str, Any] = {
         "steps": 1,
         "rollout": {"prompts": 4, "responses": 6, "tokens": 3},
@@ -102,7 +98,6 @@ def test_fault_changes_what_it_documents(tmp_path: Path, fault: str, key: str, m
 
 
 def test_nothing_to_perturb_is_an_error(tmp_path: Path) -> None:
-    """With a fix; so are unknown perturbations, and a folder with twin runs."""
     with pytest.raises(
         SentinelError, match=r"--perturb suppressed-rewards had no values to perturb in 3 steps: let the recipe"
     ):

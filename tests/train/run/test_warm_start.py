@@ -29,7 +29,6 @@ def _warm_start(home: Path, config: Recipe) -> tuple[Policy, int]:
 
 
 def test_policy_learns_the_demonstrations_once(tmp_path: Path) -> None:
-    """A sign after any letter; later runs, of other seeds too, load it from the cache."""
     config = recipe(warm=WARM)
     policy, steps = _warm_start(tmp_path, config)
     sign = policy.tokenizer.encode("=")
@@ -42,21 +41,18 @@ def test_policy_learns_the_demonstrations_once(tmp_path: Path) -> None:
 
 
 def test_no_gradient_is_left(tmp_path: Path) -> None:
-    """Trained or loaded: an optimizer restored from a checkpoint must find none."""
     for _ in range(2):
         policy, _ = _warm_start(tmp_path, recipe(warm={"steps": 2, "rows": 2, "rate": 1e-2}))
         assert all(weight.grad is None for weight in policy.model.parameters())
 
 
 def test_non_finite_weights_are_not_cached(tmp_path: Path) -> None:
-    """The learning rate is named."""
     with pytest.raises(SentinelError, match=r"^warm.rate is 1e\+30, expected a lower one: "):
         _warm_start(tmp_path, recipe(warm={"steps": 3, "rows": 2, "rate": 1e30}))
     assert not list(tmp_path.rglob("weights.pt"))
 
 
 def test_cache_key_has_all_dependencies() -> None:
-    """Sizes, settings, the environment; nothing of the RL run."""
     base = recipe(warm=WARM)
     same = recipe(warm=WARM, seed=1, steps=9)
     others = [recipe(warm={**WARM, "steps": 151}), recipe(warm=WARM, policy={"hidden": 8})]

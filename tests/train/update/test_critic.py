@@ -36,7 +36,6 @@ def _build(config: Recipe) -> tuple[Critic, Any, Any]:
 
 
 def test_value_precedes_its_token() -> None:
-    """It depends on the prompt and earlier tokens, and on no later one."""
     critic, batch, _ = _build(recipe(**GAE))
     laid, row = batch.laid, 3
     start, length = int(laid.prompt_length[row]), int(laid.length[row])
@@ -53,7 +52,6 @@ def test_value_precedes_its_token() -> None:
 
 
 def test_returns_are_advantage_plus_value() -> None:
-    """On trained tokens; the last advantage is the reward minus the value."""
     _, batch, ready = _build(recipe(**GAE))
     value = batch.laid.rollout.value
     last = batch.laid.length - 1
@@ -63,7 +61,6 @@ def test_returns_are_advantage_plus_value() -> None:
 
 
 def test_fit_reduces_the_loss_for_parts_of_any_size() -> None:
-    """Parts of three rows give the same values."""
     values = []
     for rows in (99, 3):
         config = recipe(**{**GAE, "update": {"prompts": 4, "rows": rows}})
@@ -75,7 +72,6 @@ def test_fit_reduces_the_loss_for_parts_of_any_size() -> None:
 
 
 def test_run_with_a_critic_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """Its weights and moments are in the checkpoint, its metrics in the log."""
     more = {**GAE, "steps": 6, "checkpoint": {"every": 2}}
     train(recipe(tmp_path, **more), cache=folder_cache(tmp_path / "cache"))
     whole = (tmp_path / "metrics.jsonl").read_bytes()
@@ -86,6 +82,5 @@ def test_run_with_a_critic_resumes_to_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_no_critic_without_settings() -> None:
-    """As for outcome estimators."""
     _, policy, _ = sample_episodes(recipe())
     assert build_critic(policy, None) is None

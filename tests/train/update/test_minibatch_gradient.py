@@ -64,7 +64,6 @@ def test_parts_of_any_size_have_one_gradient(mode: str, pieces: int) -> None:
 
 
 def test_merged_and_unmerged_turns_have_one_gradient() -> None:
-    """Each token has the same context, is trained once, and has its trajectory's advantage."""
     kwargs = {"prompts": 2, "responses": 4, "tokens": 4, "turns": 2}
     results = []
     for merged in (True, False):
@@ -78,7 +77,6 @@ def test_merged_and_unmerged_turns_have_one_gradient() -> None:
 
 @pytest.mark.parametrize("choice", [c for c in COMPONENTS if "loss" in c], ids=component_name)
 def test_groups_with_equal_rewards_are_skipped_without_changing_the_gradient(choice: dict[str, Any]) -> None:
-    """Half of the groups; their tokens stay in the denominator. For every loss, off policy."""
     config = recipe(rollout=WIDE, update={"prompts": 3}, **choice)
     selection, policy, batch = _batch(config)
     noise = torch.Generator().manual_seed(0)
@@ -107,13 +105,11 @@ def test_groups_with_equal_rewards_are_skipped_without_changing_the_gradient(cho
     "more", [{"loss": {"name": "dro", "penalty": 0.1, "aggregation": "token-mean"}}, {"kl": {"loss": 0.1}}]
 )
 def test_rows_with_a_penalty_are_not_skipped(more: dict[str, Any]) -> None:
-    """They have a gradient without an advantage."""
     assert not select_components(recipe(**more)).lazy
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_mini_batches_in_parts_are_trained_as_whole(mode: str) -> None:
-    """Of a shuffled half of the prompts: each aggregation counts the whole mini-batch."""
     length = {"length": 8} if mode == "token-sum" else {}
     loss = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": mode, **length}
     rows, results = torch.tensor([8, 20, 9, 10, 0, 11, 1, 21, 2, 22, 3, 23]), []
@@ -139,7 +135,6 @@ DRAWN = {"name": "drawn_between", "low": -10.0, "high": 10.0, "share": 0.4}
 
 
 def test_chosen_tokens_are_of_the_whole_mini_batch() -> None:
-    """Those of largest covariance, by hand; parts of any size have the same tokens and gradient."""
     results, rows = [], torch.tensor([8, 20, 9, 10, 0, 11, 1, 21, 2, 22, 3, 23])
     for size in (99, 5):
         chosen = {"name": "largest", "share": 0.25}
@@ -163,7 +158,6 @@ def test_chosen_tokens_are_of_the_whole_mini_batch() -> None:
 
 
 def test_drawn_tokens_depend_on_the_generator() -> None:
-    """Tokens that are already chosen stay."""
     config = recipe(rollout=WIDE, loss={**KL_COV, "chosen": DRAWN})
     selection, policy, batch = _batch(config)
     rows = torch.arange(24)

@@ -14,7 +14,6 @@ def _optimizer(**more: float) -> tuple[torch.optim.Optimizer, torch.Tensor]:
 
 
 def test_finite_step_is_the_optimizers_own() -> None:
-    """To the last bit."""
     (one, first), (two, second) = _optimizer(), _optimizer()
     take_optimizer_step(one, key="update.rate")
     two.step()
@@ -24,7 +23,6 @@ def test_finite_step_is_the_optimizers_own() -> None:
 @pytest.mark.parametrize("before", [0, 2])
 @pytest.mark.parametrize("what", ["rate", "moments", "nan"])
 def test_non_finite_step_is_rolled_back(before: int, what: str) -> None:
-    """In the first step, without moments before it, and in a later one."""
     optimizer, weight = _optimizer()
     twin, other = _optimizer()
     for _ in range(before):
@@ -49,7 +47,6 @@ def test_non_finite_step_is_rolled_back(before: int, what: str) -> None:
 
 
 def test_non_finite_step_without_a_backup_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says where to resume."""
     monkeypatch.setattr("rl_sentinel.train.update.optimizer_step.MAX_BACKUP_BYTES", 11)
     optimizer, _ = _optimizer(lr=1e30)
     with pytest.raises(SentinelError, match=r"lower update.rate, it was 1e\+30, and resume from the last") as error:

@@ -42,7 +42,6 @@ def test_update_without_any_advantage_steps_the_optimizer() -> None:
 
 
 def test_non_finite_gradient_stops_before_the_step() -> None:
-    """The weights stay as they were."""
     config = recipe(rollout=WIDE)
     selection, policy, batch = _batch(config)
     batch.advantage[batch.mask] *= 1e38
@@ -63,7 +62,6 @@ def test_non_finite_gradient_stops_before_the_step() -> None:
 
 
 def test_learning_rate_warms_up_and_decays() -> None:
-    """A warm-up of four steps, then half a cosine over all ten."""
     config = recipe(steps=10, update={"ramp": 4, "rate": 2.0, "schedule": "cosine"})
     assert learning_rate(config, 0) == 0.5
     assert abs(learning_rate(config, 5) - 1.0) < 1e-9

@@ -29,7 +29,6 @@ def test_logprobs_are_those_of_single_sequences() -> None:
 
 
 def test_rows_in_any_order_are_differentiable() -> None:
-    """With the values of all rows."""
     _, policy, episodes = sample_episodes(recipe())
     laid = lay_out_episodes(episodes, merged=True, padding=policy.padding)
     rows = torch.tensor([5, 0])
@@ -60,7 +59,6 @@ def test_prefill_gives_the_gradient_of_a_single_pass(tokens: int) -> None:
 
 
 def test_equal_rows_run_once() -> None:
-    """Each copy has the log-probs and the gradient of a row without copies."""
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 2, "responses": 4, "tokens": 6}))
     for number, other in enumerate((0, 0, 2, 0, 4, 5, 5, 5)):
         episodes[number].steps[0] = replace(episodes[other].steps[0], trajectory=episodes[number].name)
@@ -85,7 +83,6 @@ def test_equal_rows_run_once() -> None:
 
 
 def test_rows_of_similar_length_run_together() -> None:
-    """Parts are cut to their longest response; values do not depend on the parts."""
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 2, "responses": 4, "tokens": 6}))
     for number, episode in enumerate(episodes):
         size, step = 5 if number % 2 else 2, episode.steps[0]
@@ -102,7 +99,6 @@ def test_rows_of_similar_length_run_together() -> None:
 
 
 def test_squared_probabilities_are_those_of_the_softmax() -> None:
-    """For single sequences, and for some rows only."""
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 3, "responses": 2, "tokens": 6}))
     laid = lay_out_episodes(episodes, merged=True, padding=policy.padding)
     values = compute_for_rows(policy, laid, temperature=0.7, size=4, function=squared_probabilities)

@@ -23,7 +23,6 @@ def test_advantages_are_rewards_minus_their_group_mean() -> None:
 
 
 def test_old_logprobs_are_computed_if_policies_can_differ() -> None:
-    """With several optimizer steps, or a correction."""
     for more in ({"update": {"prompts": 1}}, {"update": {"epochs": 2}}, {"correction": {"weight": "token_weights"}}):
         config = recipe(rollout=WIDE, **more)
         _, _, _, batch, ready = sample_batch(config)
@@ -35,7 +34,6 @@ def test_old_logprobs_are_computed_if_policies_can_differ() -> None:
 
 
 def test_kl_to_the_reference_reduces_the_reward() -> None:
-    """It stays raw in ``ready.kl`` for the log."""
     config = recipe(rollout=WIDE, kl={"reward": 0.5, "estimator": "k1"})
     selection, policy, episodes = sample_episodes(config)
     reference = policy.frozen_copy()
@@ -55,7 +53,6 @@ def test_kl_to_the_reference_reduces_the_reward() -> None:
 
 
 def test_shuffled_rewards_are_a_permutation() -> None:
-    """All rows of a trajectory keep one reward."""
     config = recipe(rollout={**WIDE, "shuffled_rewards": True})
     _, _, episodes, batch, _ = sample_batch(config)
     earned = [e.outcome.reward for e in episodes if e.outcome]
@@ -65,7 +62,6 @@ def test_shuffled_rewards_are_a_permutation() -> None:
 
 
 def test_greedy_reward_is_the_baseline_of_remax() -> None:
-    """By hand, whatever the other responses got."""
     config = recipe(rollout=WIDE, update={"prompts": 4}, estimator={"name": "remax"})
     selection, policy, episodes = sample_episodes(config)
     assert "reward_baseline" in selection.reads
@@ -79,7 +75,6 @@ def test_greedy_reward_is_the_baseline_of_remax() -> None:
 
 
 def test_reward_parts_are_weighted_and_shuffled() -> None:
-    """Each in units of its deviation within the group; shuffled together with the reward."""
     estimator = {"name": "gdpo", "weight": (1.0, 0.5), "epsilon": 0.0}
     settings: dict[str, Any] = {
         "environment": {"name": "training:TwoParts"},
@@ -102,7 +97,6 @@ def test_reward_parts_are_weighted_and_shuffled() -> None:
 
 
 def test_squared_probabilities_come_with_old_logprobs() -> None:
-    """For the estimator that reads them only."""
     plain = {"name": "grpo", "standardise": False, "epsilon": 0.0}
     for estimator, expected in (({"name": "optimal_token_baseline"}, True), (plain, False)):
         config = recipe(rollout=WIDE, update={"prompts": 4}, estimator=estimator)

@@ -1,17 +1,20 @@
 """Arguments of AReaL: sequences of prompt and response, padded for the actor and packed for its losses."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, PackedSequence, TokenVersions
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 ACTOR = "areal.trainer.ppo.actor.PPOActor"
 CONFIG = "areal.api.cli_args.PPOActorConfig"
@@ -58,37 +61,50 @@ def packed(column: str) -> Column:
     return Column(column, PackedSequence(shift=1, fill=LOGPROB_ELSEWHERE if model else 0.0))
 
 
-def _largest_group(inputs: Inputs) -> int:
-    return max(group_sizes(inputs), default=1)
-
-
 @dataclass(frozen=True, slots=True)
-class GroupSize(Derived):
-    """``group_size``: the number of responses that a run asks for per prompt; a prompt may have fewer."""
-
-    compute: Callable[[Inputs], int] = _largest_group
+class GroupSize(Codec):
+    """``group_size``: the number of responses that a run asks for per prompt; groups are told by it alone."""
 
     @property
-    def shapes(self) -> frozenset[str]:
-        """A run knows groups by their size alone."""
+    def columns(self) -> frozenset[str]:
+        """Groups of consecutive rows."""
         return frozenset({"group"})
 
+    def put(self, inputs: Inputs) -> int:
+        """The size of the largest group."""
+        return largest_group(inputs)
 
-def norm(settings: Settings, which: str) -> Object:
+    def take(self, value: int, sizes: Sizes) -> Mapping[str, Tensor]:
+        """Groups of this many rows."""
+        return {} if sizes.rows is None else {"group": torch.arange(sizes.rows) // value}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Groups as large as the largest one."""
+        return self.take(self.put(Inputs(batch)), Sizes(rows=batch.rows))
+
+
+def norm(settings: Settings, which: str, group_size: Codec | None = None) -> Object:
     """AReaL's configuration of one normalization; ``which`` is the first word of its settings."""
     mean, std = settings[f"{which} mean"], settings[f"{which} std"]
     parts: dict[str, Codec] = {"mean_level": Constant(mean), "std_level": Constant(std)}
     if settings.get(f"{which} leave1out"):
         parts["mean_leave1out"] = Constant(value=True)
     if "group" in (mean, std):
-        parts["group_size"] = GroupSize()
+        parts["group_size"] = GroupSize() if group_size is None else group_size
     return Object(NORM, parts)
 
 
-def actor(settings: Settings) -> Object:
+def largest_group(inputs: Inputs) -> int:
+    """The number of responses that a run asks for per prompt, of which one may have fewer."""
+    return max(group_sizes(inputs), default=1)
+
+
+def actor(settings: Settings, group_size: Codec | None = None) -> Object:
     """The actor under AReaL's own configuration, without an engine."""
     parts: dict[str, Codec] = {key: Knob(key) for key in settings if " " not in key and key != "critic"}
-    parts |= {f"{which}_norm": norm(settings, which) for which in ("reward", "adv") if f"{which} mean" in settings}
+    parts |= {
+        f"{which}_norm": norm(settings, which, group_size) for which in ("reward", "adv") if f"{which} mean" in settings
+    }
     config = Object(CONFIG, parts)
     return Object(ACTOR, {"config": config, "engine": Constant(None)}, shared=True)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Constant, IfSet, Knob
 from rl_sentinel.adapters.kit.sequences import SequenceEnds
+from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Use

@@ -6,11 +6,12 @@ import torch
 
 from rl_sentinel.adapters.areal.arguments import ROLLOUT, knob, norm, rollout
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import As, PerRow
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import FullSequence
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -63,7 +64,7 @@ def _normalization(name: str, settings: Settings) -> Boundary:
         call=f"{NORMALIZE}.__call__",
         name="normalized",
         arguments={
-            "self": Object(NORMALIZE, {"config": norm(settings, "x")}, shared=True),
+            "self": Object(NORMALIZE, {"config": norm(settings, "x")}, at={"config": ""}, shared=True),
             "x": Column("advantage", _FORM),
             "loss_mask": Column("mask", _FORM, torch.float32),
         },
@@ -86,7 +87,7 @@ def _kl(kind: str) -> Boundary:
         call=f"{KL}.__call__",
         name="kl",
         arguments={
-            "self": Object(KL, {"0": Knob("kind")}, shared=True),
+            "self": Object(KL, {"0": Knob("kind")}, at={"0": "kl_estimator"}, shared=True),
             "log_probs": Column("logprob", _FORM),
             "log_probs_base": Column("ref_logprob", _FORM),
         },

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rl_sentinel.adapters.kit.codecs import Spread
+from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.errors import Absent, Unbindable

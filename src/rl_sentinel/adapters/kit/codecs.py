@@ -1,8 +1,8 @@
-"""Codecs of single arguments: columns of the batch, labels, lengths, constants, knobs and earlier results."""
+"""Codecs of columns: a tensor per column, prompt ids, lengths, masks, flags."""
 
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -10,26 +10,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.forms import Padded, PerRow
-from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
-from rl_sentinel.core.call import Use
-from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.batch import COLUMNS, MODEL_COLUMNS, Batch
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
-
-#: Columns that a model computes, in its own precision.
-MODEL_COLUMNS = frozenset(
-    {
-        "logprob",
-        "old_logprob",
-        "ref_logprob",
-        "rollout_logprob",
-        "logits",
-        "entropy",
-        "pi_squared",
-        "value",
-        "old_value",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +77,17 @@ class Column(Codec):
         return {self.name: self.form.lost(getattr(batch, self.name), batch)}
 
 
-def partition(labels: Tensor) -> Tensor:
+def partition(labels: Tensor | Iterable[Hashable]) -> Tensor:
     """Labels renumbered in the order of their first rows: all that another spelling of them keeps.
 
     Example:
-        >>> import torch
         >>> from rl_sentinel.adapters.kit.codecs import partition
-        >>> partition(torch.tensor([7, 3, 7]))
+        >>> partition(["b", "a", "b"])
         tensor([0, 1, 0])
     """
-    order = list(dict.fromkeys(labels.tolist()))
-    return torch.tensor([order.index(label) for label in labels.tolist()], dtype=torch.int64, device=labels.device)
+    values = labels.tolist() if isinstance(labels, Tensor | np.ndarray) else list(labels)
+    order = {label: number for number, label in enumerate(dict.fromkeys(values))}
+    return torch.tensor([order[label] for label in values], dtype=torch.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +123,7 @@ class PromptIds(Codec):
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - as above
         """The partition."""
-        labels = value.tolist() if hasattr(value, "tolist") else list(value)
-        order = list(dict.fromkeys(labels))
-        return {self.column: torch.tensor([order.index(label) for label in labels], dtype=torch.int64)}
+        return {self.column: partition(value)}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The labels, renumbered."""
@@ -227,115 +208,3 @@ class Labels(Codec):
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The column as it is."""
         return {self.name: getattr(batch, self.name)}
-
-
-@dataclass(frozen=True, slots=True)
-class Spread(Codec):
-    """All settings of the case, each as a keyword argument of its own name."""
-
-    def put(self, inputs: Inputs) -> Settings:
-        """The settings."""
-        return dict(inputs.settings)
-
-
-@dataclass(frozen=True, slots=True)
-class Constant(Codec):
-    """A value that no case changes."""
-
-    value: Any
-
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - the value
-        """The value."""
-        return self.value
-
-
-@dataclass(frozen=True, slots=True)
-class Knob(Codec):
-    """A setting, under its neutral name; ``default`` where the setting family does not name it."""
-
-    name: str
-    default: Scalar = None
-
-    def put(self, inputs: Inputs) -> Scalar:
-        """The setting's value."""
-        return inputs.settings.get(self.name, self.default)
-
-    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a plain value
-        """The value under the neutral name."""
-        return {self.name: value}
-
-
-@dataclass(frozen=True, slots=True)
-class IfSet(Knob):
-    """A setting that is passed where the case names it, and left to the target's default elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class Derived(Codec):
-    """A value that follows from the number of rows, their groups or the layout, such as the size of a micro-batch.
-
-    It carries no column: what is computed from signals is :class:`Computed`.
-    """
-
-    compute: Callable[[Inputs], Any]
-    follows: frozenset[Axis] = frozenset()
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """The fields that it is computed from."""
-        return self.follows
-
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever is computed
-        """The number."""
-        return self.compute(inputs)
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier(Codec):
-    """What an earlier step left: its result, one of its arguments after the call, or a part of these."""
-
-    place: Use
-
-    def put(self, inputs: Inputs) -> Use:  # noqa: ARG002 - the place is the same for all cases
-        """The place."""
-        return self.place
-
-
-@dataclass(frozen=True, slots=True)
-class Computed(Codec):
-    """A tensor that the caller computes from columns before the call; it cannot be taken apart again.
-
-    ``compute`` is glue: use it where the caller's own code is inline and cannot be called, and cite its line.
-    """
-
-    of: frozenset[str]
-    compute: Callable[[Inputs], Any]
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that it is computed from."""
-        return self.of
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """The precision of what a model computes."""
-        return frozenset({"dtype"}) if self.of & MODEL_COLUMNS else frozenset()
-
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever is computed
-        """The tensor."""
-        cast = inputs.layout.dtype
-        if not cast or not self.of & MODEL_COLUMNS:
-            return self.compute(inputs)
-        batch = inputs.batch
-        kind = getattr(torch, cast)
-        changed = {name: getattr(batch, name).to(kind) for name in self.of & MODEL_COLUMNS}
-        return self.compute(replace(inputs, batch=with_columns(batch, **changed)))
-
-
-@dataclass(frozen=True, slots=True)
-class AllSettings(Codec):
-    """All settings of the case as a dict: for functions of ours, as specimens in tests."""
-
-    def put(self, inputs: Inputs) -> Settings:
-        """The settings."""
-        return dict(inputs.settings)

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import IfSet
 from rl_sentinel.adapters.kit.requirements import group_sizes
-from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.adapters.kit.value_codecs import IfSet
+from rl_sentinel.core.batch import COLUMNS, MODEL_COLUMNS, Batch, take_rows, with_columns
 from rl_sentinel.core.call import Call
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.codec import Codec, Inputs, Sizes, merge_sizes
+from rl_sentinel.core.codec import Codec, Inputs, Sizes, merge_columns, merge_sizes
 from rl_sentinel.core.layout import Axis
+from rl_sentinel.search.transforms import padded
 
 
 class Container(Codec):
@@ -32,6 +33,13 @@ class Container(Codec):
         return frozenset[str]().union(*(part.shapes for part in self.parts.values()))
 
     @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Those of all parts, without what another part gives back."""
+        lost = {name: why for part in self.parts.values() for name, why in part.unreadable.items()}
+        read = {name for part in self.parts.values() for name in part.columns - set(part.unreadable)}
+        return {name: why for name, why in lost.items() if name not in read}
+
+    @property
     def axes(self) -> frozenset[Axis]:
         """The layout fields of all parts."""
         return frozenset[Axis]().union(*(part.axes for part in self.parts.values()))
@@ -46,7 +54,7 @@ class Container(Codec):
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live container
         """The columns of all parts."""
-        return {name: column for part, held in self._held(value) for name, column in part.take(held, sizes).items()}
+        return merge_columns(part.take(held, sizes) for part, held in self._held(value))
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live container
         """The knobs of all parts."""
@@ -58,11 +66,15 @@ class Container(Codec):
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The columns of all parts, as they come back."""
-        return {name: column for part in self.parts.values() for name, column in part.canonical(batch).items()}
+        return merge_columns(part.canonical(batch) for part in self.parts.values())
 
     def _held(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
         held = [(part, self.get(value, name)) for name, part in self.parts.items()]
         return [(part, one) for part, one in held if one is not None]
+
+
+def _unset(part: Codec, inputs: Inputs) -> bool:
+    return isinstance(part, IfSet) and part.name not in inputs.settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +85,7 @@ class Table(Container):
 
     def put(self, inputs: Inputs) -> dict[str, Any]:
         """The dict."""
-        unset = [n for n, part in self.parts.items() if isinstance(part, IfSet) and part.name not in inputs.settings]
-        return {name: part.put(inputs) for name, part in self.parts.items() if name not in unset}
+        return {name: part.put(inputs) for name, part in self.parts.items() if not _unset(part, inputs)}
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live dict, or what is read like one
         """The value at a key."""
@@ -85,25 +96,31 @@ class Table(Container):
 class Object(Container):
     """An object that the target's own class or factory makes; a part whose name is a number is passed by position.
 
-    ``make`` is its dotted path. ``read`` gives a part of a live object (by default its attribute); ``shared``
-    objects are made once per setting, as a run has one configuration for all its steps.
+    ``make`` is its dotted path. ``at`` says where a part of a live object is, if not at the attribute of its name: a
+    dotted path of attributes and positions, empty for the object itself. ``shared`` objects are made once per
+    setting, as a run has one configuration for all its steps.
     """
 
     make: str | Callable[..., Any]
     parts: Mapping[str, Codec] = field(default_factory=dict)
-    read: Callable[[Any, str], Any] | None = None
+    at: Mapping[str, str] = field(default_factory=dict)
     shared: bool = False
 
     def put(self, inputs: Inputs) -> Call:
         """The call that makes it."""
-        unset = [n for n, part in self.parts.items() if isinstance(part, IfSet) and part.name not in inputs.settings]
-        values = {name: part.put(inputs) for name, part in self.parts.items() if name not in unset}
-        args = tuple(value for name, value in values.items() if name.isdigit())
-        return Call(self.make, args, {name: v for name, v in values.items() if not name.isdigit()}, self.shared)
+        args, kwargs = list[Any](), dict[str, Any]()
+        for name, part in self.parts.items():
+            if name.isdigit():
+                args.append(part.put(inputs))
+            elif not _unset(part, inputs):
+                kwargs[name] = part.put(inputs)
+        return Call(self.make, tuple(args), kwargs, self.shared)
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live object
-        """An attribute of the object."""
-        return self.read(value, name) if self.read else getattr(value, name, None)
+        """The part at its place."""
+        for word in self.at.get(name, name).split("."):
+            value = value if not word else value[int(word)] if word.isdigit() else getattr(value, word, None)
+        return value
 
 
 def Namespace(**parts: Codec) -> Object:  # noqa: N802 - reads as the class that it makes
@@ -118,6 +135,10 @@ _LENGTHS = ("length", "prompt_length", "total_length")
 def _joined(parts: list[Tensor | None]) -> Tensor | None:
     whole = [part for part in parts if part is not None]
     return torch.cat(whole) if whole and len(whole) == len(parts) else None
+
+
+def _numbered(counts: list[int]) -> Tensor:
+    return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
 
 
 def _rows(sizes: Sizes) -> int:
@@ -191,38 +212,56 @@ class EachPrompt(EachPart):
     """A list with one item per prompt, whose responses stand together."""
 
     @property
-    def shapes(self) -> frozenset[str]:
-        """The shape columns of an item, and the groups."""
-        return self.item.shapes | {"group"}
+    def columns(self) -> frozenset[str]:
+        """The columns of an item, and the groups."""
+        return self.item.columns | {"group"}
 
     def counts(self, inputs: Inputs) -> list[int]:
         """The number of responses of each prompt."""
         return group_sizes(inputs)
 
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live list
+        """The columns of all items, as rows, and the number of the prompt of each."""
+        counts = [_rows(self.item.sizes(one)) for one in value]
+        return {**EachPart.take(self, value, sizes), "group": _numbered(counts)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The columns of all items, and groups by their order."""
+        return {**self.item.canonical(batch), "group": _numbered(group_sizes(Inputs(batch)))}
+
 
 @dataclass(frozen=True, slots=True)
 class Whole(Codec):
-    """The batch itself: for functions of ours that compute on it, as specimens in tests do."""
+    """The batch itself, for functions of ours that compute on it; ``names`` are the columns that they read."""
 
     names: frozenset[str]
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that count."""
+        """The columns that are read."""
         return self.names
 
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added, and what a model computes can have another precision."""
+        return frozenset({"extra", "dtype"} if self.names & MODEL_COLUMNS else {"extra"})
+
     def put(self, inputs: Inputs) -> Batch:
-        """The batch."""
-        return inputs.batch
+        """The batch, in the padding and the precision of the layout."""
+        batch, layout = inputs.batch, inputs.layout
+        if layout.dtype:
+            kind = getattr(torch, layout.dtype)
+            batch = with_columns(batch, **{name: getattr(batch, name).to(kind) for name in self.names & MODEL_COLUMNS})
+        return padded(batch, layout.extra) if layout.extra else batch
 
     def sizes(self, value: Batch) -> Sizes:
         """The shape of the batch."""
         return Sizes(value.rows, value.width, value.length, value.prompt_length, value.mask)
 
     def take(self, value: Batch, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - columns have their own shape
-        """The columns."""
+        """All columns, read or not: a batch is total."""
         return self.canonical(value)
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The columns as they are."""
-        return {name: getattr(batch, name) for name in self.names}
+        """All columns as they are."""
+        return {name: getattr(batch, name) for name in COLUMNS}

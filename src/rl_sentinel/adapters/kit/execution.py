@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Spread
 from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step
@@ -30,6 +30,22 @@ class Encoded:
     call: Call
 
 
+class Left(dict[str, Any]):
+    """Results and arguments of earlier steps by name; a value of a ``remembered`` step is copied when it is used."""
+
+    __slots__ = ("remembered",)
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        super().__init__()
+        self.remembered = set[str]()
+
+    def use(self, place: Use) -> Any:  # noqa: ANN401 - whatever the target left there
+        """The object at a place, as an argument of a later step."""
+        value = place.follow(self)
+        return deepcopy(value) if place.name in self.remembered else value
+
+
 @dataclass(slots=True, eq=False)
 class Execution:
     """What a run of a boundary left behind.
@@ -40,7 +56,7 @@ class Execution:
 
     values: dict[str, Tensor] = field(default_factory=dict)
     calls: list[Encoded] = field(default_factory=list)
-    left: dict[str, Any] = field(default_factory=dict)
+    left: Left = field(default_factory=Left)
     references: list[tuple[Codec, Any]] = field(default_factory=list)
     sizes: Sizes = field(default_factory=Sizes)
     leaves: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -65,11 +81,16 @@ def encode(boundary: Boundary, inputs: Inputs) -> list[Encoded]:
 
 
 def _call(step: Step, inputs: Inputs) -> Call:
-    values: dict[str, Any] = {}
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
     for name, codec in step.arguments.items():
-        values |= codec.put(inputs) if isinstance(codec, Spread) else {name: codec.put(inputs)}
-    args = tuple(value for name, value in values.items() if name.isdigit())
-    return Call(step.call, args, {name: value for name, value in values.items() if not name.isdigit()})
+        if isinstance(codec, Spread):
+            kwargs |= codec.put(inputs)
+        elif name.isdigit():
+            args.append(codec.put(inputs))
+        else:
+            kwargs[name] = codec.put(inputs)
+    return Call(step.call, tuple(args), kwargs)
 
 
 def _cuts(inputs: Inputs, each: tuple[str, ...]) -> Iterator[Inputs]:
@@ -92,18 +113,27 @@ def sizes_of(batch: Batch) -> Sizes:
 
 
 #: Told of each call before it is made: its step, its live arguments by name, and what earlier steps left.
-Listener = Callable[[Step, dict[str, Any], dict[str, Any]], None]
+Listener = Callable[[Step, dict[str, Any], Left], None]
 
 
-def execute(target: Target, boundary: Boundary, inputs: Inputs, before: Listener | None = None) -> Execution:
+def execute(
+    target: Target,
+    boundary: Boundary,
+    inputs: Inputs,
+    before: Listener | None = None,
+    *,
+    references: bool = True,
+) -> Execution:
     """Run the calls of a boundary in order and read its outputs.
+
+    Without ``references`` the columns after the call cannot be read.
 
     Raises:
         NotApplicable: with the reason, where the target's trainer could not make these calls.
     """
     run = Execution(calls=encode(boundary, inputs), sizes=sizes_of(inputs.batch), leaves=inputs.leaves)
     for encoded in run.calls:
-        _make(target, encoded, run, before)
+        _make(target, encoded, run, before, references=references)
     for name, output in boundary.outputs.items():
         run.values[name] = _read(output, run, inputs)
     if inputs.leaves and "loss" in run.values:
@@ -120,27 +150,32 @@ def _of_leaves(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
     return total
 
 
-def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | None) -> None:
+def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | None, *, references: bool) -> None:
     """Evaluate one call; leave its arguments and its result by name, as a list where the step is repeated."""
     step, call, left = encoded.step, encoded.call, run.left
     args = [evaluate(target, value, left) for value in call.args]
     kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
     passed = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
-    if not step.each:
+    if references and not step.each:
         run.references += [
             pair for n, codec in step.arguments.items() if n in passed for pair in codec.references(passed[n])
         ]
     if before is not None:
         before(step, passed, left)
+    if step.remembered:
+        left.remembered.add(step.result)
     make = _remembered if step.remembered else _invoke
-    with _observed(target, step.inside) as inner:
-        try:
+    watching: AbstractContextManager[dict[str, Inner]] = nullcontext({})
+    if step.inside:
+        watching = _observed(target, step.inside)
+    try:
+        with watching as inner:
             result = make(target, call.function, args, kwargs, left)
-        except Exception as error:
-            explained = error if step.explain is None else step.explain(error, passed)
-            if explained is error:
-                raise
-            raise explained from error
+    except Exception as error:
+        explained = error if step.explain is None else step.explain(error, passed)
+        if explained is error:
+            raise
+        raise explained from error
     fresh = {**kwargs, **inner, step.result: result}
     for name, value in fresh.items():
         if not step.each:
@@ -151,14 +186,16 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
             left[name].append(value)
 
 
-def evaluate(target: Target, expression: Any, left: Mapping[str, Any]) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
+def evaluate(target: Target, expression: Any, left: Left) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
     """The object that an expression stands for: calls are made, uses are followed, containers are rebuilt."""
     kind = type(expression)
+    if kind is Tensor:
+        return expression
     if kind is Call:
         make = _maker(target, expression, left)
         return target.kept(_key(expression), make) if expression.shared else make()
     if kind is Use:
-        return expression.follow(left)
+        return left.use(expression)
     if kind is Function:
         return target.find(expression.path)
     if kind is dict:
@@ -171,7 +208,7 @@ def evaluate(target: Target, expression: Any, left: Mapping[str, Any]) -> Any:  
     return expression
 
 
-def _maker(target: Target, call: Call, left: Mapping[str, Any]) -> Callable[[], Any]:
+def _maker(target: Target, call: Call, left: Left) -> Callable[[], Any]:
     def make() -> Any:  # noqa: ANN401 - whatever the target makes
         args = [evaluate(target, value, left) for value in call.args]
         kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
@@ -205,9 +242,14 @@ def _remembered(
     kwargs: dict[str, Any],
     left: Mapping[str, Any],
 ) -> Any:  # noqa: ANN401 - whatever the target answers
-    """A copy of what the call answered to equal arguments before: most laws change what this step does not read."""
+    """What the call answered to equal arguments before: most laws change what this step does not read.
+
+    It is made anew while a recorder is there, which watches what the call does to its arguments.
+    """
+    if target.recorder is not None:
+        return _invoke(target, function, args, kwargs, left)
     key = ("remembered", str(function), tuple(map(_content, args)), tuple((n, _content(v)) for n, v in kwargs.items()))
-    return deepcopy(target.kept(key, lambda: _invoke(target, function, args, kwargs, left)))
+    return target.kept(key, lambda: _invoke(target, function, args, kwargs, left))
 
 
 def _content(value: Any) -> Any:  # noqa: ANN401 - a tensor or a plain value
@@ -275,7 +317,7 @@ def _read(output: Output, run: Execution, inputs: Inputs) -> Tensor:
     place = output.at or Use(run.calls[-1].step.result)
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
-        return form.read(place.follow(run.left), run.sizes)
+        return form.read(run.left.use(place), run.sizes)
     values = run.left[place.name]
     cuts = list(_cuts(inputs, next(c.step.each for c in run.calls if place.name in _names(c))))
     parts = [
@@ -305,5 +347,5 @@ def columns_after(run: Execution, batch: Batch) -> dict[str, Tensor]:
         for column, now in codec.take(value, run.sizes).items():
             whole: Tensor = getattr(batch, column)
             same = (now == before[column]) | (now.isnan() & before[column].isnan())
-            after[column] = torch.where(same, whole, now.to(whole.dtype))
+            after[column] = torch.where(same, after.get(column, whole), now.to(whole.dtype))
     return after

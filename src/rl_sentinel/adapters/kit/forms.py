@@ -152,6 +152,10 @@ class Packed(Form):
         width = sizes.width or max(length, default=0)
         return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
 
+    def sizes(self, value: Tensor) -> Sizes:
+        """The tokens of all rows."""
+        return Sizes(tokens=value.shape[0])
+
     def lost(self, column: Tensor, batch: Batch) -> Tensor:
         """What stood in the padding is 0."""
         return zero_padding(column, batch)

@@ -1,17 +1,19 @@
 """Reading a live call back into a case: first its sizes, then its columns, its settings last."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.case import Case, Settings
-from rl_sentinel.core.codec import Sizes, merge_sizes
+from rl_sentinel.core.codec import Codec, Sizes, merge_columns, merge_sizes
+from rl_sentinel.core.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +21,26 @@ class Observed:
     """What a live call says: the columns that it carries, its settings, and the shape of its batch.
 
     A column that is not in ``columns`` is absent: it is unknown, not 0. Where no argument tells the lengths,
-    ``full_rows`` is True, and every response is taken to fill the width: the call would be the same.
+    ``lengths_assumed`` is True: every response fills its row after a prompt of one token, and packed tokens are one
+    row. The call would be the same.
     """
 
     columns: Mapping[str, Tensor]
     knobs: Settings = field(default_factory=dict)
     sizes: Sizes = field(default_factory=Sizes)
-    full_rows: bool = False
+    lengths_assumed: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """Padding behind the longest sequence of prompt and response; other padding is in the width of the columns."""
+        sizes = self.sizes
+        if sizes.positions is None or sizes.length is None or sizes.prompt_length is None:
+            return Layout()
+        return Layout(extra=sizes.positions - int((sizes.prompt_length + sizes.length).max()))
 
     def absent(self, boundary: Boundary) -> frozenset[str]:
         """Columns that the boundary reads and the call does not carry: a law that needs one is not applicable."""
-        known = set(self.columns) | ({"length"} if self.sizes.length is not None else set())
+        known = set(self.columns) | (set() if self.lengths_assumed else {"length"})
         return boundary.reads - known - ({"mask"} if self.sizes.mask is not None else set())
 
     def case(self, setting: str = "default") -> Case:
@@ -38,7 +49,7 @@ class Observed:
         Raises:
             ValueError: if no argument told the number of rows and the width.
         """
-        return Case(self.batch(), setting=setting, override=self.knobs)
+        return Case(self.batch(), setting=setting, override=self.knobs, layout=self.layout)
 
     def batch(self) -> Batch:
         """The batch of the case."""
@@ -70,35 +81,59 @@ def observe(step: Step, arguments: Mapping[str, Any]) -> Observed:
         >>> observe(step, {"mask": torch.ones(2, 3), "rewards": torch.tensor([1.0, 0.0])}).columns["reward"]
         tensor([1., 0.])
     """
-    held = [(codec, arguments[name]) for name, codec in step.arguments.items() if name in arguments]
+    held = list(_held(step, arguments))
     told = merge_sizes([codec.sizes(value) for codec, value in held])
     sizes = complete(told)
-    full_rows = told.length is None and (told.total_length is None or told.prompt_length is None)
-    columns: dict[str, Tensor] = {}
-    knobs: dict[str, Any] = {}
-    for codec, value in held:
-        columns |= {name: column for name, column in codec.take(value, sizes).items() if name not in columns}
-        knobs |= codec.knobs(value)
-    return Observed(columns, knobs, sizes, full_rows)
+    knobs = {name: knob for codec, value in held for name, knob in codec.knobs(value).items()}
+    columns = merge_columns(codec.take(value, sizes) for codec, value in held)
+    return Observed(columns, knobs, sizes, lengths_assumed=_derived(told).length is None)
+
+
+def _held(step: Step, arguments: Mapping[str, Any]) -> Iterator[tuple[Codec, Any]]:
+    """Each codec with its live argument, by name or by position; settings that are spread are all other arguments."""
+    by_position = list(arguments.values())
+    for name, codec in step.arguments.items():
+        if isinstance(codec, Spread):
+            yield codec, {n: value for n, value in arguments.items() if n not in step.arguments}
+        elif name in arguments:
+            yield codec, arguments[name]
+        elif name.isdigit() and int(name) < len(by_position):
+            yield codec, by_position[int(name)]
 
 
 def complete(sizes: Sizes) -> Sizes:
     """Sizes that follow from others: a length from the two others, the width from the mask or the lengths.
 
-    Without lengths every response fills the width.
+    Without lengths every response fills its row, and every prompt is one token.
     """
-    width, prompt = sizes.width, sizes.prompt_length
-    if sizes.length is None and sizes.total_length is not None and prompt is not None:
-        sizes = replace(sizes, length=sizes.total_length - prompt)
-    if prompt is None and sizes.total_length is not None and sizes.length is not None:
-        prompt = sizes.total_length - sizes.length
+    sizes = _derived(sizes)
+    if sizes.length is not None:
+        return sizes
+    one = torch.ones(sizes.rows or 1, dtype=torch.int64)
+    prompt = one if sizes.prompt_length is None else sizes.prompt_length
+    if sizes.total_length is not None:
+        sizes = replace(sizes, length=sizes.total_length - 1, prompt_length=torch.ones_like(sizes.total_length))
+    elif sizes.rows is not None and sizes.width is not None:
+        sizes = replace(sizes, length=one * sizes.width)
+    elif sizes.rows is not None and sizes.positions is not None:
+        sizes = replace(sizes, length=sizes.positions - prompt, prompt_length=prompt)
+    elif sizes.tokens is not None:
+        sizes = replace(sizes, rows=1, length=one * sizes.tokens, prompt_length=one)
+    return _derived(sizes)
+
+
+def _derived(sizes: Sizes) -> Sizes:
+    """The sizes with those that follow from them."""
+    length, prompt, total = sizes.length, sizes.prompt_length, sizes.total_length
+    if total is not None and length is None and prompt is not None:
+        length = total - prompt
+    if total is not None and prompt is None and length is not None:
+        prompt = total - length
+    width = sizes.width
     if width is None and sizes.mask is not None:
         width = sizes.mask.shape[1]
-    if width is None and sizes.length is not None and sizes.length.numel():
-        width = int(sizes.length.max())
-    length = sizes.length
-    if length is None and sizes.rows is not None and width is not None:
-        length = torch.full((sizes.rows,), width, dtype=torch.int64)
+    if width is None and length is not None and length.numel():
+        width = int(length.max())
     return replace(sizes, width=width, length=length, prompt_length=prompt)
 
 
@@ -107,12 +142,3 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)
-
-
-def canonical(boundary: Boundary, case: Case) -> dict[str, Tensor]:
-    """The columns of a case as a call of the boundary carries them: what its codecs lose is lost."""
-    kept: dict[str, Tensor] = {}
-    for codec in boundary.codecs():
-        for name, column in codec.canonical(case.batch).items():
-            kept.setdefault(name, column)
-    return kept

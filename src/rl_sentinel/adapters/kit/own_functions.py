@@ -6,13 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import AllSettings
 from rl_sentinel.adapters.kit.containers import Whole
 from rl_sentinel.adapters.kit.result_forms import AsReturned
+from rl_sentinel.adapters.kit.value_codecs import AllSettings
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output, Step
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.layout import Axis
 
 
 class _Outputs(dict[str, Any]):
@@ -22,13 +23,20 @@ class _Outputs(dict[str, Any]):
         return None
 
 
-def batch_step(compute: Callable[[Batch, Settings], Mapping[str, Tensor]], reads: frozenset[str]) -> Step:
-    """A step that calls ``compute`` with the batch, of which it reads these columns, and with all settings."""
+def batch_step(
+    compute: Callable[[Batch, Settings], Mapping[str, Tensor]],
+    reads: frozenset[str],
+    follows: frozenset[Axis] = frozenset(),
+) -> Step:
+    """A step that calls ``compute`` with the batch, of which it reads these columns, and with all settings.
+
+    Fields of the layout that it ``follows`` besides padding and precision are passed among the settings.
+    """
 
     def call(batch: Batch, settings: Settings) -> _Outputs:
         return _Outputs(compute(batch, settings))
 
-    return Step(call=call, name="result", arguments={"batch": Whole(reads), "settings": AllSettings()})
+    return Step(call=call, name="result", arguments={"batch": Whole(reads), "settings": AllSettings(follows)})
 
 
 def by_name(outputs: Mapping[str, Output]) -> dict[str, Output]:

@@ -51,10 +51,10 @@ class RowWise(Form):
 class AsReturned(Form):
     """A tensor in the neutral layout already, as functions of ours return it."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - the runner reports what is no tensor
-        """The value as it is."""
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - the runner reports what is no tensor
+        """The value as it is, without padding that the layout added."""
         tensor: Tensor = value
-        return tensor
+        return tensor[:, : sizes.width] if isinstance(value, Tensor) and value.dim() > 1 else tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Codecs of rewards: per token, the outcome on the last token, several rewards of a response."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,17 +13,30 @@ from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
 
 
-def _last_positions(batch: Batch) -> Tensor:
+def _last(length: Tensor, width: int) -> Tensor:
     """``[B, T]``: True at the last response token of each row."""
-    positions = torch.arange(batch.width, device=batch.length.device)
-    return positions == (batch.length - 1).unsqueeze(1)
+    return torch.arange(1, width + 1, device=length.device) == length.unsqueeze(1)
+
+
+def _outcomes(batch: Batch) -> Tensor:
+    """``[B, T]``: each row's outcome at its last response token, 0 elsewhere."""
+    return torch.where(_last(batch.length, batch.width), batch.reward.unsqueeze(1), 0.0)
+
+
+def _apart(whole: Tensor, length: Tensor, outcome: Tensor | None = None) -> Mapping[str, Tensor]:
+    """Outcome and token rewards of their sum; all of the last token's is outcome, unless the outcome is known."""
+    last = _last(length, whole.shape[1])
+    if outcome is not None:
+        return {"reward": outcome, "token_reward": torch.where(last, whole - outcome.unsqueeze(1), whole)}
+    return {"reward": torch.where(last, whole, 0.0).sum(1), "token_reward": torch.where(last, 0.0, whole)}
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRewards(Codec):
     """Rewards per token: ``token_reward`` with the outcome added at the last response token.
 
-    The two merge there: read back, ``reward`` is what stands at the last token, and ``token_reward`` is 0 there.
+    The two merge there: read back, ``reward`` is what stands at the last token, and ``token_reward`` is 0 there, unless
+    another argument carries the outcome alone.
     """
 
     form: Form = field(default_factory=Padded)
@@ -46,8 +59,7 @@ class TokenRewards(Codec):
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
         """The sum, laid out."""
-        batch = inputs.batch
-        rewards = batch.token_reward + torch.where(_last_positions(batch), batch.reward.unsqueeze(1), 0.0)
+        rewards = self._rewards(inputs.batch)
         return self.form.lay(rewards if self.dtype is None else rewards.to(self.dtype), inputs)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
@@ -58,51 +70,47 @@ class TokenRewards(Codec):
         """Outcome and token rewards, apart."""
         if sizes.length is None:
             return {}
-        whole = self.form.read(value, sizes)
-        last = torch.arange(whole.shape[1], device=whole.device) == (sizes.length - 1).unsqueeze(1)
-        zero = torch.zeros((), dtype=whole.dtype, device=whole.device)
-        return {"reward": torch.where(last, whole, zero).sum(1), "token_reward": torch.where(last, zero, whole)}
+        return _apart(self.form.read(value, sizes), sizes.length, sizes.outcome)
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """All of the last token's reward is outcome."""
-        last = _last_positions(batch)
-        whole = self.form.lost(batch.token_reward + torch.where(last, batch.reward.unsqueeze(1), 0.0), batch)
-        zero = torch.zeros_like(whole)
-        return {"reward": torch.where(last, whole, zero).sum(1), "token_reward": torch.where(last, zero, whole)}
+        return _apart(self.form.lost(self._rewards(batch), batch), batch.length)
+
+    def _rewards(self, batch: Batch) -> Tensor:
+        return batch.token_reward + _outcomes(batch)
 
 
 @dataclass(frozen=True, slots=True)
-class PerRowOutcome(Codec):
-    """The outcome alone on the last response token, without what is paid per token."""
-
-    form: Form = field(default_factory=Padded)
+class PerRowOutcome(TokenRewards):
+    """The outcome alone on the last response token, without what is paid per token; a form of ``[B, T]``."""
 
     @property
     def columns(self) -> frozenset[str]:
         """The outcome."""
         return frozenset({"reward"})
 
-    @property
-    def shapes(self) -> frozenset[str]:
-        """The last token is where the length says."""
-        return frozenset({"length"})
+    def sizes(self, value: Tensor) -> Sizes:
+        """What the form tells, and the outcome: nothing else is paid in the row."""
+        return replace(self.form.sizes(value), outcome=value.sum(1))
 
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """Those of the form."""
-        return self.form.axes
+    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - each row has one number
+        """The outcome."""
+        return {"reward": value.sum(1)}
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The outcome on the last token, 0 elsewhere."""
-        batch = inputs.batch
-        return self.form.lay(torch.where(_last_positions(batch), batch.reward.unsqueeze(1), 0.0), inputs)
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The outcome of rows that have a token."""
+        return {"reward": self._rewards(batch).sum(1)}
+
+    def _rewards(self, batch: Batch) -> Tensor:
+        return _outcomes(batch)
 
 
 @dataclass(frozen=True, slots=True)
 class Part(Codec):
-    """One of several rewards of a response, as a numpy array with one number per row."""
+    """One of ``count`` rewards of a response, as a numpy array with one number per row."""
 
     number: int
+    count: int = 2
 
     @property
     def columns(self) -> frozenset[str]:
@@ -112,3 +120,17 @@ class Part(Codec):
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array
         """The numbers of the part."""
         return inputs.batch.reward_parts.float()[:, self.number].numpy()
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a numpy array
+        """Rows."""
+        return Sizes(rows=len(value))
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a numpy array
+        """This part; NaN for the others, which other arguments carry."""
+        parts = torch.full((len(value), self.count), torch.nan)
+        parts[:, self.number] = torch.as_tensor(value)
+        return {"reward_parts": parts}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """This part, NaN for the others."""
+        return self.take(batch.reward_parts[:, self.number], Sizes())

@@ -74,8 +74,8 @@ class FullSequence(Sequence):
         return self.responses(list(value), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows."""
-        return Sizes(rows=value.shape[0])
+        """Rows and their width."""
+        return Sizes(rows=value.shape[0], positions=value.shape[1])
 
     def source(self, expression: str, sizes: Sizes) -> str:
         """Each row's response, padded to one tensor."""
@@ -122,6 +122,10 @@ class PackedSequence(Sequence):
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """``[B, T]`` with 0 in the padding."""
         return self.responses(list(torch.split(value, _totals(sizes))), sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """The tokens of all rows, were they one sequence."""
+        return Sizes(tokens=value.shape[0] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:
         """Each row's response, padded to one tensor."""

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, PromptIds
+from rl_sentinel.adapters.kit.codecs import Column, PromptIds
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of, similar_names
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import NUMBERS, SIGNAL, arguments, columns, unbound
-from rl_sentinel.adapters.library.losses import AGGREGATE, MODE, in_parts, loss_output, settings_of
+from rl_sentinel.adapters.library.losses import AGGREGATE, CUT, MODE, in_parts, loss_output, settings_of
 from rl_sentinel.adapters.library.rows import bind, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
@@ -111,6 +111,7 @@ def _as_loss(  # noqa: PLR0913 - the fields of one row
         outputs={"loss": loss_output(mode)},
         settings={mode: {**_COEFFICIENT, **settings_of(mode)}},
         said={"algorithm": f"{kind} as a loss", "aggregation": mode},
+        follows=CUT,
     )
 
 

@@ -21,6 +21,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.layout import Axis
 from rl_sentinel.core.modules import defined
 
 AGGREGATE = f"{SIGNAL}.reduce.aggregate"
@@ -84,6 +85,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             outputs={"loss": loss_output(mode)},
             settings={mode: settings_of(mode)},
             said={"aggregation": mode, "denominator": "given", "mean": "yes", "masked-slots": "any"},
+            follows=CUT,
         )
     for mode in _COUNTED:
         yield bind(
@@ -96,6 +98,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             settings={mode: settings_of(mode)},
             said={"aggregation": mode, "mean": "yes", "masked-slots": "any"},
         )
+
+
+#: The rows of a mini-batch are cut into micro-batches.
+CUT: frozenset[Axis] = frozenset({"micro_batches"})
 
 
 def settings_of(mode: str) -> Settings:
@@ -117,7 +123,7 @@ def in_parts(
     target: Target, batch: Batch, settings: Settings, loss: Callable[..., Tensor], **numbers: object
 ) -> dict[str, Tensor]:
     """The loss of a mini-batch summed over micro-batches; denominators and chosen tokens are of the whole."""
-    mode, parts = str(settings["aggregation"]), int(settings.get("micro_batches", 1) or 1)
+    mode, parts = str(settings["aggregation"]), int(settings["micro_batches"] or 1)
     whole = _whole(target, mode, batch)
     chosen = numbers.pop("chosen", None)
     summands = []
@@ -164,6 +170,7 @@ def _loss(target: Target, path: str, name: str, function: Callable[..., Any], st
         outputs={"loss": Output("", "", "loss") if name == "kl_cov" else loss_output(MODE)},
         settings={MODE: {**plain, **_CHOSEN_BY.get(name, {}), **settings_of(MODE)}},
         said={"aggregation": MODE, **_CHOICE_KNOBS.get(name, {})},
+        follows=CUT,
     )
 
 
@@ -186,6 +193,7 @@ def _packed_loss(target: Target, path: str) -> Boundary:
         outputs={"loss": loss_output(MODE)},
         settings={MODE: {**numbers(function), **settings_of(MODE)}},
         said={"aggregation": MODE},
+        follows=CUT,
     )
 
 
@@ -228,6 +236,7 @@ def _blocks(target: Target, mode: str, stored: str) -> Boundary:
         settings={f"{mode}, {stored}": {**settings_of(mode), "stored": stored}},
         said={"aggregation": mode},
         claims_of=f"{SIGNAL}.loss.importance_sampling.loss",
+        follows=CUT,
     )
 
 

@@ -14,6 +14,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims_from_text
+from rl_sentinel.core.layout import Axis
 
 #: Computes the outputs of a boundary by name.
 Compute = Callable[[Target, Batch, Settings], Mapping[str, Tensor]]
@@ -34,6 +35,7 @@ def bind(  # noqa: PLR0913 - the fields of one row
     settings: Mapping[str, Settings] | None = None,
     said: Mapping[str, str] | None = None,
     claims_of: str = "",
+    follows: frozenset[Axis] = frozenset(),
 ) -> Boundary:
     """A boundary of the library.
 
@@ -47,12 +49,13 @@ def bind(  # noqa: PLR0913 - the fields of one row
         settings: by name; ``default`` without numbers if None.
         said: claims besides those of the function's module.
         claims_of: path of the function whose module's claims hold; the last of ``path`` if empty.
+        follows: fields of the layout that ``compute`` reads among the settings.
     """
     function = target.find(claims_of or path.rpartition(" -> ")[2])
     return Boundary(
         path=path,
         stage=stage,
-        steps=(batch_step(partial(compute, target), frozenset(reads.split())),),
+        steps=(batch_step(partial(compute, target), frozenset(reads.split()), follows),),
         outputs=by_name(outputs),
         settings=settings or {"default": {}},
         claims=_claims(function, said or {}),

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Knob
 from rl_sentinel.adapters.kit.forms import As
 from rl_sentinel.adapters.kit.roles import by_role, takes
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.skyrl.arguments import MODULE, PRODUCED_BY, UIDS, Arguments, arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

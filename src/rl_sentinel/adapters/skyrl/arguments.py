@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Labels, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, Labels, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import RightAligned, ZeroPadded
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Form, Inputs
@@ -35,10 +36,6 @@ def with_metadata(batch: Any, metadata: Mapping[str, Any]) -> Any:  # noqa: ANN4
     """A training batch with its metadata, which the trainer sets after it was made."""
     batch.metadata = dict(metadata)
     return batch
-
-
-def _part(batch: Any, name: str) -> Any:  # noqa: ANN401 - the target's class
-    return batch if name == "batch" else batch.metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +88,8 @@ class Arguments:
 
     def batch(self, tensors: Mapping[str, Codec], metadata: Mapping[str, Codec]) -> Object:
         """A training batch of tensors, with metadata."""
-        made = Object(INPUT, {"0": Table(tensors)}, read=lambda batch, _name: batch)
-        return Object(with_metadata, {"batch": made, "metadata": Table(metadata)}, read=_part)
+        made = Object(INPUT, {"0": Table(tensors)}, {"0": ""})
+        return Object(with_metadata, {"batch": made, "metadata": Table(metadata)}, {"batch": ""})
 
 
 #: One uid per row, equal for the responses of one prompt.

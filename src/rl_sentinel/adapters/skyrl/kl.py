@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Knob
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import As
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, TRAINER, Arguments, arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -54,7 +54,7 @@ def _step(kind: str, forms: Arguments) -> Boundary:
     owner = {
         "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.kl_estimator_type": "kind"}),
         "all_metrics": Table({}),
-        "reward_kl_controller": Object(CONTROLLER, {"kl_coef": Knob("kl_coef")}),
+        "reward_kl_controller": Object(CONTROLLER, {"kl_coef": Knob("kl_coef")}, {"kl_coef": "value"}),
     }
     data = forms.training_input("action_log_probs", "base_action_log_probs")
     step = Step(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.skyrl.advantages import CLAIMS, REGISTRY, TEMPORAL, advantage_outputs, registered
 from rl_sentinel.adapters.skyrl.arguments import (
     MODULE,

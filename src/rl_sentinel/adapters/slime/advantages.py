@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, Ragged, ZeroPadded
 from rl_sentinel.adapters.kit.requirements import group_sizes, prompts_are_contiguous
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.row_codecs import Cell, Is, RowLength, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.slime.arguments import (
     LOSS,
     LOSS_MASKS,

@@ -2,9 +2,10 @@
 
 import torch
 
-from rl_sentinel.adapters.kit.codecs import Column, Computed, Constant, Knob, Lengths
+from rl_sentinel.adapters.kit.codecs import Column, Lengths
 from rl_sentinel.adapters.kit.containers import Namespace, Object
 from rl_sentinel.adapters.kit.forms import Packed, PerRow, Ragged
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
 from rl_sentinel.core.codec import Codec, Inputs
 
 PPO = "slime.utils.ppo_utils"
@@ -44,7 +45,7 @@ def _log_ratio(inputs: Inputs) -> torch.Tensor:
 
 
 #: ``ppo_kl`` of the losses: loss.py, policy_loss_function: ppo_kl = old_log_probs - log_probs.
-LOG_RATIO = Computed(frozenset({"old_logprob", "logprob"}), _log_ratio)
+LOG_RATIO = Computed(frozenset({"old_logprob", "logprob"}), _log_ratio, "a difference does not tell its two terms")
 
 
 def _mask_sums(inputs: Inputs) -> torch.Tensor:
@@ -52,4 +53,4 @@ def _mask_sums(inputs: Inputs) -> torch.Tensor:
 
 
 #: Trained tokens of each sample's rollout; here each sample is a rollout of its own.
-MASK_SUMS = Computed(frozenset({"mask"}), _mask_sums)
+MASK_SUMS = Computed(frozenset({"mask"}), _mask_sums, "a sum does not tell which tokens are trained")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Derived
 from rl_sentinel.adapters.kit.forms import Packed
 from rl_sentinel.adapters.kit.result_forms import OffMask
+from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.slime.arguments import (
     LOSS,
     LOSS_MASKS,

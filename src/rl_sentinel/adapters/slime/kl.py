@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Knob
 from rl_sentinel.adapters.kit.forms import Packed
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.slime.arguments import PPO, packed
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Earlier, Knob
 from rl_sentinel.adapters.slime.arguments import (
     LOG_RATIO,
     LOSS_MASKS,

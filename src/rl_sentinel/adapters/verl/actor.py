@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_sentinel.adapters.kit.codecs import Constant, Knob
 from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants
 from rl_sentinel.core.case import Settings
@@ -46,16 +46,17 @@ def actor(
     """
     own = dict(policy or {})
     if not target.has(ACTOR):
-        whole = {**knobs, **{f"policy_loss.{word}": codec for word, codec in own.items()}}
-        parts = {"file": Constant(str(_file(target.root))), "loss": Constant(name), "fields": Table(whole)}
-        return Object(shipped_section, parts, shared=True)
+        fields = Table({**knobs, **({"policy_loss": Table(own)} if own else {})})
+        parts = {"file": Constant(str(_file(target.root))), "loss": Constant(name), "fields": fields}
+        return Object(shipped_section, parts, at={"fields": ""}, shared=True)
     section: dict[str, Codec] = {}
     if target.has(POLICY):
         section = {"policy_loss": Object(POLICY, {"loss_mode": Constant(name), **own})}
     config = Object(ACTOR, {**constants(**_REQUIRED), **section, **knobs}, shared=not counted)
     if not counted:
         return config
-    return Object(with_counts, {"config": config, "counts": Table(counted)}, shared=True)
+    places = {"config": "", "counts": "global_batch_info"}
+    return Object(with_counts, {"config": config, "counts": Table(counted)}, places, shared=True)
 
 
 def with_counts(config: Any, counts: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the framework's class

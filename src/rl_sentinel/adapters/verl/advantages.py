@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Knob
 from rl_sentinel.adapters.kit.forms import As, Padded
 from rl_sentinel.adapters.kit.roles import by_role, takes
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, UIDS, algorithm
 from rl_sentinel.adapters.verl.registries import ESTIMATORS, MODULE, missing, registered

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants
 from rl_sentinel.adapters.verl.registries import MODULE

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Knob, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Absent, Unbindable
@@ -44,11 +45,12 @@ def algorithm(target: Target, **parts: Codec) -> Codec:
     """The algorithm section of the configuration: verl's own class, or OmegaConf before it had one."""
     if target.has(ALGORITHM):
         return Object(ALGORITHM, parts, shared=True)
-    return Object("omegaconf.OmegaConf.create", {"0": Table(parts)}, shared=True)
+    return section(parts, shared=True)
 
 
-def _part(data: Any, name: str) -> Any:  # noqa: ANN401 - a DataProto
-    return {"tensors": data.batch, "non_tensors": data.non_tensor_batch, "meta_info": data.meta_info}[name]
+def section(parts: Mapping[str, Codec], *, shared: bool = False) -> Object:
+    """A section of an OmegaConf configuration."""
+    return Object("omegaconf.OmegaConf.create", {"0": Table(parts)}, {"0": ""}, shared)
 
 
 def data_proto(tensors: Mapping[str, Codec], labels: Mapping[str, Codec] | None = None) -> Object:
@@ -58,7 +60,7 @@ def data_proto(tensors: Mapping[str, Codec], labels: Mapping[str, Codec] | None 
         "non_tensors": Table(labels or {}),
         "meta_info": Derived(lambda _inputs: {}),
     }
-    return Object("verl.DataProto.from_dict", parts, read=_part)
+    return Object("verl.DataProto.from_dict", parts, at={"tensors": "batch", "non_tensors": "non_tensor_batch"})
 
 
 def trainer_data(target: Target, entered: str, **more: Codec) -> Object:

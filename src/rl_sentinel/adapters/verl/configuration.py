@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Earlier, Spread
 from rl_sentinel.adapters.kit.result_forms import Accepted
+from rl_sentinel.adapters.kit.value_codecs import Earlier, Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import absent
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

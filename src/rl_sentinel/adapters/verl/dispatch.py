@@ -4,12 +4,13 @@ import inspect
 from collections.abc import Iterator
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Earlier, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.result_forms import Kept
 from rl_sentinel.adapters.kit.reward_codecs import Part
 from rl_sentinel.adapters.kit.roles import takes
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimators, said_of
 from rl_sentinel.adapters.verl.arguments import (

@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Constant, Derived, Earlier, Knob, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, Lengths, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
-from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
@@ -22,7 +23,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
 MODULE = "verl.workers.engine.fsdp.transformer_impl"
@@ -70,7 +71,6 @@ _REFERENCE = claims(
 NUMBERS: Settings = {
     "entropy_coeff": 0.5,
     "kl_loss_coef": 0.25,
-    "micro_batches": 1,
     "clip_low": 0.2,
     "clip_high": 0.2,
     "ceiling": 3.0,
@@ -97,16 +97,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, *make(target))
 
 
-def micro_batches(inputs: Inputs) -> int:
-    """Number of micro-batches that the engine is told to cut."""
-    return int(inputs.settings.get("micro_batches") or 1)
-
-
-def _divides(inputs: Inputs) -> str:
-    rows, parts = inputs.batch.rows, micro_batches(inputs)
-    return f"the engine cuts {rows} rows into equal micro-batches only" if rows % parts else ""
-
-
 def _critic(target: Target) -> Iterator[Boundary]:
     columns = {"values": Column("old_value"), "returns": Column("returns")}
     for mode in MODES:
@@ -122,13 +112,13 @@ def _critic(target: Target) -> Iterator[Boundary]:
             steps=(step,),
             unused=frozenset({"token"}),
             outputs=_outputs(_logged(target, VALUE) if mode == "token-mean" else {}),
-            settings={mode: {"value_clip": 0.5, "micro_batches": 1}},
+            settings={mode: {"value_clip": 0.5}},
             claims=_GIVEN
             | aggregation(target, mode)
             | claims(HALVED, algorithm="clipped value", factor="half")
             | claims(_ROWS, rows="all"),
             reach="algorithm.adv_estimator=gae, every critic update",
-            requires=(no_empty_response, _divides),
+            requires=(no_empty_response, equal_micro_batches),
         )
 
 
@@ -149,7 +139,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
         step, weights = weights_of_sampler(target)
         before, columns["rollout_is_weights"] = (step,), Earlier(weights)
     for mode in MODES:
-        knobs = {SECTION.get(k, k): Knob(k) for k in NUMBERS if k != "micro_batches"}
+        knobs = {SECTION.get(k, k): Knob(k) for k in NUMBERS}
         kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
         answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
         config = actor(target, "vanilla", {**knobs, **kinds})
@@ -168,7 +158,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
             claims=claimed,
             reach="actor.use_kl_loss=True, every actor update"
             + (", algorithm.rollout_correction.rollout_is=token" if weighs else ""),
-            requires=(no_empty_response, _divides),
+            requires=(no_empty_response, equal_micro_batches),
         )
 
 
@@ -187,7 +177,7 @@ def _outputs(logged: Mapping[str, Output]) -> dict[str, Output]:
 
 def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Mapping[str, Codec]) -> Step:
     """The engine's own loop over micro-batches, of what the model answers at each token."""
-    engine = Object(Engine, {"answers": Table(answers), "lengths": Derived(lambda i: i.batch.length.tolist())})
+    engine = Object(Engine, {"answers": Table(answers), "lengths": Lengths()})
     tensors: dict[str, Codec] = {
         "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
         "responses": Column("token"),
@@ -201,11 +191,17 @@ def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Ma
         "use_dynamic_bsz": Constant(value=False),
         "global_batch_size": Derived(lambda inputs: inputs.batch.rows),
         "micro_batch_size_per_gpu": Derived(
-            lambda inputs: inputs.batch.rows // micro_batches(inputs), frozenset({"micro_batches"})
+            lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"})
         ),
     }
-    data = Object(TENSORS, {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)}, read=_part)
-    function = Object("functools.partial", {"0": Constant(Function(loss)), "1": config})
+    data = Object(
+        TENSORS,
+        {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)},
+        at={"tensor_dict": "", "non_tensor_dict": ""},
+    )
+    function = Object(
+        "functools.partial", {"0": Constant(Function(loss)), "1": config}, at={"0": "func", "1": "args.0"}
+    )
     return Step(
         call=CUT,
         name="trained",
@@ -214,7 +210,3 @@ def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Ma
             "data": f"{MASK_PRODUCER}; workers/engine_workers.py, train_mini_batch: micro-batch size and counts"
         },
     )
-
-
-def _part(data: object, _name: str) -> object:
-    return data

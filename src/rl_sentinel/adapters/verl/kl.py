@@ -4,15 +4,17 @@ import inspect
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, Knob
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.result_forms import FirstOf
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
     constants,
     every_token_is_trained,
+    knobs,
     knows_response_mask,
     trainer_data,
 )
@@ -53,6 +55,9 @@ _MEASURE = (
 _CONTROL = (
     "core_algos.py, docstrings: AdaptiveKLController is that of arXiv 1909.08593, FixedKLController updates nothing"
 )
+
+#: A setting, or an argument of a class, -> the attribute of a controller.
+_READ = {"kl_coef": "value", "init_kl_coef": "value", "target_kl": "target"}
 
 #: A setting of the configuration -> the name that the adaptive controller has for it.
 _INITIAL = {"kl_coef": "init_kl_coef"}
@@ -102,11 +107,11 @@ def _steps(target: Target) -> Iterator[Boundary]:
 def _controller(target: Target, kind: str, names: tuple[str, ...]) -> Codec:
     """The controller that the trainer makes of its configuration, with these settings."""
     if target.has(SECTION):
-        section = Object(SECTION, {**constants(type=kind), **{name: Knob(name) for name in names}})
-        return Object(CONTROLLER, {"kl_ctrl": section})
+        section = Object(SECTION, {**constants(type=kind), **knobs(names)}, _READ)
+        return Object(CONTROLLER, {"kl_ctrl": section}, {"kl_ctrl": ""})
     if kind == "fixed":
-        return Object(FIXED, {name: Knob(name) for name in names})
-    return Object(ADAPTIVE, {_INITIAL.get(name, name): Knob(name) for name in names})
+        return Object(FIXED, knobs(names), _READ)
+    return Object(ADAPTIVE, {_INITIAL.get(name, name): Knob(name) for name in names}, _READ)
 
 
 def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: str) -> Boundary:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Constant, Earlier, IfSet, Knob
 from rl_sentinel.adapters.kit.roles import by_role, takes
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of

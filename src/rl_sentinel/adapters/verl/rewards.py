@@ -2,24 +2,36 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Computed, Constant, Derived, Earlier, Knob, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import absent, constants, data_proto
-from rl_sentinel.adapters.verl.scoring import SPECIAL, Tokens, ground_truth, here, score, score_each, score_in_order
+from rl_sentinel.adapters.verl.arguments import absent, constants, data_proto, section
+from rl_sentinel.adapters.verl.scoring import (
+    SPECIAL,
+    Text,
+    Tokens,
+    ground_truth,
+    here,
+    score,
+    score_each,
+    score_in_order,
+)
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.errors import Unbindable
 
 #: Managers that are asked for a whole batch, by their class.
@@ -87,6 +99,7 @@ def _boundary(path: str, name: str, family: str, knobs: Settings) -> Boundary:
         path=path,
         stage="reward",
         steps=(manager, scored),
+        unused=frozenset({"token"}),
         outputs={"token_reward": Output("B T", "reward", "token_reward", at=Use("scores"), form=Padded())},
         settings={family: knobs},
         claims=_KNOB | _PAYS if knobs else _LANDS,
@@ -100,14 +113,27 @@ def _within_limit(inputs: Inputs) -> str:
     return f"no response is longer than {limit} tokens" if int(inputs.batch.length.max()) > limit else ""
 
 
-def _responses(inputs: Inputs) -> Tensor:
-    batch = inputs.batch
-    return torch.where(batch.valid, batch.token.abs() + 1, SPECIAL)
+@dataclass(frozen=True, slots=True)
+class GroundTruths(Codec):
+    """What a data set says of each response: its text, which is right, and what it is worth."""
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The outcome."""
+        return frozenset({"reward"})
 
-def _truths(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
-    rows = zip(inputs.batch.reward.tolist(), _responses(inputs), strict=True)
-    return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
+        """One table per row."""
+        rows = zip(inputs.batch.reward.tolist(), Text().lay(inputs.batch.token, inputs), strict=True)
+        return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - an array of tables
+        """What the right text is worth."""
+        return {"reward": torch.tensor([row["ground_truth"]["reward"] for row in value], dtype=torch.float32)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The outcome as it is."""
+        return {"reward": batch.reward}
 
 
 def _tables(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
@@ -118,11 +144,11 @@ def _data() -> Codec:
     """Prompts of one token, responses, and what the data set says of each: the right text and its worth."""
     tensors = {
         "prompts": Derived(lambda inputs: torch.full((inputs.batch.rows, 1), SPECIAL)),
-        "responses": Derived(_responses),
+        "responses": Column("token", Text()),
         "attention_mask": ResponseMask(AfterPrompt(1)),
     }
     labels = {
-        "reward_model": Computed(frozenset({"reward"}), _truths),
+        "reward_model": GroundTruths(),
         "data_source": Derived(lambda inputs: np.array(["house"] * inputs.batch.rows, dtype=object)),
         "extra_info": Derived(_tables),
     }
@@ -133,8 +159,7 @@ def _penalty(knobs: Settings) -> dict[str, Codec]:
     if not knobs:
         return {}
     buffer = {**constants(enable=True, log=False), "len": Knob("buffer"), "penalty_factor": Knob("factor")}
-    section = Object("omegaconf.OmegaConf.create", {"0": Table(buffer)})
-    return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section}
+    return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section(buffer)}
 
 
 def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
@@ -151,9 +176,8 @@ def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
 def _one_by_one(path: str, knobs: Settings) -> tuple[Step, Step]:
     """A manager of the reward loop, which scores one response at a time."""
     kwargs = Table(_penalty(knobs))
-    section: dict[str, Codec] = {"reward": Table({"reward_kwargs": kwargs, **constants(num_workers=1)})}
-    section |= {"trainer": Constant({"experiment_name": "house"})}
-    config = Object("omegaconf.OmegaConf.create", {"0": Table(section)})
+    reward = Table({"reward_kwargs": kwargs, **constants(num_workers=1)})
+    config = section({"reward": reward, **constants(trainer={"experiment_name": "house"})})
     producer = "verl/experimental/reward_loop/reward_loop.py: run_single per response, then assemble_rm_scores"
     return (
         Step(call=path, name="manager", arguments={"0": config, "1": Object(Tokens), "2": Constant(score)}),

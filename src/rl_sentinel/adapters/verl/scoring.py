@@ -2,13 +2,36 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from rl_sentinel.adapters.kit.forms import Padded, zero_padding
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.codec import Inputs, Sizes
 
 #: The token of padding and of prompts, which no text shows: some releases score the prompt with its response.
 SPECIAL = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Padded):
+    """Token ids that every tokenizer shows: positive, with the token of padding behind the response."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The ids without their sign, from 1 on."""
+        return Padded.lay(self, torch.where(inputs.batch.valid, column.abs() + 1, SPECIAL), inputs)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The ids, 0 in the padding."""
+        return (Padded.read(self, value, sizes) - 1).clamp(min=0)
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """The sign, and what stood in the padding."""
+        return zero_padding(column.abs(), batch)
 
 
 class Tokens:

@@ -1,14 +1,16 @@
 """verl's newest trainer: advantages of trajectories with several outputs; and the resampling of PF-PPO."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Computed, Knob
+from rl_sentinel.adapters.kit.codecs import partition
 from rl_sentinel.adapters.kit.forms import As, Padded
 from rl_sentinel.adapters.kit.result_forms import RowSum
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, trainer_data
@@ -17,7 +19,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.errors import Unbindable
 
 OUTPUTS = "verl.trainer.ppo.v1.utils.compute_advantage_for_multi_trajectories"
@@ -54,18 +56,43 @@ def keys(batch: Batch) -> list[str]:
     return [f"prompt-{g}_{t}_{s}" for g, t, s in zip(*labels, strict=True)]
 
 
-def _keys(inputs: Inputs) -> list[str]:
-    return keys(inputs.batch)
+@dataclass(frozen=True, slots=True)
+class TrajectoryKeys(Codec):
+    """One key per row; of the numbers of a trajectory's outputs, their order alone counts."""
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """What a key is made of."""
+        return frozenset({"group", "trajectory", "step", "last_step"})
 
-#: One key per row; what it is made of cannot be taken apart again where labels are spelt otherwise.
-KEYS = Computed(frozenset({"group", "trajectory", "step", "last_step"}), _keys)
+    def put(self, inputs: Inputs) -> list[str]:
+        """The keys."""
+        return keys(inputs.batch)
+
+    def sizes(self, value: list[str]) -> Sizes:
+        """Rows."""
+        return Sizes(rows=len(value))
+
+    def take(self, value: list[str], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - keys tell all
+        """Partitions of prompts and trajectories; the last output is the one with the greatest number."""
+        uids, whose, numbers = zip(*(key.rsplit("_", 2) for key in value), strict=True)
+        number, trajectory = torch.tensor([int(n) for n in numbers]), partition(list(zip(uids, whose, strict=True)))
+        last = torch.stack([n == number[trajectory == t].max() for n, t in zip(number, trajectory, strict=True)])
+        step = torch.where(last, number - 1, number)
+        return {"group": partition(uids), "trajectory": trajectory, "step": step, "last_step": last}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The last output follows all others."""
+        whose = list(zip(batch.group.tolist(), batch.trajectory.tolist(), strict=True))
+        step = torch.where(batch.last_step, batch.step.max(), batch.step)
+        labels = {"group": partition(batch.group), "trajectory": partition(whose), "step": step}
+        return {**labels, "last_step": batch.last_step}
 
 
 def _step(target: Target, name: str) -> Step:
     data = estimator_data(target, name, OUTPUTS)
     step = estimate(target, OUTPUTS, name, data)
-    return replace(step, arguments={**step.arguments, "batch_keys": KEYS})
+    return replace(step, arguments={**step.arguments, "batch_keys": TrajectoryKeys()})
 
 
 def _outputs(target: Target) -> Boundary:

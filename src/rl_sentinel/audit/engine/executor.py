@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.execution import Execution, columns_after, execute
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.mutation_tracker import Watch
 from rl_sentinel.audit.sandbox.heartbeat import beat
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, lazily
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
@@ -57,29 +57,31 @@ class Asker:
         """Call the boundary, or the twin at path ``on``, on a fresh copy of the case."""
         wanted, known = tuple(gradients), self.kept.get(id(case.batch))
         if known is None or fresh:
-            return self._watched(case) if watched else self._asked(case, wanted, on)
-        key = (case.setting, tuple(sorted(case.override.items())), case.seed, wanted, on)
+            return self._watched(case) if watched else self._asked(case, wanted, on, references=False)
+        key = (case.setting, tuple(sorted(case.override.items())), case.layout, case.seed, wanted, on)
         if key not in known:
-            known[key] = self._asked(case, wanted, on) if wanted or on else self._watched(case)
+            known[key] = self._asked(case, wanted, on, references=False) if wanted or on else self._watched(case)
         return known[key]
 
     def _watched(self, case: Case) -> Observation:
         if self.gate is None:
-            return self._asked(case, (), None)
-        told = self.gate.recorder
-        self.gate.recorder = watch = Watch(self.gate, told)
+            return self._asked(case)
+        self.gate.recorder = watch = Watch(self.gate)
         try:
-            return replace(self._asked(case, (), None), arguments=watch.changed)
+            return replace(self._asked(case), arguments=watch.changed)
         finally:
-            self.gate.recorder = told
+            self.gate.recorder = None
 
-    def _asked(self, case: Case, wanted: tuple[str, ...], on: str | None) -> Observation:
+    def _asked(
+        self, case: Case, wanted: tuple[str, ...] = (), on: str | None = None, *, references: bool = True
+    ) -> Observation:
         boundary = self.boundary if on is None else self.others[on]
         batch = _copied(case.batch, wanted)
         seed_everything(case.seed)
         beat()
         try:
-            run = execute(self.gate or _NOWHERE, boundary, inputs_of(boundary, case, batch))
+            inputs = inputs_of(boundary, case, batch)
+            run = execute(self.gate or _NOWHERE, boundary, inputs, references=references)
         except NotApplicable:
             raise
         except REFUSALS as refusal:
@@ -88,32 +90,34 @@ class Asker:
                 raise
             raise Refused(f"{type(refusal).__name__}: {words}") from refusal
         checked = {n: _checked(boundary, n, run.values[n], case.batch) for n in boundary.outputs}
-        after = {n: getattr(batch, n).detach() for n in boundary.reads}
         slopes = _slopes(checked, batch, wanted)
-        late = _ColumnsAfter(run, case.batch, after) if run.references else after
-        return Observation({n: v.detach() for n, v in checked.items()}, slopes, late)
+        after = _ColumnsAfter(run, case.batch, batch, boundary.reads) if references else {}
+        return Observation({n: v.detach() for n, v in checked.items()}, slopes, after)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _ColumnsAfter(Mapping[str, Tensor]):
-    """The inputs as a call left them, read from its arguments when a law asks: few laws do."""
+    """The inputs as a call left them, read when a law asks: few laws do.
+
+    ``copy`` has the columns that were passed, which a call may have changed in place.
+    """
 
     run: Execution
     batch: Batch
-    plain: Mapping[str, Tensor]
+    copy: Batch
+    names: frozenset[str]
     _read: dict[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Tensor:
         if not self._read:
-            self._read.update(self.plain)
-            self._read.update({n: column.detach() for n, column in columns_after(self.run, self.batch).items()})
-        return self._read[name]
+            self._read.update({n: getattr(self.copy, n) for n in self.names}, **columns_after(self.run, self.batch))
+        return self._read[name].detach()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.plain)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.plain)
+        return len(self.names)
 
 
 def seed_everything(seed: int) -> None:
@@ -123,21 +127,8 @@ def seed_everything(seed: int) -> None:
     torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a stack per absent accelerator
 
 
-class _Copy(Batch):
-    """A batch whose columns are copied when they are first read: a boundary reads few of them."""
-
-    __slots__ = ("_source",)
-
-    def __getattr__(self, name: str) -> Tensor:
-        """The copy of a column that was not read yet."""
-        fresh: Tensor = getattr(self._source, name).clone()
-        object.__setattr__(self, name, fresh)
-        return fresh
-
-
 def _copied(batch: Batch, wanted: tuple[str, ...]) -> Batch:
-    copy = object.__new__(_Copy)
-    object.__setattr__(copy, "_source", batch)
+    copy = lazily(batch, torch.clone)
     for name in wanted:
         getattr(copy, name).requires_grad_(True)  # noqa: FBT003 - torch's own signature
     return copy

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.target import Recorder, Target
+from rl_sentinel.adapters.target import Target
 
 #: How deep tensors are looked for inside lists, tables and what carries a table named ``batch``.
 _DEPTH = 3
@@ -23,29 +23,23 @@ _Kept = tuple[str, Tensor, Tensor]
 class Watch:
     """A recorder that compares every tensor among the arguments of a call with what it was on entry.
 
-    ``changed`` has, by the parameter's name and the call's, the values before and after; ``after``
-    is told of all calls too, and may be None. Arrays count where they hold numbers. A call that
-    raises changes nothing here.
+    ``changed`` has, by the parameter's name and the call's, the values before and after. Arrays count where they hold
+    numbers. A call that raises changes nothing here.
     """
 
     target: Target
-    after: Recorder | None = None
     changed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _open: list[list[_Kept]] = field(default_factory=list)
 
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep copies of all that is given."""
-        if self.after is not None:
-            self.after.entering(path, args, kwargs)
         given = _named(self.target.find(path), args, kwargs)
         short = path.rpartition(".")[2]
         found = (pair for name, value in given.items() for pair in _tensors(name, value, _DEPTH))
         self._open.append([(f"{name} of {short}", x, x.detach().clone()) for name, x in found])
 
-    def returned(self, result: Any) -> None:  # noqa: ANN401 - whatever the target gives
-        """Tell what is not as it was."""
-        if self.after is not None:
-            self.after.returned(result)
+    def returned(self) -> None:
+        """Note what is not as it was."""
         for name, now, before in self._open.pop():
             if not _same(before, now.detach()):
                 self.changed.setdefault(name, (before, now.detach().clone()))

@@ -13,7 +13,6 @@ from rl_sentinel.train.rollout.engine import http, vllm
 
 
 def test_request_has_ids_uniform_numbers_and_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No text, and at most as many tokens as there are uniform numbers."""
     sent: list[tuple[str, Any]] = []
 
     class Answer:
@@ -50,7 +49,6 @@ def test_request_has_ids_uniform_numbers_and_temperature(monkeypatch: pytest.Mon
     "url", ["", "ftp://x", "http://127.0.0.1:port", "http://[bad", "http://a b/", "http://", "http://a:0", "http://a\n"]
 )
 def test_invalid_url_is_one_line(url: str) -> None:
-    """Before any request."""
     with pytest.raises(SentinelError, match=r"^rollout.url is .*, expected an address, as http://127.0.0.1:8000$"):
         http.parse_url(url)
 
@@ -66,7 +64,6 @@ def test_invalid_url_is_one_line(url: str) -> None:
     ],
 )
 def test_other_server_is_one_line(answer_bytes: bytes, words: str) -> None:
-    """Another protocol, or half an answer."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
@@ -90,7 +87,6 @@ def test_other_server_is_one_line(answer_bytes: bytes, words: str) -> None:
 
 @pytest.mark.parametrize("answer", [None, [], 5, {"choices": 5, "weight_version": 0}, {"choices": [5]}])
 def test_malformed_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
-    """Whatever JSON it is."""
     monkeypatch.setattr(http.Address, "post", lambda *_: answer)
     with pytest.raises(
         SentinelError, match=r"answer of rollout.url http://there is malformed \(.*\), expected token ids and"
@@ -100,7 +96,6 @@ def test_malformed_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, answer: A
 
 @pytest.mark.parametrize("answer", [None, [], {"choices": []}, {"choices": [{"logprobs": None}]}])
 def test_malformed_answer_of_vllm_is_one_line(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
-    """To a response, and to the check of log-probs."""
     monkeypatch.setattr(http.Address, "post", lambda *_: answer)
     engine = vllm.Engine(http.Address("http://there"), 0.5, 2, end=1)
     for call in (lambda: engine.sample([(2,)], torch.zeros(1, 2)), lambda: engine.load({}, 0)):

@@ -18,7 +18,6 @@ def _laid() -> tuple[Laid, torch.Tensor]:
 
 
 def test_logprobs_are_those_of_the_model() -> None:
-    """Decoding with a cache against one pass over whole sequences."""
     laid, recomputed = _laid()
     logprob, mask = laid.rollout.rollout_logprob, laid.rollout.mask
     assert logprob is not None
@@ -28,7 +27,6 @@ def test_logprobs_are_those_of_the_model() -> None:
 
 
 def test_batching_does_not_change_samples() -> None:
-    """One row at a time, two, or all at once, with prompts of several lengths: the same tokens."""
     _, policy, _ = sample_episodes(recipe())
     prompts = [policy.tokenizer.encode(text) for text in ("a", "ba01", "ab", "b")]
     uniform = torch.rand(4, 6, generator=torch.Generator().manual_seed(1))
@@ -40,7 +38,6 @@ def test_batching_does_not_change_samples() -> None:
 
 
 def test_response_stops_at_its_end_token() -> None:
-    """Or is cut at the token limit, and then has not ended."""
     _, policy, _ = sample_episodes(recipe())
     prompts = [policy.tokenizer.encode("a")] * 40
     responses = Engine(policy, 1.0, 3, version=5).sample(
@@ -61,7 +58,6 @@ def test_uniform_number_selects_the_token() -> None:
 
 
 def test_logprobs_include_the_temperature() -> None:
-    """They are of the distribution that was sampled."""
     _, policy, _ = sample_episodes(recipe())
     prompt = policy.tokenizer.encode("a")
     (one,) = Engine(policy, 0.5, 1).sample([prompt], torch.tensor([[0.5]]))
@@ -70,7 +66,6 @@ def test_logprobs_include_the_temperature() -> None:
 
 
 def test_greedy_response_takes_the_most_likely_tokens() -> None:
-    """Against the model, token by token; uniform numbers have no effect."""
     _, policy, _ = sample_episodes(recipe())
     prompts = [policy.tokenizer.encode(text) for text in ("a", "ba01", "+")]
     one, other = (Engine(policy, 0.7, 6).sample(prompts, torch.full((3, 6), x), greedy=True) for x in (0.0, 0.9))

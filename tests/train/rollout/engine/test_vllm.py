@@ -107,7 +107,6 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"estimator": {"name": "remax"}}, {"rollout": {"temperature": 0.6}}])
 def test_run_trains_on_samples_of_its_own_weights(tmp_path: Path, server: Vllm, more: dict[str, Any]) -> None:
-    """Log-probs are the policy's up to rounding; equal runs are equal."""
     results = []
     for name in "ab":
         config = recipe(tmp_path / name, steps=4, **more)
@@ -122,7 +121,6 @@ def test_run_trains_on_samples_of_its_own_weights(tmp_path: Path, server: Vllm, 
 
 
 def test_responses_differ_unless_greedy(server: Vllm) -> None:
-    """Each request has its own seed."""
     engine = vllm.Engine(Address(server.url), 1.0, 6, end=1)
     engine.load(server.policy.model.state_dict(), 5)
     uniform = torch.rand(8, 6, generator=torch.Generator().manual_seed(0))
@@ -164,7 +162,6 @@ SOUND = {
     ],
 )
 def test_other_answers_are_rejected(server: Vllm, choice: dict[str, Any], words: str) -> None:
-    """A valid answer is accepted."""
     engine = vllm.Engine(Address(server.url), 1.0, 2, end=1)
     server.generate = lambda _content: {"choices": [SOUND]}  # type: ignore[assignment]  # the server's fault
     assert engine.sample([(2,)], torch.zeros(1, 2))[0].logprob == (-0.5,)
@@ -174,7 +171,6 @@ def test_other_answers_are_rejected(server: Vllm, choice: dict[str, Any], words:
 
 
 def test_safetensors_keep_names_types_and_values(tmp_path: Path) -> None:
-    """Without the prefix of a transformers policy."""
     weights = {"inner.a": torch.rand(3, 2).t(), "b": torch.rand(4).bfloat16(), "c": torch.tensor(2.0)}
     vllm.write_safetensors(weights, tmp_path / "w")
     results = _read(tmp_path / "w")

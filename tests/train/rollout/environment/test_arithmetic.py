@@ -12,12 +12,10 @@ from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 @pytest.mark.parametrize(("response", "ended", "reward"), [("42", True, 1.0), ("42", False, 0.0), ("420", True, 0.0)])
 def test_exact_sum_is_rewarded(response: str, ended: bool, reward: float) -> None:  # noqa: FBT001 - a row of the table
-    """Only with its end token."""
     assert Environment().reply(Task("17+25=", "42"), [response], ended=ended) == Outcome(reward, bool(reward))
 
 
 def test_task_has_its_sum() -> None:
-    """Of terms within the bound."""
     for n in range(50):
         task = Environment(most=30).task(random.Random(n))
         terms = [int(t) for t in task.prompt[:-1].split("+")]
@@ -38,6 +36,5 @@ def test_warm_start_has_the_mixture() -> None:
 
 
 def test_bound_is_validated() -> None:
-    """In one line."""
     with pytest.raises(SentinelError, match=r"environment.most is 0, expected 1 to"):
         Environment(most=0)

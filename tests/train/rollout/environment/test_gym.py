@@ -15,7 +15,6 @@ extra = pytest.mark.skipif(not INSTALLED, reason="reasoning-gym is an extra")
 
 @extra
 def test_question_is_scored_by_its_data_set() -> None:
-    """A right answer, a wrong one, and one without an end; equal seeds give equal tasks."""
     import reasoning_gym  # noqa: PLC0415 - an extra
 
     environment = Environment(task_name="chain_sum")
@@ -32,14 +31,12 @@ def test_question_is_scored_by_its_data_set() -> None:
 
 @extra
 def test_unknown_data_set_is_one_line() -> None:
-    """Before anything is sampled."""
     with pytest.raises(SentinelError, match=r"environment.task_name 'chain_summ' is unknown to reasoning-gym \("):
         Environment(task_name="chain_summ")
 
 
 @pytest.mark.skipif(INSTALLED, reason="reasoning-gym is installed")
 def test_missing_extra_is_named() -> None:
-    """In one line."""
     with pytest.raises(
         SentinelError, match=r"environment gym needs reasoning-gym, which is not installed: pip install"
     ):

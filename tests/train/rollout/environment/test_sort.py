@@ -27,7 +27,6 @@ def test_sorted_digits_with_an_end_are_rewarded(response: str, ended: bool, part
 
 
 def test_task_has_its_sorted_digits() -> None:
-    """Of the requested number."""
     task = Environment(digits=7).task(random.Random(0))
     assert task.prompt.endswith(">")
     assert sorted(task.prompt[:-1]) == list(task.answer)
@@ -35,7 +34,6 @@ def test_task_has_its_sorted_digits() -> None:
 
 
 def test_warm_start_has_the_mixture() -> None:
-    """Within four standard deviations of a thousand draws."""
     environment, rng = Environment(), random.Random(0)
     counts = Counter[str]()
     for _ in range(1000):
@@ -49,13 +47,11 @@ def test_warm_start_has_the_mixture() -> None:
 
 
 def test_rambling_may_be_rewarded() -> None:
-    """A verifier's fault for experiments: each character without an end counts."""
     environment = Environment(digits=2, rambling=0.5)
     assert environment.reply(Task("21>", "12"), ["1212"], ended=False) == Outcome(2.0, correct=False, parts=(0.0, 0.0))
     assert environment.reply(Task("21>", "12"), ["12"], ended=True) == Outcome(1.0, correct=True, parts=(1.0, 1.0))
 
 
 def test_number_of_digits_is_validated() -> None:
-    """In one line."""
     with pytest.raises(SentinelError, match=r"environment.digits is 0, expected 1 to 64"):
         Environment(digits=0)

@@ -27,12 +27,10 @@ TASK, WRONG = Task("*>", "11 22 33 44 55"), Outcome(0.0, correct=False)
     ],
 )
 def test_tool_replies_then_the_number_is_scored(responses: list[str], ended: bool, answer: str | Outcome) -> None:  # noqa: FBT001 - a row of the table
-    """A guessed number is right whichever tool was called."""
     assert Environment().reply(TASK, responses, ended=ended) == answer
 
 
 def test_numbers_are_distinct() -> None:
-    """Five numbers of two digits; every question occurs."""
     tasks = [Environment().task(random.Random(n)) for n in range(100)]
     assert {t.prompt[0] for t in tasks} == set(TOOL_FOR)
     assert all(len({*t.answer.split()}) == 5 and all(len(n) == 2 for n in t.answer.split()) for t in tasks)
@@ -40,7 +38,6 @@ def test_numbers_are_distinct() -> None:
 
 
 def test_warm_start_has_both_turns() -> None:
-    """Within four standard deviations of two thousand draws."""
     rng, counts = random.Random(0), Counter[str]()
     for _ in range(2000):
         prompt, response, ends = Environment().warm(rng)

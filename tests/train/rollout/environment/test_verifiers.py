@@ -78,7 +78,6 @@ def test_response_is_scored_by_its_task(module: str) -> None:
 @extra
 @pytest.mark.filterwarnings("ignore")  # as above
 def test_invalid_taskset_or_reward_is_one_line(module: str) -> None:
-    """No taskset, no reward, and a reward that raises."""
     with pytest.raises(SentinelError, match=r"environment.taskset 'sums_of_a_test:Row' cannot be loaded"):
         Environment(taskset=f"{module}:Row")
     silent = Environment(taskset=f"{module}:Nothing")
@@ -91,6 +90,5 @@ def test_invalid_taskset_or_reward_is_one_line(module: str) -> None:
 
 @pytest.mark.skipif(INSTALLED, reason="verifiers is installed")
 def test_missing_package_is_named() -> None:
-    """In one line."""
     with pytest.raises(SentinelError, match=r"environment verifiers needs verifiers of 0.4 or newer .*pip install"):
         Environment(taskset="a:B")

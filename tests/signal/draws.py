@@ -1,14 +1,17 @@
-"""Random batches for the oracle: float64, with NaN wherever nothing may be looked at."""
+"""Random batches in float64, with NaN at every number that no function may read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-#: Random cases for each function.
-CASES = 2000
+from rl_sentinel.core.batch import Batch, batch_of
+
+#: Number of random cases for each function.
+CASES = 500
 
 #: Most rows of a case.
 _ROWS = 6
@@ -16,7 +19,7 @@ _ROWS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """``[B]`` and ``[B, T]`` columns of one case, or of many cases whose rows stand together."""
+    """``[B]`` and ``[B, T]`` columns of one case, or of many cases in one batch."""
 
     reward: Tensor
     baseline: Tensor
@@ -32,8 +35,22 @@ class Draw:
     advantage: Tensor
     value: Tensor
     token_reward: Tensor
-    weight: Tensor
     turn: Tensor
+
+    def batch(self, **changed: Any) -> Batch:
+        """The same numbers as a batch, which the formulas read; the returns are the rewards per token."""
+        columns = {
+            **{n: getattr(self, n) for n in ("reward", "group", "length", "scored", "logprob", "advantage", "value")},
+            "reward_baseline": self.baseline,
+            "old_logprob": self.old,
+            "old_value": self.old,
+            "ref_logprob": self.ref,
+            "rollout_logprob": self.rollout,
+            "token_reward": self.token_reward,
+            "returns": self.token_reward,
+            "turn": self.turn,
+        }
+        return batch_of(**{"mask": self.mask, **columns, **changed})
 
 
 def _drawn(rng: np.random.Generator, rows: int, width: int, groups: np.ndarray) -> Draw:
@@ -65,18 +82,17 @@ def _drawn(rng: np.random.Generator, rows: int, width: int, groups: np.ndarray) 
         advantage=tokens(1.0),
         value=tokens(1.0),
         token_reward=tokens(1.0),
-        weight=tokens(1.0).exp(),
         turn=torch.from_numpy(np.where(mask, _turns(rows, width), -9)),
     )
 
 
 def _turns(rows: int, width: int) -> np.ndarray:
-    """Of three tokens, but for the first of two in three rows; numbers that two rows share, and leave out."""
+    """Turns of three tokens; the first turn of two in three rows is shorter. Turn numbers have gaps."""
     return 2 * np.cumsum((np.arange(width) + np.arange(rows)[:, None]) % 3 == 0, axis=1) - 3
 
 
 def cases(count: int = CASES, seed: int = 0, width: int = 5) -> Iterator[Draw]:
-    """One case after the other, of one to six rows in one to three groups under odd labels."""
+    """Yield batches of one to six rows in one to three groups."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         rows = int(rng.integers(1, _ROWS + 1))
@@ -84,7 +100,7 @@ def cases(count: int = CASES, seed: int = 0, width: int = 5) -> Iterator[Draw]:
 
 
 def together(count: int = CASES, seed: int = 0, width: int = 5) -> Draw:
-    """As many cases, each a group of its own or a row of its own, as one batch in shuffled order."""
+    """Cases that are each one group, as one batch in shuffled order."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(count) - count // 2, rng.integers(1, _ROWS + 1, count))
     return _drawn(rng, len(groups), width, rng.permutation(groups))

@@ -1,4 +1,4 @@
-"""Which claims a law reads, found in its source: in its own functions and in those that they call."""
+"""Find in the source of a law which claims it reads, directly or in functions that it calls."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from rl_sentinel.core.claims import NAMES
 _ROOT = Path(rl_sentinel.__file__).parents[1]
 
 
-def claims_read(module: str) -> set[str]:
+def read_claims(module: str) -> set[str]:
     """The claims that a module reads, directly or through functions that it imports from the package."""
     read: set[str] = set()
     visited: set[tuple[str, str]] = set()
@@ -34,7 +34,7 @@ def _read(node: ast.AST) -> Iterator[str]:
 
 
 def _resolved(module: str, name: str) -> list[tuple[str, str]]:
-    """The definition that a name stands for, in this module or in the one that it is imported from."""
+    """The definition of a name, in this module or in the one that it is imported from."""
     if name in _definitions(module):
         return [(module, name)]
     source = _imports(module).get(name, "")
@@ -43,7 +43,7 @@ def _resolved(module: str, name: str) -> list[tuple[str, str]]:
 
 @cache
 def _definitions(module: str) -> dict[str, ast.AST]:
-    """The functions of a module, and what its names at the top are assigned."""
+    """Functions and top-level assignments of a module, by name."""
     found: dict[str, ast.AST] = {}
     for node in _tree(module).body:
         if isinstance(node, ast.FunctionDef):

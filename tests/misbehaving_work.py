@@ -1,4 +1,4 @@
-"""Work that misbehaves, for tests of the watch over children."""
+"""Jobs that hang, crash or run long, for tests of the supervisor."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rl_sentinel.audit.sandbox import heartbeat as pulse
+from rl_sentinel.audit.sandbox import heartbeat
 from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.audit.sandbox.supervisor import run_all
 
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Hostile:
+class MisbehavingWork:
     """Pieces that each call one function; ``canary`` is called before them."""
 
     path: str
@@ -40,19 +40,19 @@ class Hostile:
         return {"event": "lost", "law": piece, "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Beat before each call, as an asker does."""
+        """Send a heartbeat before each call, as a unit does."""
         send({"event": "start", "law": CANARY})
-        pulse.beat()
+        heartbeat.beat()
         self.canary()
         for piece, call in self.calls.items():
             send({"event": "start", "law": piece})
-            pulse.beat()
+            heartbeat.beat()
             call()
             send({"event": "did", "law": piece})
 
 
 def loop() -> None:
-    """Never come back, and use the processor."""
+    """Loop for ever."""
     while True:
         pass
 
@@ -63,19 +63,19 @@ def enters_loop() -> None:
 
 
 def wait() -> None:
-    """Never come back, and use nothing."""
+    """Sleep for an hour."""
     time.sleep(3600)
 
 
 def slow() -> None:
-    """Come back after a second of processor time."""
+    """Return after a second of processor time."""
     end = time.process_time() + 1.0
     while time.process_time() < end:
         pass
 
 
-def outcomes(work: Sequence[Hostile], jobs: int = 1) -> dict[tuple[str, str], str]:
-    """What became of each piece: ``did``, or the reason why not."""
+def outcomes(work: Sequence[MisbehavingWork], jobs: int = 1) -> dict[tuple[str, str], str]:
+    """Return the outcome of each piece: ``did``, or the reason of the failure."""
     events: list[Event] = []
     run_all(work, jobs, events.append)
     return {(e["boundary"], e["law"]): str(e.get("reason", e["event"])) for e in events}
