@@ -11,6 +11,7 @@ from rl_sentinel.adapters.areal.arguments import (
     actor,
     knob,
     largest_group,
+    padded_to_longest,
     rollout,
     unfinished_are_longest,
 )
@@ -140,6 +141,7 @@ def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
         claims=claimed,
         reach=", ".join(knob(k, v) for k, v in settings.items() if k != "critic"),
         requires=(
+            padded_to_longest,
             *((prompts_are_contiguous, groups_are_equal) if "group" in settings.values() else ()),
             *((unfinished_are_longest,) if masked else ()),
         ),

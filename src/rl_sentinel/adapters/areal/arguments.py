@@ -126,3 +126,8 @@ def unfinished_are_longest(inputs: Inputs) -> str:
     batch = inputs.batch
     short = ~batch.scored & (batch.length < batch.length.max())
     return "a response without EOS is shorter than another, but max_new_tokens ends it" if bool(short.any()) else ""
+
+
+def padded_to_longest(inputs: Inputs) -> str:
+    """The actor takes sequences that fill the width for unfinished ones, so a spare column would finish all."""
+    return "AReaL pads to the longest sequence of a batch, and no further" if inputs.layout.extra else ""
