@@ -66,7 +66,7 @@ def test_each_prompt_is_padded_to_its_own_longest() -> None:
     assert [one["logp"].tolist() for one in prompts] == [[[0, -1, -2], [0, -3, 0]], [[0, -4]]]
     assert codec.columns == {"group", "logprob", "version"}
     assert codec.sizes(prompts).rows == 3
-    sizes = Sizes(rows=3, width=2, **lengths)
+    sizes = Sizes(rows=3, width=2, length=lengths["length"], prompt_length=lengths["prompt_length"])
     assert torch.equal(codec.take(prompts, sizes)["logprob"], logprob)
     assert codec.take(prompts, sizes)["group"].tolist() == [0, 0, 1] == codec.canonical(batch)["group"].tolist()
     form = PromptBatches("logp", FullSequence())
