@@ -12,6 +12,7 @@ from pathlib import Path
 
 import copies
 import cost
+import finding_scripts
 import histories
 import published
 import seeds
@@ -24,6 +25,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "Accidents in a copy": copies.accidents,
     "A repaired copy": copies.repair,
     "Seeds of the search": seeds.lines,
+    "Scripts of findings": finding_scripts.all_lines,
     "Known cases in git histories": histories.lines,
     "Tests that peers publish": published.lines,
 }

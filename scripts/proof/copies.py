@@ -1,11 +1,11 @@
-"""Copies of the release: one with the estimator repaired, others with an accident put in."""
+"""Copies of the release: one with all corrections, others with an accident put in."""
 
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from repair import repaired
+from repair import corrected
 from running import MAIN, audited, digest, outcomes, replayed
 
 from rl_sentinel.audit.source.cache import home
@@ -25,15 +25,16 @@ ACCIDENTS = {
 
 
 def repair() -> Iterator[str]:
-    """Which findings a repair takes away, and what replay says of it."""
+    """Which findings the corrections take away, and what replay says of one."""
     before, _ = audited(MAIN)
     with tempfile.TemporaryDirectory() as scratch:
-        copy = f"verl@{repaired(RELEASE, Path(scratch) / 'copy')}"
+        corrected(RELEASE / "verl", Path(scratch) / "verl")
+        copy = f"verl@{scratch}"
         after, _ = audited(copy)
         record = next(f["evidence"] for f in before["findings"] if f["signature"].endswith(CAUSE))
         there, fixed = replayed(record, MAIN), replayed(record, copy)
     old, new = ({k for k, v in outcomes(r).items() if v == "broken"} for r in (before, after))
-    yield f"{digest(before)}, with {FUNCTION} fixed in a copy (`scripts/proof/repair.py`)."
+    yield f"{digest(before)}, with `scripts/proof/corrections` in a copy."
     yield f"Replay on the release exits {there.status}; on the copy {fixed.status}: `{fixed.said.split(':')[0]}`."
     yield ""
     yield from (f"- lost: {x}" for x in sorted(old - new))

@@ -33,6 +33,10 @@ _FIRST = re.compile(r"# (?:Python (?P<python>[\d.]+): )?(?P<command>.*?)(?:  # .
 _LIMIT, _WIDTH = 600, 100
 
 
+#: The newest release of each framework, and the last audited revision of the one that has none.
+_TARGETS = ("verl==0.9.1", "areal==1.0.4", "skyrl==0.3.0", "slime#624b824a8")
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a script ended: its exit status, or ``error`` where it raised, and what it printed of both sides."""
@@ -57,6 +61,23 @@ class Ran:
     def proven(self) -> bool:
         """Whether it tells the release from the corrections."""
         return (self.released.status, self.corrected.status) == ("1", "0")
+
+
+def all_lines() -> Iterator[str]:
+    """A table for each framework; SkyRL needs an interpreter python3.12."""
+    for target in _TARGETS:
+        name, _, revision = target.partition("#")
+        path = os.environ.get(name.upper(), "")
+        if revision and not path:
+            yield f"{target} is not run: {name.upper()} is not set."
+        else:
+            yield from (line.replace(path, "HISTORY") if path else line for line in lines(_spelled(target, path)))
+        yield ""
+
+
+def _spelled(target: str, path: str) -> str:
+    name, _, revision = target.partition("#")
+    return f"{name}@{path}#{revision}" if revision else target
 
 
 def lines(target: str, environment: Path | None = None, python: str = "") -> Iterator[str]:

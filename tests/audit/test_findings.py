@@ -154,3 +154,14 @@ def test_without_a_change_the_algorithm_decides() -> None:
 def test_same_code_is_one_block() -> None:
     one, other = _found("m", column="reward"), _found("m", column="value")
     assert len(merge([one, other])) == 1
+
+
+def test_a_law_that_shows_with_another_does_so_under_the_same_setting() -> None:
+    """Under another setting it has a cause of its own."""
+    audit = Audit()
+    audit.take(_event("MSK001", "m.estimator", "default", 10))
+    audit.take(_event("MSK006", "m.estimator", "critic", 10, "MSK001"))
+    assert [(f.law, f.setting, f.also) for f in findings(audit, [], "1.0")] == [
+        ("MSK001", "default", ()),
+        ("MSK006", "critic", ()),
+    ]

@@ -197,7 +197,7 @@ def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
 
     In this order: the same law at a function that is called here, unless that one has a cause of its own
     that is not called here; the same law at the same boundary under an earlier setting; the law that
-    shows with this one at the same boundary.
+    shows with this one at the same boundary and setting.
     """
     inside = _entered(finding, ordered)
     for other in inside:
@@ -207,8 +207,8 @@ def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
     for other in ordered[: ordered.index(finding)]:
         if other.law == finding.law and other.boundary == finding.boundary:
             return other
-    partner = finding.evidence.get("shows_with")
-    return next((o for o in ordered if o.law == partner and o.boundary == finding.boundary), None)
+    partner = (finding.evidence.get("shows_with"), finding.boundary, finding.setting)
+    return next((o for o in ordered if (o.law, o.boundary, o.setting) == partner), None)
 
 
 def _annotated(finding: Finding, entry: Known | None, known: Sequence[Known], version: str) -> Finding:

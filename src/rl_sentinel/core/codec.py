@@ -41,7 +41,8 @@ class Sizes:
     ``length``, ``prompt_length`` and ``total_length`` (both together) are ``[B]`` tokens; ``mask`` is ``[B, T]``.
     ``outcome`` is the ``[B]`` reward of each response, where an argument carries it alone. ``positions`` is the width
     of rows that hold prompt and response, padding included; ``tokens`` the number of packed response tokens, were all
-    rows one. A size that no argument tells is None.
+    rows one; ``extra`` the columns of padding that the layout added to the width. A size that no argument tells is
+    None.
     """
 
     rows: int | None = None
@@ -53,6 +54,12 @@ class Sizes:
     outcome: Tensor | None = None
     positions: int | None = None
     tokens: int | None = None
+    extra: int | None = None
+
+    def without_extra(self, value: Tensor) -> Tensor:
+        """A ``[B, T + extra]`` result without the padding that the layout added; any other as it is."""
+        added = self.extra and self.width is not None and value.dim() > 1 and value.shape[1] == self.width + self.extra
+        return value[:, : self.width] if added else value
 
     def tell(self, names: frozenset[str]) -> bool:
         """Whether all of these sizes are known."""

@@ -8,7 +8,7 @@ import torch
 from adapters.areal_specimen import CONFIG
 from adapters.checks import outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
-from rl_sentinel.adapters.areal.advantages import FAMILIES, PATH, boundaries
+from rl_sentinel.adapters.areal.advantages import BY_PROMPT, FAMILIES, PATH, boundaries
 from rl_sentinel.adapters.areal.arguments import CONFIG as CONFIGURATION
 from rl_sentinel.adapters.kit.execution import columns_after, execute, inputs_of
 from rl_sentinel.adapters.target import Target
@@ -33,6 +33,15 @@ ACTOR = """
             data["returns"] = data.get("values", torch.zeros_like(reference))
             data["kl_rewards"] = data["logprobs"].roll(-1, 1) * self.config.discount
             reference *= 0
+            return data
+"""
+
+
+#: Also the trainer's call, as AReaL makes it: prompts are joined, and their rows cut apart again.
+BY_ITEM = """
+        def compute_advantages(self, data):
+            for prompt in data:
+                self._compute_advantages(prompt)
             return data
 """
 
@@ -102,6 +111,27 @@ def test_groups_that_stand_apart_are_not_applicable(loads: Loads) -> None:
     with pytest.raises(NotApplicable, match="groups by position"):
         outputs_of(target, bound["group reward"], "group reward", apart)
     assert outputs_of(target, bound["default"], "default", batch)["advantage"].any()
+
+
+def test_groups_of_different_sizes_are_called_by_prompt(loads: Loads) -> None:
+    """Only the trainer's call says how many responses each prompt has."""
+    target = loads(FRAMEWORK, _files(actor=ACTOR + BY_ITEM))
+    every = [b for b in boundaries(target) if isinstance(b, Boundary)]
+    joined, by_prompt = (
+        next(b for b in every if b.path == path and "no EOS masked, group" in b.settings) for path in (PATH, BY_PROMPT)
+    )
+    lengths = {"length": torch.tensor([2, 1, 1]), "prompt_length": torch.ones(3, dtype=torch.int64)}
+    uneven = batch_of(
+        torch.tensor([[True, True], [True, False], [True, False]]),
+        group=torch.tensor([0, 0, 1]),
+        ref_logprob=torch.tensor([[-1.0, -2.0], [-3.0, 0.0], [-4.0, 0.0]]),
+        **lengths,
+    )
+    with pytest.raises(NotApplicable, match="prompts have different numbers of responses"):
+        outputs_of(target, joined, "no EOS masked, group", uneven)
+    outputs = outputs_of(target, by_prompt, "no EOS masked, group", uneven)
+    assert torch.equal(outputs["advantage"], uneven.ref_logprob)
+    assert {b.path for b in every if "default" in b.settings} == {PATH}
 
 
 @pytest.mark.parametrize("lacking", ["actor", "config"])

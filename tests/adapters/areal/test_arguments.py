@@ -3,9 +3,17 @@
 import pytest
 import torch
 
-from rl_sentinel.adapters.areal.arguments import GroupSize, knob, packed, rollout, unfinished_are_longest
+from rl_sentinel.adapters.areal.arguments import (
+    GroupSize,
+    knob,
+    packed,
+    padded_to_longest,
+    rollout,
+    unfinished_are_longest,
+)
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.codec import Inputs, Sizes
+from rl_sentinel.core.layout import Layout
 
 
 def _batch(**more: torch.Tensor) -> Batch:
@@ -64,3 +72,9 @@ def test_settings_in_the_words_of_the_configuration() -> None:
     assert knob("reward mean", "group") == "actor.reward_norm.mean_level=group"
     assert knob("adv std", None) == "actor.adv_norm.std_level=None"
     assert knob("reward leave1out", value=True) == "actor.reward_norm.mean_leave1out=True"
+
+
+def test_no_spare_column_is_given() -> None:
+    """A sequence that fills the width is one without EOS."""
+    assert padded_to_longest(Inputs(_batch())) == ""
+    assert padded_to_longest(Inputs(_batch(), layout=Layout(extra=1))).startswith("AReaL pads to the longest")

@@ -4,9 +4,16 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Table
+from rl_sentinel.adapters.kit.containers import EachPrompt, Table
 from rl_sentinel.adapters.kit.observation import observe
-from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, PackedSequence, SequenceEnds, TokenVersions
+from rl_sentinel.adapters.kit.sequences import (
+    AttentionMask,
+    FullSequence,
+    PackedSequence,
+    PromptBatches,
+    SequenceEnds,
+    TokenVersions,
+)
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Step
 from rl_sentinel.core.codec import Inputs, Sizes
@@ -45,6 +52,26 @@ def test_full_sequences_read_back() -> None:
     assert form.read(value, SIZES).tolist() == wanted
     assert _evaluated(form.source("x", SIZES), value).tolist() == wanted
     assert form.lost(LOGPROB, _batch()).tolist() == wanted
+
+
+def test_each_prompt_is_padded_to_its_own_longest() -> None:
+    """Three responses of two prompts: a list of two, of two rows and of one, and back."""
+    mask = torch.tensor([[True, True], [True, False], [True, False]])
+    lengths = {"length": torch.tensor([2, 1, 1]), "prompt_length": torch.tensor([1, 1, 1])}
+    logprob = torch.tensor([[-1.0, -2.0], [-3.0, 0.0], [-4.0, 0.0]])
+    batch = batch_of(mask, logprob=logprob, group=torch.tensor([7, 7, 3]), **lengths)
+    parts = {"mask": AttentionMask(), "versions": TokenVersions(), "logp": Column("logprob", FullSequence())}
+    codec = EachPrompt(Table(parts))
+    prompts = codec.put(Inputs(batch))
+    assert [one["logp"].tolist() for one in prompts] == [[[0, -1, -2], [0, -3, 0]], [[0, -4]]]
+    assert codec.columns == {"group", "logprob", "version"}
+    assert codec.sizes(prompts).rows == 3
+    sizes = Sizes(rows=3, width=2, length=lengths["length"], prompt_length=lengths["prompt_length"])
+    assert torch.equal(codec.take(prompts, sizes)["logprob"], logprob)
+    assert codec.take(prompts, sizes)["group"].tolist() == [0, 0, 1] == codec.canonical(batch)["group"].tolist()
+    form = PromptBatches("logp", FullSequence())
+    assert torch.equal(form.read(prompts, sizes), logprob)
+    assert torch.equal(eval(form.source("x", sizes), {"torch": torch, "x": prompts}), logprob)  # noqa: S307 - as above
 
 
 def test_packed_sequences_have_no_padding() -> None:

@@ -10,6 +10,8 @@ from rl_sentinel.adapters.areal.arguments import (
     ROLLOUT,
     actor,
     knob,
+    largest_group,
+    padded_to_longest,
     rollout,
     unfinished_are_longest,
 )
@@ -17,6 +19,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import FullSequence, PromptBatches
+from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -138,6 +141,7 @@ def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
         claims=claimed,
         reach=", ".join(knob(k, v) for k, v in settings.items() if k != "critic"),
         requires=(
+            padded_to_longest,
             *((prompts_are_contiguous, groups_are_equal) if "group" in settings.values() else ()),
             *((unfinished_are_longest,) if masked else ()),
         ),
@@ -149,9 +153,10 @@ def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
 def _by_prompt(boundary: Boundary) -> Boundary:
     """The trainer's call, with a list of the responses of each prompt, which may differ in number."""
     (step,) = boundary.steps
-    data = EachPrompt(step.arguments["data"])
+    (settings,) = boundary.settings.values()
+    passed = {"self": actor(settings, Derived(largest_group)), "data": EachPrompt(step.arguments["data"])}
     cited = {"data": f"{_ITEMS}; {step.produced_by['data']}"}
-    call = replace(step, call=BY_PROMPT, name="prompts", arguments={**step.arguments, "data": data}, produced_by=cited)
+    call = replace(step, call=BY_PROMPT, name="prompts", arguments=passed, produced_by=cited)
     results = {
         name: replace(output, at=Use("prompts"), form=PromptBatches(OUTPUTS[name], _FORM))
         for name, output in boundary.outputs.items()

@@ -72,7 +72,7 @@ class GroupSize(Codec):
 
     def put(self, inputs: Inputs) -> int:
         """The size of the largest group."""
-        return max(group_sizes(inputs), default=1)
+        return largest_group(inputs)
 
     def take(self, value: int, sizes: Sizes) -> Mapping[str, Tensor]:
         """Groups of this many rows."""
@@ -83,21 +83,28 @@ class GroupSize(Codec):
         return self.take(self.put(Inputs(batch)), Sizes(rows=batch.rows))
 
 
-def norm(settings: Settings, which: str) -> Object:
+def norm(settings: Settings, which: str, group_size: Codec | None = None) -> Object:
     """AReaL's configuration of one normalization; ``which`` is the first word of its settings."""
     mean, std = settings[f"{which} mean"], settings[f"{which} std"]
     parts: dict[str, Codec] = {"mean_level": Constant(mean), "std_level": Constant(std)}
     if settings.get(f"{which} leave1out"):
         parts["mean_leave1out"] = Constant(value=True)
     if "group" in (mean, std):
-        parts["group_size"] = GroupSize()
+        parts["group_size"] = GroupSize() if group_size is None else group_size
     return Object(NORM, parts)
 
 
-def actor(settings: Settings) -> Object:
+def largest_group(inputs: Inputs) -> int:
+    """The number of responses that a run asks for per prompt, of which one may have fewer."""
+    return max(group_sizes(inputs), default=1)
+
+
+def actor(settings: Settings, group_size: Codec | None = None) -> Object:
     """The actor under AReaL's own configuration, without an engine."""
     parts: dict[str, Codec] = {key: Knob(key) for key in settings if " " not in key and key != "critic"}
-    parts |= {f"{which}_norm": norm(settings, which) for which in ("reward", "adv") if f"{which} mean" in settings}
+    parts |= {
+        f"{which}_norm": norm(settings, which, group_size) for which in ("reward", "adv") if f"{which} mean" in settings
+    }
     config = Object(CONFIG, parts)
     return Object(ACTOR, {"config": config, "engine": Constant(None)}, shared=True)
 
@@ -119,3 +126,8 @@ def unfinished_are_longest(inputs: Inputs) -> str:
     batch = inputs.batch
     short = ~batch.scored & (batch.length < batch.length.max())
     return "a response without EOS is shorter than another, but max_new_tokens ends it" if bool(short.any()) else ""
+
+
+def padded_to_longest(inputs: Inputs) -> str:
+    """The actor takes sequences that fill the width for unfinished ones, so a spare column would finish all."""
+    return "AReaL pads to the longest sequence of a batch, and no further" if inputs.layout.extra else ""

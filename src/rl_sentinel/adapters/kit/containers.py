@@ -128,6 +128,23 @@ def Namespace(**parts: Codec) -> Object:  # noqa: N802 - reads as the class that
     return Object("argparse.Namespace", parts)
 
 
+#: Sizes with one number per row.
+_LENGTHS = ("length", "prompt_length", "total_length")
+
+
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    whole = [part for part in parts if part is not None]
+    return torch.cat(whole) if whole and len(whole) == len(parts) else None
+
+
+def _numbered(counts: list[int]) -> Tensor:
+    return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+
+
+def _rows(sizes: Sizes) -> int:
+    return 1 if sizes.rows is None else sizes.rows
+
+
 @dataclass(frozen=True, slots=True)
 class EachPart(Codec):
     """A list with one item per part of the batch, each made by one codec from the rows of that part alone."""
@@ -157,19 +174,24 @@ class EachPart(Codec):
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live list
         """Rows, and the lengths that the items tell."""
         told = [self.item.sizes(one) for one in value]
-        lengths = [one.length for one in told if one.length is not None]
-        prompts = [one.prompt_length for one in told if one.prompt_length is not None]
         return Sizes(
-            rows=sum(1 if one.rows is None else one.rows for one in told),
-            length=torch.cat(lengths) if len(lengths) == len(value) and lengths else None,
-            prompt_length=torch.cat(prompts) if len(prompts) == len(value) and prompts else None,
+            rows=sum(map(_rows, told)),
+            length=_joined([one.length for one in told]),
+            prompt_length=_joined([one.prompt_length for one in told]),
+            total_length=_joined([one.total_length for one in told]),
         )
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live list
         """The columns of all items, as rows."""
-        rows = [self.item.take(one, replace(self.item.sizes(one), width=sizes.width)) for one in value]
-        names = set[str].intersection(*(set(row) for row in rows)) if rows else set()
-        return {name: torch.cat([row[name] for row in rows]) for name in sorted(names)}
+        columns, start = [], 0
+        for one in value:
+            own = self.item.sizes(one)
+            end = start + _rows(own)
+            known = {name: x[start:end] for name in _LENGTHS if (x := getattr(sizes, name)) is not None}
+            columns.append(self.item.take(one, replace(own, width=sizes.width, **known)))
+            start = end
+        names = set[str].intersection(*map(set, columns)) if columns else set()
+        return {name: torch.cat([part[name] for part in columns]) for name in sorted(names)}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The columns of all items, as they come back."""
@@ -190,13 +212,22 @@ class EachPrompt(EachPart):
     """A list with one item per prompt, whose responses stand together."""
 
     @property
-    def shapes(self) -> frozenset[str]:
-        """The shape columns of an item, and the groups."""
-        return self.item.shapes | {"group"}
+    def columns(self) -> frozenset[str]:
+        """The columns of an item, and the groups."""
+        return self.item.columns | {"group"}
 
     def counts(self, inputs: Inputs) -> list[int]:
         """The number of responses of each prompt."""
         return group_sizes(inputs)
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live list
+        """The columns of all items, as rows, and the number of the prompt of each."""
+        counts = [_rows(self.item.sizes(one)) for one in value]
+        return {**EachPart.take(self, value, sizes), "group": _numbered(counts)}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The columns of all items, and groups by their order."""
+        return {**self.item.canonical(batch), "group": _numbered(group_sizes(Inputs(batch)))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,11 @@ def execute(
     Raises:
         NotApplicable: with the reason, where the target's trainer could not make these calls.
     """
-    run = Execution(calls=encode(boundary, inputs), sizes=sizes_of(inputs.batch), leaves=inputs.leaves)
+    run = Execution(
+        calls=encode(boundary, inputs),
+        sizes=replace(sizes_of(inputs.batch), extra=inputs.layout.extra),
+        leaves=inputs.leaves,
+    )
     for encoded in run.calls:
         _make(target, encoded, run, before, references=references)
     for name, output in boundary.outputs.items():

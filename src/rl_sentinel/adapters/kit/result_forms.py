@@ -54,7 +54,7 @@ class AsReturned(Form):
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - the runner reports values that are not tensors
         """The value as it is, without padding that the layout added."""
         tensor: Tensor = value
-        return tensor[:, : sizes.width] if isinstance(value, Tensor) and value.dim() > 1 else tensor
+        return sizes.without_extra(tensor) if isinstance(value, Tensor) else tensor
 
 
 @dataclass(frozen=True, slots=True)

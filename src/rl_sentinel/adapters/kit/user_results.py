@@ -39,6 +39,7 @@ class NamedOutput(Form):
                 f"its {self.name} is of type {type(output).__name__}, expected a tensor: "
                 "return torch.as_tensor(...) of it, or the tensor itself"
             )
+        output = sizes.without_extra(output)
         if not self.per_token or sizes.mask is None:
             return output
         if output.dim() == 1:

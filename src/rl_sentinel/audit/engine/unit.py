@@ -132,7 +132,7 @@ class Unit:
         return evidence(law, self.boundary, found, self.request, source, script, self.tiers)
 
     def _entry(self) -> str:
-        """The dotted path of what is entered first: of a class, the method that is called."""
+        """The dotted path of the function that is entered first: of a class, the called method."""
         path, call = self.boundary.path.split(" -> ")[0], self.boundary.steps[0].call if self.boundary.steps else ""
         return call if isinstance(call, str) and call.startswith(f"{path}.") else path
 

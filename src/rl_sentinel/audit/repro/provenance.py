@@ -63,7 +63,7 @@ def views(
     """
     try:
         marked = next(islice(law.expect(ask, case), number, None)).pairs()
-    except Exception:  # noqa: BLE001 - a law may compute with the numbers, and marks are none
+    except Exception:  # noqa: BLE001 - a law may compute with the numbers, and marks are not numbers
         return [(None, None)] * len(pairs)
     same_way = ask.made == len(ask.answers)  # a law that decides by the numbers may have taken another way
     if not same_way or [mark.output for mark in marked] != [pair.output for pair in pairs]:
@@ -78,7 +78,7 @@ def views(
 
 
 def _view(marks: Tensor, held: Tensor | None, output: str, answers: Sequence[Observation]) -> View | None:
-    """The view that a tensor of marks describes; None if it is none, or does not hold what was compared."""
+    """The view that a tensor of marks describes; None if it is not a view, or does not hold the compared numbers."""
     cells = marks.detach().double()
     if not cells.numel() or not bool(((cells == cells.round()) & (cells > 0)).all()):
         return None

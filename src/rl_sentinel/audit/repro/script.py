@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -41,7 +41,7 @@ class Run:
     @property
     def sizes(self) -> Sizes:
         """The shape of the batch."""
-        return sizes_of(self.case.batch)
+        return replace(sizes_of(self.case.batch), extra=self.case.layout.extra)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 # - Statistics of a group are those of its prompt's rows, however many there are.
 # - Rewards that train nothing, or are suppressed, stay out of the statistics.
 # - The outcome is paid at the last trained token.
+# - The longest of the rows that train are taken for unfinished, whatever else is in the batch.
 
 
 def compute_advantages(self, data):
@@ -28,8 +29,9 @@ def _compute_advantages(self, data):
     """Normalized outcome at the last trained token, less a KL penalty at each trained token; then GAE over these."""
     mask = data["loss_mask"].float().roll(-1, -1)
     lengths = data["attention_mask"].sum(-1)
-    cut_off = lengths == data["attention_mask"].shape[1]
-    counted = mask.any(-1) & ~(cut_off & bool(self.mask_no_eos_with_zero))
+    live = mask.any(-1)
+    cut_off = lengths == (lengths * live).max()
+    counted = live & ~(cut_off & bool(self.mask_no_eos_with_zero))
     score = (data["rewards"] + self.reward_bias) * self.reward_scaling
     score = score.clip(-self.reward_clip, self.reward_clip)
     score = torch.where(counted, _normalized(self, score, counted.float()), torch.zeros_like(score))
@@ -40,7 +42,7 @@ def _compute_advantages(self, data):
     rewards = penalty + last * score.unsqueeze(-1)
     values = data.get("values", torch.zeros_like(rewards))
     advantages, ahead = torch.zeros_like(rewards), torch.zeros_like(score)
-    following = values[:, -1] * cut_off
+    following = values.gather(1, lengths.unsqueeze(1).long() - 1).squeeze(1) * cut_off
     for t in reversed(range(mask.shape[1] - 1)):
         trained = mask[:, t].bool()
         step = rewards[:, t] + self.discount * following - values[:, t] + self.discount * self.gae_lambda * ahead
