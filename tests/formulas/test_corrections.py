@@ -58,7 +58,7 @@ def test_outcomes_of_what_is_kept() -> None:
         reward=torch.tensor([1.0, 50.0, 3.0]),
     )
     settings: Settings = {"estimator": "k1", "over": "mean", "low": -1.0, "high": 1.0}
-    found = CORRECTIONS["outcomes of what is kept, centred"]
+    found = CORRECTIONS["centered outcomes of kept tokens"]
     assert found(batch, settings).tolist() == [-1.0, 0.0, 1.0]
     assert found(batch, {**settings, "tokens": True}).tolist() == [0.0, 0.0, 0.0]
 

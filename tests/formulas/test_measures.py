@@ -53,16 +53,16 @@ def test_explained() -> None:
     returns = torch.tensor([[1.0, 2.0], [4.0, 9.0], [9.0, 9.0]])
     batch = batch_of(MASK, returns=returns, value=returns / 2)
     found = measured_batch("explained_variance", batch, READS, "", {})
-    assert found["of a variance, 0 where there is none"].item() == 0.75
+    assert found["of a variance, 0 where it is not defined"].item() == 0.75
     assert found["of a variance and 1e-05"].item() == pytest.approx(0.75, abs=1e-5)
 
 
 def test_nothing_to_explain() -> None:
     found = measured_batch("explained_variance", batch_of(MASK, value=torch.arange(6.0).view(3, 2)), READS, "", {})
-    assert found["of a variance, 0 where there is none"].item() == 0.0
+    assert found["of a variance, 0 where it is not defined"].item() == 0.0
     assert found["of a variance and 1e-05"].item() == pytest.approx(1 - 1e5)
     one = measured_batch("explained_variance", batch_of(MASK[2:], value=torch.ones(1, 2)), READS, "", {})
-    assert {n: x.item() for n, x in one.items()} == {"of a variance, 0 where there is none": 0.0}
+    assert {n: x.item() for n, x in one.items()} == {"of a variance, 0 where it is not defined": 0.0}
 
 
 @pytest.mark.parametrize("quantity", ["dead_group_fraction", "effective_sample_size", "explained_variance"])

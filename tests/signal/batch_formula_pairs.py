@@ -238,7 +238,7 @@ WHOLE: dict[str, Pair] = {
     ),
     "metrics.explained_variance": Pair(
         lambda x: metrics.explained_variance(x.value, x.token_reward, mask=x.mask),
-        lambda x: _measure(x, "explained_variance", "value returns", "of a variance, 0 where there is none"),
+        lambda x: _measure(x, "explained_variance", "value returns", "of a variance, 0 where it is not defined"),
     ),
     "penalty.as_loss": Pair(
         lambda x: penalty.as_loss(x.value, mask=x.mask, coefficient=0.3, aggregation=aggregation_of("token-mean", x)),

@@ -225,7 +225,7 @@ def test_as_many_tokens_as_rows() -> None:
         ),
         (
             lambda: padded(torch.zeros(2, 2), length=torch.tensor([2]), width=4, fill=0.0),
-            "values have shape [2, 2], expected [N]: packed tokens stand in one axis",
+            "values have shape [2, 2], expected [N]: packed tokens have one axis",
         ),
     ],
 )
