@@ -5,14 +5,14 @@ import pytest
 #: Reasons: what lies beside the source tree alone, and extras, of which one environment has all and one none.
 LISTED = {
     "transformers is an extra",
-    "transformers is there",
+    "transformers is installed",
     "matplotlib is an extra",
-    "matplotlib is there",
+    "matplotlib is installed",
     "tensorboard is an extra",
     "reasoning-gym is an extra",
-    "reasoning-gym is there",
+    "reasoning-gym is installed",
     "verifiers is not installed",
-    "verifiers is there",
+    "verifiers is installed",
     "recipes lie in the source tree, not in the wheel",
     "examples lie in the source tree, not in the wheel",
 }

@@ -39,7 +39,7 @@ def test_picture_is_a_png(tmp_path: Path) -> None:
         picture([("one", LINES)], tmp_path / "none" / "a.png")
 
 
-@pytest.mark.skipif(DRAWS, reason="matplotlib is there")
+@pytest.mark.skipif(DRAWS, reason="matplotlib is installed")
 def test_without_matplotlib_there_is_no_picture(tmp_path: Path) -> None:
     assert not picture([("one", LINES)], tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
