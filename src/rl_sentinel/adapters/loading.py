@@ -1,4 +1,4 @@
-"""Loading a target in three tiers: light packages really, declared doubles, stand-ins for the rest."""
+"""Make a target importable: real light packages, declared doubles, and stand-ins for other absent packages."""
 
 import ast
 import builtins

@@ -18,7 +18,7 @@ class Recorder(Protocol):
         """The target is about to be called at ``path``; what it is given can still be read as it is."""
 
     def returned(self) -> None:
-        """The call returned."""
+        """Note that the call announced by ``entering`` returned; not called if it raised."""
 
 
 @dataclass(slots=True)

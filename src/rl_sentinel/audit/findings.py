@@ -1,4 +1,7 @@
-"""From verdicts to findings: one per cause, with levels and annotations from known files."""
+"""From verdicts to findings: one per cause, with levels and annotations from known files.
+
+``_cause`` folds a symptom under its cause; ``merge`` groups findings into the blocks of a report.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What rows and logits become when they are laid out anew, by plain loops over rows, tokens and words."""
+"""Reference log-probs and entropy, mini-batches of prompts, trajectory outcomes, merged turns; by plain loops."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -33,7 +33,7 @@ def log_ratios(batch: Batch) -> list[dict[int, float]]:
 
 
 def bounds(settings: Settings, option: str = "") -> tuple[float | None, float]:
-    """The lower bound, where there is one, and the upper one, of an option by what its settings begin with."""
+    """Settings ``{option}low`` (None if not a number) and ``{option}high`` (0 if None); ``option`` is a prefix."""
     low = settings.get(f"{option}low")
     return float(low) if isinstance(low, int | float) else None, float(settings[f"{option}high"] or 0)
 

@@ -1,4 +1,4 @@
-"""How old the weights are that sampled each token, by plain counting."""
+"""Age in updates of the weights that sampled each token, and which rows are fresh enough; by plain counting."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""What frameworks hand to an estimator or a loss, in our words; it imports none of them."""
+"""Neutral inputs that verl and SkyRL remedies build from the framework's arguments; imports no framework."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

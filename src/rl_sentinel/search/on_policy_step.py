@@ -1,4 +1,4 @@
-"""The first step on fresh samples, on policy and without regularizers: where a policy loss must equal REINFORCE."""
+"""On-policy cases without KL or entropy terms, where a policy-loss gradient must be that of REINFORCE."""
 
 from collections.abc import Iterator
 

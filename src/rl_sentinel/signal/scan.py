@@ -1,4 +1,4 @@
-"""Sums that run from the end of a response to its start, over trained tokens."""
+"""Suffix sums over trained tokens, and the reordering that puts trained tokens first and back."""
 
 import torch
 from jaxtyping import Float, Int, Shaped

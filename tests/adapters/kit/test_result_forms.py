@@ -12,7 +12,6 @@ from rl_sentinel.adapters.kit.result_forms import (
     FirstOf,
     Kept,
     OffMask,
-    PerToken,
     RequiresGrad,
     RowSum,
     RowWise,
@@ -27,7 +26,6 @@ LEAF = torch.tensor([3.0], requires_grad=True)
 @pytest.mark.parametrize(
     ("form", "value", "read", "scripted"),
     [
-        (PerToken(), torch.tensor([3.0, 4.0]), [[3, 0, 3], [4, 0, 0]], [[3], [4]]),
         (RowWise(Padded()), torch.tensor([[3.0], [4.0]]), [[3, 3, 3], [4, 0, 0]], [[3], [4]]),
         (RowWise(Padded()), CELLS, CELLS.tolist(), CELLS.tolist()),
         (AsReturned(), CELLS, CELLS.tolist(), CELLS.tolist()),

@@ -84,7 +84,7 @@ class GroupSize(Codec):
 
 
 def norm(settings: Settings, which: str, group_size: Codec | None = None) -> Object:
-    """AReaL's configuration of one normalization; ``which`` is the first word of its settings."""
+    """AReaL's configuration of one normalization; ``which`` (``reward`` or ``adv``) is the prefix of its settings."""
     mean, std = settings[f"{which} mean"], settings[f"{which} std"]
     parts: dict[str, Codec] = {"mean_level": Constant(mean), "std_level": Constant(std)}
     if settings.get(f"{which} leave1out"):

@@ -13,7 +13,7 @@ from rl_sentinel.core.call import Call, Function, Use
 
 
 class Left(dict[str, Any]):
-    """Results and arguments of earlier steps by name; a value of a ``remembered`` step is copied when it is used."""
+    """Results and arguments of earlier steps by name; values of ``remembered`` steps are deep-copied on each use."""
 
     __slots__ = ("remembered",)
 

@@ -11,25 +11,6 @@ from rl_sentinel.core.codec import Form, Sizes
 
 
 @dataclass(frozen=True, slots=True)
-class PerToken(Form):
-    """One number per response, returned as a row-constant ``[B, T]``, or the reverse: ``[B]`` over the tokens."""
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
-        return frozenset({"mask"})
-
-    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """``[B]`` over the trained tokens, 0 elsewhere."""
-        mask = mask_of(sizes)
-        return torch.where(mask, value.reshape(-1, 1), torch.zeros((), dtype=value.dtype, device=value.device))
-
-    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """One column."""
-        return f"{expression}.reshape(-1, 1)"
-
-
-@dataclass(frozen=True, slots=True)
 class RowWise(Form):
     """``[B, T]`` in another form, or ``[B, 1]`` with one number for all tokens of a row."""
 

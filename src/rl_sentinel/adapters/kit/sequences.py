@@ -125,7 +125,7 @@ class PackedSequence(Sequence):
         return Sizes(tokens=value.shape[0] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Each row's response, padded to one tensor."""
+        """Python source that cuts each row's response out of the packed value and pads them to one tensor."""
         ends = torch.tensor([0, *_totals(sizes)]).cumsum(0).tolist()
         starts = [end + p - self.shift for end, p in zip(ends, _prompts(sizes), strict=False)]
         spans = zip(starts, lengths_of(sizes), strict=True)

@@ -1,4 +1,4 @@
-"""Boundaries of numbers of tokens: log-probs and entropy from logits, numbers of rows put on tokens, alignment."""
+"""Boundaries with one number per token: log-probs, entropy, spreading rows over tokens, alignment."""
 
 from collections.abc import Iterator, Mapping
 

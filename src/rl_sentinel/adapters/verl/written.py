@@ -16,7 +16,7 @@ def written(target: Target) -> tuple[str, ...]:
 
 
 def decorated(target: Target, table: str) -> tuple[str, ...]:
-    """Names of the functions that a table's decorator stands over, in the order of the file."""
+    """Names of the functions that have this registry's decorator, in the order of the file."""
     decorator = DECORATORS[table][0]
     return tuple(f.name for f in _functions(target) if decorator in map(_called, f.decorator_list))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def entered(root: Path) -> Iterator[list[str]]:
-    """Collect ``file:line:qualified name`` of every function under ``root`` that starts, in order."""
+    """Collect ``file:line:qualified name`` of each function under ``root`` once, by first call; filled on exit."""
     base = str(root.resolve()) + "/"
     found: dict[str, None] = {}
 

@@ -1,1 +1,1 @@
-"""What shows a finding again: scripts, stored cases."""
+"""Ways to reproduce a finding: a stand-alone script, and a stored case that is replayed."""

@@ -20,7 +20,7 @@ class Job(Protocol):
 
     @property
     def root(self) -> Path:
-        """The target's tree."""
+        """Root folder of the target's source code."""
         ...
 
     def pieces(self) -> list[str]:
@@ -36,5 +36,5 @@ class Job(Protocol):
         ...
 
     def lost(self, piece: str, reason: str) -> Event:
-        """What is sent for a piece that cannot be done."""
+        """The event that reports a piece as unfinished or untried, with the reason."""
         ...

@@ -1,4 +1,4 @@
-"""What a process of the worker may take, and that it ends with the one that started it."""
+"""Memory, processor-time and clock limits of worker processes; they die with the process that started them."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Forked children under watch: a crash, a hang or a wild allocation costs one piece and no other."""
+"""Run jobs in forked children: a crash, hang or memory blow-up loses only the piece that was running."""
 
 import gc
 import json
@@ -17,7 +17,7 @@ from rl_sentinel.audit.sandbox.heartbeat import Pulse
 from rl_sentinel.audit.sandbox.job import CANARY, Event, Job
 from rl_sentinel.audit.sandbox.stack_dump import Whereabouts
 
-#: After so many crashes in one job its remaining pieces are given up, untried.
+#: After so many crashes or hangs in one job its remaining pieces are not tried.
 MOST_CRASHES = 3
 
 
@@ -43,7 +43,10 @@ class _Child:
 
 
 def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> None:
-    """Run every job, ``jobs`` at a time, each in a child of its own, and send their events."""
+    """Run every job, ``jobs`` at a time, each in its own child, and send their events.
+
+    A piece that crashes or hangs is not retried: its job goes on without it, at most ``MOST_CRASHES`` times.
+    """
     gc.collect()
     gc.freeze()  # loaded modules stay: a child that scanned them would copy every page
     waiting, running = list(reversed(work)), list[_Child]()
@@ -162,7 +165,7 @@ def _buried(child: _Child, late: str, crashes: dict[tuple[str, str], int], send:
     for piece in left:
         if spent or piece == child.piece:
             mine = child.piece in {piece, CANARY}
-            words = f"the call {reason}" if mine else f"untried: {MOST_CRASHES} crashes in this function"
+            words = f"the call {reason}" if mine else f"untried: {MOST_CRASHES} crashes or hangs in this function"
             send({"boundary": job.name[0], "setting": job.name[1]} | job.lost(piece, words))
     remaining = [piece for piece in left if piece != child.piece]
     return None if spent or not remaining else job.without({*child.done, child.piece})

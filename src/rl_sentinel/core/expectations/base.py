@@ -71,7 +71,7 @@ class Expectation(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether the law itself says how far a result may be, so that rounding is no excuse."""
+        """Whether the law itself sets the tolerance, so that a break is not checked a second time in float64."""
         return True
 
     @abstractmethod

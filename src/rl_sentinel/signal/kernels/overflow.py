@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def product(ratio: Tensor, gain: Tensor) -> Tensor:
-    """The product, and 0 where an infinite ratio meets a gain of 0."""
+    """``ratio * gain``, but 0 instead of NaN where the ratio is infinite and the gain is 0."""
     return torch.where((gain == 0) & ratio.isinf(), 0.0, ratio * gain)
 
 

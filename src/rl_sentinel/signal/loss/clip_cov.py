@@ -51,8 +51,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
         mask: True on trained tokens; other values are ignored.
         chosen: True at the tokens that are left out, as ``covariance.drawn_between`` finds them in the whole
             mini-batch.
-        clip_low: how far below 1 the ratio counts, a ratio.
-        clip_high: how far above 1 the ratio counts, a ratio.
+        clip_low: the ratio is clipped from below at 1 - ``clip_low``.
+        clip_high: the ratio is clipped from above at 1 + ``clip_high``.
         aggregation: how token losses become one number; chosen tokens still count in the denominator.
 
     Returns:

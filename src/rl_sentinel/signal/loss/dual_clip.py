@@ -50,8 +50,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
         mask: True on trained tokens; other values are ignored.
-        clip_low: how far below 1 the ratio counts, a ratio.
-        clip_high: how far above 1 the ratio counts, a ratio.
+        clip_low: the ratio is clipped from below at 1 - ``clip_low``.
+        clip_high: the ratio is clipped from above at 1 + ``clip_high``.
         ceiling: largest ratio that counts with a negative advantage; above 1, in the paper above ``1 + clip_high``.
         aggregation: mode and denominator of the aggregation.
 
