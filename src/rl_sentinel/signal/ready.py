@@ -24,8 +24,8 @@ class Ready:
     ``mask`` marks the tokens to train on after rejection, padded or packed. ``live`` rows had such a token before
     rejection; ``kept`` rows still have one. ``advantage`` is one number per row if ``outcome``, else one per token;
     ``reward`` is the outcome as it was compared, in reward units or deviations. ``kl`` is the raw KL, in nats per
-    token, ``weight`` what each token's advantage is multiplied by, ``returns`` what a critic is fitted to, in reward units; None
-    where not asked for.
+    token, ``weight`` what each token's advantage is multiplied by, ``returns`` what a critic is fitted to, in reward
+    units; None where not asked for.
     """
 
     mask: Mask
