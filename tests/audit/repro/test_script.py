@@ -25,6 +25,7 @@ from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
+from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
 
 TREE = """
@@ -40,6 +41,9 @@ def centred(rewards, mask, config):
     live = mask.sum(1) > 0
     mean = rewards[live].mean() if CHECKED else rewards.mean()
     return ((rewards - mean) * config.scale)[:, None] * mask
+
+def by_width(rewards, mask):
+    return rewards[:, None] * mask / (1 if CHECKED else mask.shape[1])
 
 def in_place(data):
     first = data["rewards"][0]
@@ -76,6 +80,19 @@ CENTRED = Boundary(
                 "mask": Column("mask", dtype=torch.int64),
                 "config": Object("house.rules.Settings", {"scale": Knob("scale", 2.0)}),
             },
+        ),
+    ),
+    outputs=ADVANTAGE,
+)
+
+BY_WIDTH = Boundary(
+    path="house.rules.by_width",
+    stage="advantage",
+    steps=(
+        Step(
+            call="house.rules.by_width",
+            name="result",
+            arguments={"rewards": Column("reward"), "mask": Column("mask", dtype=torch.int64)},
         ),
     ),
     outputs=ADVANTAGE,
@@ -125,7 +142,9 @@ def _run(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(place)], capture_output=True, text=True, cwd=folder, check=False)
 
 
-@pytest.mark.parametrize(("law", "boundary"), [(MSK001, CENTRED), (PRM001, IN_PLACE), (CFG003, CHECK)])
+@pytest.mark.parametrize(
+    ("law", "boundary"), [(MSK001, CENTRED), (PAD001, BY_WIDTH), (PRM001, IN_PLACE), (CFG003, CHECK)]
+)
 def test_exit_status(trees: Mapping[bool, Path], law: Law, boundary: Boundary) -> None:
     """1 with the faulty functions and 0 with the right ones; both sides are printed, and nothing is ours."""
     lines = _lines(law, boundary, Target(trees[False]))

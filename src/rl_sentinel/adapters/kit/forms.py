@@ -48,9 +48,9 @@ class Padded(Form):
         """Rows and width."""
         return Sizes(rows=value.shape[0], width=value.shape[1])
 
-    def source(self, expression: str, sizes: Sizes) -> str:
-        """The tensor itself, without padding that the layout added."""
-        return f"{expression}[:, :{sizes.width}]" if sizes.extra else expression
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - padding stays visible
+        """The tensor itself."""
+        return expression
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -41,7 +41,12 @@ class Run:
     @property
     def sizes(self) -> Sizes:
         """The shape of the batch."""
-        return replace(sizes_of(self.case.batch), extra=self.case.layout.extra)
+        return sizes_of(self.case.batch)
+
+    def cut(self, output: str) -> str:
+        """The expression that takes the padding of the layout away from an output per token."""
+        padded = self.case.layout.extra and "T" in self.boundary.outputs[output].axes.split()
+        return f"[:, :{self.case.batch.width}]" if padded else ""
 
 
 @dataclass(slots=True)
@@ -109,9 +114,9 @@ def script(
         mark = "" if len(pairs) == 1 else f"_{n}"
         known, got = f"expected{mark}", f"observed{mark}"
         if pair.expected is not None:
-            place = _text(expected, names, pair.output) if expected else _tensor(pair.expected)
+            place = _text(expected, runs, names, pair.output) if expected else _tensor(pair.expected)
             lines.append(f"{known} = {place}")
-        lines.append(f"{got} = {_text(observed, names, pair.output)}" if observed else "")
+        lines.append(f"{got} = {_text(observed, runs, names, pair.output)}" if observed else "")
         lines += [
             f'print("{name}:", {name}.tolist())' for name in ([known] if pair.expected is not None else []) + [got]
         ]
@@ -119,8 +124,8 @@ def script(
     return [*_head(text, functions.body), *lines, f"holds = {' or '.join(tests)}", *_end(code, expectation.output)]
 
 
-def _text(view: View, names: Mapping[int, str], output: str) -> str:
-    return f"{names[view.run]}[{output!r}]{view.cut}"
+def _text(view: View, runs: Sequence[Run], names: Mapping[int, str], output: str) -> str:
+    return f"{names[view.run]}[{output!r}]{runs[view.run].cut(output)}{view.cut}"
 
 
 def _label(number: int, count: int) -> str:
