@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_sentinel.audit.findings import Audit, Finding, findings, merge
+from rl_sentinel.audit.findings import Audit, Finding, findings, group_by_cause
 from rl_sentinel.audit.known import Known
 from rl_sentinel.core.verdict import Verdict
 
@@ -132,7 +132,7 @@ def _found(boundary: str, also: int = 0, **changed: Any) -> Finding:
 
 
 def _blocks(*found: Finding) -> list[list[str]]:
-    return [[f.signature for f in block] for block in merge(found)]
+    return [[f.signature for f in block] for block in group_by_cause(found)]
 
 
 def test_same_mechanism_is_one_block() -> None:
@@ -153,7 +153,7 @@ def test_without_a_change_the_algorithm_decides() -> None:
 
 def test_same_code_is_one_block() -> None:
     one, other = _found("m", column="reward"), _found("m", column="value")
-    assert len(merge([one, other])) == 1
+    assert len(group_by_cause([one, other])) == 1
 
 
 def test_a_law_that_shows_with_another_does_so_under_the_same_setting() -> None:

@@ -101,7 +101,7 @@ def test_record_that_was_edited_is_not_replayed(
 ) -> None:
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO) | {key: value}), encoding="utf-8")
-    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: it was edited, so audit again"
+    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: edited file, audit again"
 
 
 def test_stage_that_is_another_is_told(
@@ -111,7 +111,7 @@ def test_stage_that_is_another_is_told(
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO, stage="kl")), encoding="utf-8")
     assert error_line(capsys, "replay", str(file), f"verl@{checkout(tmp_path / 'tree')}") == (
-        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as at that boundary: it was edited, so audit again"
+        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as in the target: edited file, audit again"
     )
 
 

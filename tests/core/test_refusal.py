@@ -70,5 +70,5 @@ def test_how_a_function_is_called() -> None:
     with pytest.raises(InputError, match=r"^weight cannot be called, expected a function of 2 columns and mask=: "):
         takes("weight", lambda old: old, 2, "mask")
     by_name("estimator", lambda reward, *, live: (reward, live))
-    with pytest.raises(InputError, match=r"^estimator takes reward by its place alone, expected names: "):
+    with pytest.raises(InputError, match=r"^estimator takes reward as positional-only, expected a keyword parameter"):
         by_name("estimator", lambda reward, /, live: (reward, live))

@@ -48,7 +48,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
     ("change", "words"),
     [
         ({"reward": [1.0]}, "batch[reward] has shape [1], expected axes B"),
-        ({"reward": 1.0}, "batch[reward] is no list of axes B"),
+        ({"reward": 1.0}, "batch[reward] is not a nested list, expected axes B"),
         ({"reward": [1.0, "far"]}, "batch[reward] holds 'far', expected signal values of axes B"),
         ({"reward": [1.0, [2.0]]}, "batch[reward] holds a list, expected signal values of axes B"),
         ({"reward": [1.0, True]}, "batch[reward] holds True, expected signal values of axes B"),
@@ -61,7 +61,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
         ({"mask": []}, "batch[mask] has shape [0], expected axes B T"),
         (
             {"mask": [[True, True], [True, True]]},
-            "batch[mask] trains a token at or after batch[length], expected it before",
+            "batch[mask] marks a token at or after batch[length], expected trained tokens before it",
         ),
         ({"length": [3, 1]}, "batch[length] holds 3, expected 0 to 2"),
         ({"prompt_length": [1, 10**9]}, "batch[prompt_length] holds 1000000000, expected 1 to 4096"),
@@ -82,7 +82,7 @@ def test_damaged_column_is_told(change: dict[str, Any], words: str) -> None:
         ({"draw": 3}, "draw is 3, expected names with plain values"),
         ({"seed": -1}, "seed is -1, expected a whole number from 0 to 9223372036854775807"),
         ({"seed": "1"}, "seed is '1', expected a whole number from 0 to 9223372036854775807"),
-        ({"setting": 1}, "setting is no word"),
+        ({"setting": 1}, "setting is 1, expected a string"),
         ({"batch": 1}, "'int' object has no attribute 'items'"),
     ],
 )

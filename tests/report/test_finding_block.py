@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from report_fixtures import evidence, finding
-from rl_sentinel.audit.findings import Finding, merge
+from rl_sentinel.audit.findings import Finding, group_by_cause
 from rl_sentinel.report.finding_block import block
 
 #: All findings of `audit verl==0.9.1`; `make expect` rewrites it.
@@ -29,7 +29,7 @@ def _without_places(lines: list[str]) -> list[str]:
 
 def test_findings_of_a_release_are_short() -> None:
     """And each line has at most 80 columns, unless it is one long path."""
-    blocks = merge(_release())
+    blocks = group_by_cause(_release())
     lengths = [len(_without_places(block(findings))) for findings in blocks]
     assert max(lengths) <= MOST, lengths
     assert median(lengths) <= HALF, lengths
@@ -38,7 +38,7 @@ def test_findings_of_a_release_are_short() -> None:
 
 def test_estimators_that_count_rejected_rows_are_one_block() -> None:
     """Seven functions of verl 0.9.1 with one mechanism."""
-    [only] = [findings for findings in merge(_release()) if findings[0].law == "MSK001"]
+    [only] = [findings for findings in group_by_cause(_release()) if findings[0].law == "MSK001"]
     assert len(only) == 7
 
 

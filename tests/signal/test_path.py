@@ -343,7 +343,7 @@ REFUSED = {
     ),
     "no sampler": (
         {"estimator": CENTRED, "weight": weights.token_weights},
-        "old_logprob is None, expected log-probs: a choice of the path compares two policies",
+        "old_logprob is None, expected log-probs [B, T]: a chosen function compares two policies",
     ),
 }
 
@@ -358,9 +358,14 @@ def test_what_is_not_known_is_asked_for(name: str) -> None:
 
 
 def test_choices_that_exclude_each_other() -> None:
-    with pytest.raises(InputError, match=r"^kl_coefficient is 0\.1, expected 0 where no kl is chosen to be priced$"):
+    with pytest.raises(
+        InputError,
+        match=r"^kl_coefficient is 0\.1, expected 0 where kl is None$",
+    ):
         Choices(estimator=CENTRED, kl_coefficient=0.1)
-    with pytest.raises(InputError, match=r"^bounds are given without a weight, expected weight: it is what they hold$"):
+    with pytest.raises(
+        InputError, match=r"^bounds are given and weight is None, expected a weight function: bounds clip the weight$"
+    ):
         Choices(estimator=CENTRED, bounds=(partial(bounds.truncated, high=2.0),))
     with pytest.raises(InputError, match=r"^kl_coefficient is -0\.1, expected a number of 0 or more$"):
         Choices(estimator=CENTRED, kl=kl.k1, kl_coefficient=-0.1)
@@ -372,8 +377,11 @@ def test_choices_that_exclude_each_other() -> None:
         ({"scale": torch.nan}, "scale is nan, expected a number above 0"),
         ({"bias": torch.inf}, "bias is inf, expected a finite number"),
         ({"least": 1.0, "most": 0.0}, "most is 0.0, expected 1.0 or more: it is the upper bound"),
-        ({"estimator": lambda reward, /: reward}, "estimator takes reward by its place alone, expected names: "),
-        ({"estimator": lambda *columns: columns}, "estimator names no parameter, expected names: "),
+        (
+            {"estimator": lambda reward, /: reward},
+            "estimator takes reward as positional-only, expected a keyword parameter",
+        ),
+        ({"estimator": lambda *columns: columns}, "estimator has no named parameter, expected named parameters: "),
         ({"least": torch.nan}, "least is nan, expected a number: it is a bound"),
         ({"kl": lambda a, b: a - b}, "kl cannot be called, expected a function of 2 columns and mask=: "),
         ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called, expected a function of 2 columns"),
@@ -400,8 +408,14 @@ def _temporal(token_reward: Tensor, mask: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"estimator": _outcome}, "advantage[0] is nan, expected a finite number: test_path._outcome has given it"),
-        ({"estimator": _temporal}, "advantage[0, 0] is -inf, expected a finite number: test_path._temporal has given"),
+        (
+            {"estimator": _outcome},
+            "advantage[0] is nan, expected a finite number: test_path._outcome returned it for a trained response",
+        ),
+        (
+            {"estimator": _temporal},
+            "advantage[0, 0] is -inf, expected a finite number: test_path._temporal returned it",
+        ),
         (
             {"weight": lambda a, _, mask: torch.where(mask, a / 0, 0.0)},
             "weight[0, 0] is nan, expected a finite number: a bound is missing, or a function of your own returned it",

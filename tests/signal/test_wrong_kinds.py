@@ -233,5 +233,5 @@ def test_any_kind_is_taken_or_refused_by_records(name: str) -> None:
 
 
 def test_what_a_function_of_ones_own_gives() -> None:
-    with pytest.raises(InputError, match=r"^test_wrong_kinds\..*correction has given None, expected a tensor: "):
+    with pytest.raises(InputError, match=r"^test_wrong_kinds\..*correction returned None, expected a tensor$"):
         _given("rejection")(None)

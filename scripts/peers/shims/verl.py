@@ -10,7 +10,7 @@ from peers.peer import Peer
 from peers.shims.columns import either, outcome, rewards_to_go, whitened
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.remedies.asked import whole
+from rl_sentinel.remedies.framework_inputs import aggregation_of
 from rl_sentinel.signal import kl, metrics
 from rl_sentinel.signal.advantage import gae, grpo, reinforce_plus_plus, rloo
 from rl_sentinel.signal.align import spread
@@ -80,7 +80,7 @@ def _kl(logprob: Tensor, ref_logprob: Tensor, kl_penalty: str) -> Tensor:
 
 def _agg_loss(loss_mat: Tensor, loss_mask: Tensor, loss_agg_mode: str, **counts: Any) -> Tensor:  # noqa: ANN401
     mask = loss_mask.bool()
-    return aggregate(loss_mat, mask=mask, aggregation=whole(mask, loss_agg_mode, **counts))
+    return aggregate(loss_mat, mask=mask, aggregation=aggregation_of(mask, loss_agg_mode, **counts))
 
 
 def _value_loss(  # noqa: PLR0913 - verl's signature
@@ -93,7 +93,7 @@ def _value_loss(  # noqa: PLR0913 - verl's signature
     **counts: Any,  # noqa: ANN401
 ) -> tuple[Tensor, Tensor]:
     mask = response_mask.bool()
-    over = whole(mask, loss_agg_mode, **counts)
+    over = aggregation_of(mask, loss_agg_mode, **counts)
     found = value_loss(vpreds, values, returns, mask=mask, value_clip=cliprange_value, aggregation=over)
     near = values + (vpreds - values).clamp(-cliprange_value, cliprange_value)
     return found, metrics.share((near - returns).square() > (vpreds - returns).square(), mask=mask)
@@ -115,7 +115,7 @@ def _dual_clip(  # noqa: PLR0913 - verl's signature
         "clip_high": either(config.clip_ratio_high, config.clip_ratio),
         "ceiling": config.get("clip_ratio_c", 3.0),
     }
-    over = whole(mask, loss_agg_mode, **config.global_batch_info)
+    over = aggregation_of(mask, loss_agg_mode, **config.global_batch_info)
     return dual_clip.loss(log_prob, old_log_prob, weighed, mask=mask, **clips, aggregation=over), {}
 
 
@@ -129,7 +129,7 @@ def _dro(  # noqa: PLR0913 - verl's signature
     **_more: object,
 ) -> tuple[Tensor, dict[str, float]]:
     mask, penalty = response_mask.bool(), either(config.policy_loss.dro_beta, nan)
-    over = whole(mask, loss_agg_mode, **config.global_batch_info)
+    over = aggregation_of(mask, loss_agg_mode, **config.global_batch_info)
     try:
         return dro.loss(log_prob, old_log_prob, advantages, mask=mask, penalty=penalty, aggregation=over), {}
     except InputError as error:

@@ -1,6 +1,6 @@
 """From verdicts to findings: one per cause, with levels and annotations from known files.
 
-``_cause`` folds a symptom under its cause; ``merge`` groups findings into the blocks of a report.
+``_parent_of`` folds a symptom under its cause; ``group_by_cause`` groups findings into the blocks of a report.
 """
 
 from collections import Counter
@@ -116,7 +116,7 @@ def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding
     return sorted(_fold_and_annotate(broken, known, version), key=_rank)
 
 
-def merge(findings: Iterable[Finding]) -> list[list[Finding]]:
+def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
     """Findings that a report shows as one block, because they have the same cause.
 
     Two findings have the same cause if law and level are the same, the same kind of expectation is broken, and
@@ -130,7 +130,7 @@ def merge(findings: Iterable[Finding]) -> list[list[Finding]]:
     blocks: list[list[Finding]] = []
     by_cause: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        causes = _causes(finding)
+        causes = _cause_keys(finding)
         block = next((by_cause[c] for c in causes if c in by_cause), None)
         if block is None:
             block = []
@@ -140,7 +140,7 @@ def merge(findings: Iterable[Finding]) -> list[list[Finding]]:
     return [sorted(block, key=lambda f: -len(f.also)) for block in blocks]
 
 
-def _causes(finding: Finding) -> list[tuple[str, ...]]:
+def _cause_keys(finding: Finding) -> list[tuple[str, ...]]:
     expectation = finding.evidence["expectation"]
     kind = (finding.law, finding.level, expectation["kind"])
     change = expectation["change"]
@@ -175,7 +175,7 @@ def _place(finding: Finding) -> str:
 def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
     """Each cause, with the findings that are folded under it by place."""
     ordered = sorted(broken, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
-    parent = {f.signature: _cause(f, ordered) for f in ordered}
+    parent = {f.signature: _parent_of(f, ordered) for f in ordered}
     under: dict[str, dict[str, Finding]] = {}
     for finding in ordered:
         if parent[finding.signature] is None:
@@ -195,7 +195,7 @@ def _entered(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
     return [o for o in ordered if o.law == finding.law and _place(o) in inside and _place(o) != own]
 
 
-def _cause(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
+def _parent_of(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
     """The finding under which this one is folded.
 
     In this order: the same law at a function that is called here, unless that one has a cause of its own

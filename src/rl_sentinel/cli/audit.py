@@ -141,13 +141,13 @@ def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowl
     if expected is None:
         if any(f.level != "hazard" and not f.accepted for f in shown):
             return 1
-        untried, errored = not seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
-        if untried:
+        nothing_judged, errored = not seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
+        if nothing_judged:
             why = f": {counted(errored, 'pair')} errored (see above)" if errored else ""
             console.print(f"inconclusive: no law could run{why}; exit status 2", markup=False)
         elif errored:
             console.print(f"{counted(errored, 'pair')} errored (see above); exit status 2", markup=False)
-        return 2 if untried or errored else 0
+        return 2 if nothing_judged or errored else 0
     problems = differences(expected, seen, shown)
     for line in problems:
         console.print(line, markup=False)

@@ -128,16 +128,16 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
         >>> from rl_sentinel.core.refusal import by_name
         >>> by_name("estimator", lambda reward, /: reward)
         Traceback (most recent call last):
-        rl_sentinel.core.errors.InputError: estimator takes reward by its place alone, expected names: columns are given by them
-    """  # noqa: E501 - a message is one line
+        rl_sentinel.core.errors.InputError: estimator takes reward as positional-only, expected a keyword parameter
+    """
     function(name, value)
     kinds = {one: parameter.kind for one, parameter in inspect.signature(value).parameters.items()}
     for one, kind in kinds.items():
         if kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise InputError(f"{name} takes {one} by its place alone, expected names: columns are given by them")
+            raise InputError(f"{name} takes {one} as positional-only, expected a keyword parameter")
     if not {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY} & set(kinds.values()):
-        way = "columns are given by them (of a module its forward; of what wraps a function, functools.wraps)"
-        raise InputError(f"{name} names no parameter, expected names: {way}")
+        way = "columns are passed by name (pass a module's forward; decorate a wrapper with functools.wraps)"
+        raise InputError(f"{name} has no named parameter, expected named parameters: {way}")
 
 
 def unmapped(*columns: Tensor) -> None:

@@ -47,7 +47,7 @@ def check_values(name: str, values: object) -> None:
     level = [values]
     for _ in axes:
         if not all(isinstance(x, list) for x in level):
-            raise ValueError(f"batch[{name}] is no list of axes {' '.join(axes)}")
+            raise ValueError(f"batch[{name}] is not a nested list, expected axes {' '.join(axes)}")
         level = [y for x in level if isinstance(x, list) for y in x]
     for x in level:
         if not isinstance(x, _KINDS[role]) or (isinstance(x, bool) and role != "mask"):
@@ -82,7 +82,7 @@ def check_batch(batch: Batch) -> None:
         _within(name, getattr(batch, name), 0, MOST_WIDTH)
     _within("trajectory", batch.trajectory, 0, max(last, MOST_ROWS))
     if bool((batch.mask & ~batch.valid).any()):
-        raise ValueError("batch[mask] trains a token at or after batch[length], expected it before")
+        raise ValueError("batch[mask] marks a token at or after batch[length], expected trained tokens before it")
 
 
 def _within(name: str, column: Tensor, low: int, high: int) -> None:

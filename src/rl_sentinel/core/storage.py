@@ -77,7 +77,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         batch = batch_of(mask, **given)
         check_batch(batch)
         if not isinstance(data["setting"], str):
-            raise ValueError("setting is no word")  # noqa: TRY301, TRY004 - one line for all that is damaged
+            raise ValueError(f"setting is {data['setting']!r}, expected a string")  # noqa: TRY301, TRY004 - one line for all that is damaged
         return Case(
             batch=batch,
             setting=data["setting"],

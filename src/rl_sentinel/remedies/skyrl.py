@@ -24,7 +24,7 @@ from skyrl.backends.skyrl_train.utils.off_policy_correction_utils import compute
 from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry, PolicyLossRegistry
 from torch import Tensor
 
-from rl_sentinel.remedies.asked import Responses, Update, per_token, responses
+from rl_sentinel.remedies.framework_inputs import Responses, Update, per_token, responses
 from rl_sentinel.signal.advantage import grpo, maxrl, rloo
 from rl_sentinel.signal.loss import cispo, dual_clip, gspo, importance_sampling, ppo, sapo
 from rl_sentinel.signal.reduce import Aggregation

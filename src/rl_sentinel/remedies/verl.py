@@ -26,7 +26,7 @@ from typing import Any
 from torch import Tensor
 from verl.trainer.ppo import core_algos
 
-from rl_sentinel.remedies.asked import Responses, Update, per_token, responses, whole
+from rl_sentinel.remedies.framework_inputs import Responses, Update, aggregation_of, per_token, responses
 from rl_sentinel.signal.advantage import gpg, grpo, opo, passk, reinforce_plus_plus_baseline, rloo
 from rl_sentinel.signal.loss import cispo, dro, dual_clip, gspo, sapo
 
@@ -96,7 +96,7 @@ def _loss(  # noqa: PLR0913 - verl's signature
     """The loss and what verl logs of it; weights of the rollout correction scale the advantages."""
     mask = response_mask.bool()
     weighed = advantages if rollout_is_weights is None else advantages * rollout_is_weights
-    denominator = whole(mask, always or loss_agg_mode, **config.global_batch_info)
+    denominator = aggregation_of(mask, always or loss_agg_mode, **config.global_batch_info)
     asked = Update(log_prob, old_log_prob, weighed, mask, denominator, config)
     told = {"actor/pg_clipfrac": asked.clipped(**clips(config)), "actor/ppo_kl": asked.moved()}
     return function(asked), {**told, "actor/pg_clipfrac_lower": 0.0}

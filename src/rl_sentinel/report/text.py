@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from rl_sentinel.audit.findings import Audit, Finding, merge
+from rl_sentinel.audit.findings import Audit, Finding, group_by_cause
 from rl_sentinel.report.finding_block import block, level
 from rl_sentinel.report.formatting import WIDTH, counted, one_line, wrapped
 
@@ -39,7 +39,7 @@ def show(  # noqa: PLR0913 - a report has these parts
     """
     _coverage(console, target, audit, seconds)
     listed = [f for f in found if not verbose and (f.known or f.known_from)]
-    blocks = merge(f for f in found if f not in listed)
+    blocks = group_by_cause(f for f in found if f not in listed)
     console.print(f"\n{_summary(found)}", highlight=False)
     if hidden:
         console.print(f"{hidden} more below the level that is shown: --level hazard", highlight=False)

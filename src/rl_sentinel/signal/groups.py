@@ -97,7 +97,7 @@ def centred(
     _require_rewards(values, live)
     share = live
     if weight is not None:
-        why = "a live row counts by its weight"
+        why = "it weights a live response"
         require_finite("weight", weight, where=live, why=why)
         require_span("weight", weight, where=live, span=(0.0, torch.inf), why=why)
         share = weight

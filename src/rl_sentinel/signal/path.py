@@ -82,9 +82,9 @@ class Choices:
         if self.normalisation is not None:
             require_instance("normalisation", self.normalisation, Normalisation, "center and scale")
         if self.kl_coefficient and self.kl is None:
-            raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where no kl is chosen to be priced")
+            raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where kl is None")
         if self.bounds and self.weight is None:
-            raise InputError("bounds are given without a weight, expected weight: it is what they hold")
+            raise InputError("bounds are given and weight is None, expected a weight function: bounds clip the weight")
 
 
 @validate()
@@ -248,7 +248,7 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
     known |= {name: column for name, column in more.items() if column is not None}
     advantage = _called(by.estimator, known)
     require_columns(mask, advantage=advantage)
-    require_finite("advantage", advantage, where=mask, why=f"{_named(by.estimator)} has given it to a trained token")
+    require_finite("advantage", advantage, where=mask, why=f"{_named(by.estimator)} returned it for a trained token")
     return reward, selected(advantage, mask=mask)
 
 
@@ -277,7 +277,10 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
         found = _called(by.estimator, known)
         require_columns(live, advantage=found)
         require_finite(
-            "advantage", found, where=live, why=f"{_named(by.estimator)} has given it to a row with a trained token"
+            "advantage",
+            found,
+            where=live,
+            why=f"{_named(by.estimator)} returned it for a trained response",
         )
         return found
 
@@ -324,7 +327,7 @@ def _given(function: Callable[..., Tensor], *columns: Tensor, **named: Tensor | 
     """Return the result of a chosen function; raise if it is not a tensor."""
     found = function(*columns, **named)
     if not isinstance(found, Tensor):
-        raise InputError(f"{_named(function)} has given {found!r}, expected a tensor: of numbers, or of decisions")
+        raise InputError(f"{_named(function)} returned {found!r}, expected a tensor")
     return found
 
 
@@ -332,7 +335,7 @@ def _known(rollout: Rollout, *names: str) -> list[Tensor]:
     found = {name: getattr(rollout, name) for name in names}
     for name, column in found.items():
         if column is None:
-            raise InputError(f"{name} is None, expected log-probs: a choice of the path compares two policies")
+            raise InputError(f"{name} is None, expected log-probs [B, T]: a chosen function compares two policies")
     return list(found.values())
 
 

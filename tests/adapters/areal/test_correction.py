@@ -10,7 +10,7 @@ from adapters.checks import outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.arguments import rejection
 from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries
-from rl_sentinel.adapters.kit.evaluation import Left, evaluate
+from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -84,7 +84,7 @@ def test_the_configuration_is_the_targets_own(loads: Loads) -> None:
     """With the numbers of the setting, and the target's defaults for the rest."""
     target = loads(FRAMEWORK, _files())
     settings: Settings = {"level": "sequence", "upper": 2.0}
-    config = evaluate(target, rejection(settings).put(Inputs(_batch(), settings)), Left())
+    config = evaluate(target, rejection(settings).put(Inputs(_batch(), settings)), StepResults())
     assert type(config).__module__ == "areal.api.cli_args"
     assert (config.level, config.upper, config.agg, config.lower) == ("sequence", 2.0, "mean", None)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.evaluation import Left, evaluate
+from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.observation import Observed, observe
 from rl_sentinel.adapters.target import Target
@@ -46,7 +46,7 @@ class _Read:
     step: Step
     observed: Observed
     parts: list[tuple[str, Codec, Mapping[str, Tensor]]]
-    left: Left
+    results: StepResults
 
 
 class _AllReadError(Exception):
@@ -88,9 +88,9 @@ def _case(target: Target, boundary: Boundary, case: Case, done: _Compared) -> No
     inputs = inputs_of(boundary, case)
     calls: list[_Read | Exception] = []
 
-    def before(step: Step, passed: dict[str, Any], left: Left) -> None:
+    def before(step: Step, passed: dict[str, Any], results: StepResults) -> None:
         try:
-            calls.append(_read(step, passed, left))  # at once: the target may change what it is passed
+            calls.append(_read(step, passed, results))  # at once: the target may change what it is passed
         except Exception as error:  # noqa: BLE001 - raised again, apart from what the target raises
             calls.append(error)
         if len(calls) == len(boundary.steps):
@@ -112,7 +112,7 @@ def _case(target: Target, boundary: Boundary, case: Case, done: _Compared) -> No
         _check_unreadable(target, boundary, inputs, call)
 
 
-def _read(step: Step, passed: dict[str, Any], left: Left) -> _Read:
+def _read(step: Step, passed: dict[str, Any], results: StepResults) -> _Read:
     observed = observe(step, passed)
     parts = [
         (name, part, part.take(value, observed.sizes))
@@ -120,7 +120,7 @@ def _read(step: Step, passed: dict[str, Any], left: Left) -> _Read:
         if codec.columns
         for part, value in codec.references(passed[name])
     ]
-    return _Read(step, observed, parts, copy(left))
+    return _Read(step, observed, parts, copy(results))
 
 
 def _check_columns(boundary: Boundary, case: Case, call: _Read, done: _Compared) -> None:
@@ -173,7 +173,7 @@ def _another(value: Scalar) -> Scalar:
 
 def _check_arguments(target: Target, boundary: Boundary, inputs: Inputs, call: _Read, done: _Compared) -> None:
     """Arguments built from what was read back equal those that were passed."""
-    step, observed, left = call.step, call.observed, call.left
+    step, observed, results = call.step, call.observed, call.results
     labels = {  # another spelling of labels is a declared loss: calls are compared with labels in canonical spelling
         name: column
         for codec in step.arguments.values()
@@ -181,7 +181,7 @@ def _check_arguments(target: Target, boundary: Boundary, inputs: Inputs, call: _
         if COLUMNS[name]["role"] == "label" and COLUMNS[name]["axes"] == "B"
     }
     passed = replace(inputs, batch=with_columns(inputs.batch, **labels), leaves=[])
-    first = {name: evaluate(target, codec.put(passed), left) for name, codec in step.arguments.items()}
+    first = {name: evaluate(target, codec.put(passed), results) for name, codec in step.arguments.items()}
     if not all(torch.equal(column, getattr(inputs.batch, name)) for name, column in labels.items()):
         observed = observe(step, first)
     batch = observed.batch() if observed.columns else inputs.batch
@@ -190,7 +190,7 @@ def _check_arguments(target: Target, boundary: Boundary, inputs: Inputs, call: _
     again = replace(passed, batch=batch, layout=layout, settings={**inputs.settings, **observed.knobs})
     for name, codec in step.arguments.items():
         if codec.columns <= set(observed.columns):
-            value = evaluate(target, codec.put(again), left)
+            value = evaluate(target, codec.put(again), results)
             assert same_value(value, first[name]), (boundary.path, name, value, first[name])
             done.arguments.add((step.result, name))
 
@@ -200,7 +200,7 @@ def _check_unreadable(target: Target, boundary: Boundary, inputs: Inputs, call: 
     for name, codec in call.step.arguments.items():
         for column in codec.unreadable:
             one, other = (
-                evaluate(target, codec.put(replace(inputs, batch=batch)), call.left)
+                evaluate(target, codec.put(replace(inputs, batch=batch)), call.results)
                 for batch in (inputs.batch, _changed(inputs.batch, column))
             )
             assert not same_value(one, other), (boundary.path, name, column)

@@ -7,7 +7,7 @@ import pytest
 from adapters.kit.by_hand import BATCH
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.configs import Config, get_field, set_fields
-from rl_sentinel.adapters.kit.evaluation import Left, evaluate
+from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import Unbindable
@@ -33,7 +33,7 @@ def test_a_configuration(loads: Callable[..., Target], section: str) -> None:
     target = loads(NOTHING, FILES)
     codec = Config("made.code.Config", {"steps": 4}, {"loss.clip": "clip_low", "loss.mode": "mode"}, section)
     codec.check(target)
-    made = evaluate(target, codec.put(Inputs(BATCH, {"clip_low": 0.3})), Left())
+    made = evaluate(target, codec.put(Inputs(BATCH, {"clip_low": 0.3})), StepResults())
     assert codec.knobs(made) == {"clip_low": 0.3, "mode": "mean"}
     assert (made.clip if section else made.steps) == (0.3 if section else 4)
 

@@ -8,7 +8,7 @@ import torch
 from adapters.kit.by_hand import BATCH, MASK, SIZES
 from rl_sentinel.adapters.kit.codecs import Column, Lengths
 from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object, Table, Whole
-from rl_sentinel.adapters.kit.evaluation import Left, evaluate
+from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, IfSet, Knob
 from rl_sentinel.adapters.target import Target
@@ -37,7 +37,7 @@ def test_what_one_part_loses_another_may_give_back() -> None:
 def test_an_object() -> None:
     """Made by position and by name; its parts are read where they are."""
     made = Object("types.SimpleNamespace", {"clip": Knob("clip"), "mode": Constant("mean")})
-    value = evaluate(NOWHERE, made.put(INPUTS), Left())
+    value = evaluate(NOWHERE, made.put(INPUTS), StepResults())
     assert (value, made.knobs(value)) == (SimpleNamespace(clip=0.2, mode="mean"), {"clip": 0.2})
     assert Namespace(clip=Knob("clip")).make == "argparse.Namespace"
     parts = {"0": Knob("clip"), "whole": Table({"mode": Knob("mode")})}

@@ -133,7 +133,7 @@ def test_an_inner_call_is_kept_and_the_function_put_back(loads: Loads) -> None:
     )
     boundary = _boundary(step, value=Output("B", at=Use("seen").attribute("result")))
     run = execute(target, boundary, inputs_of(boundary, Case(BATCH)))
-    inner = run.left["seen"]
+    inner = run.results["seen"]
     assert isinstance(inner, Inner)
     assert inner.arguments["x"].tolist() == [2, 3, 7]
     assert run.values["value"].tolist() == [4, 6, 14]

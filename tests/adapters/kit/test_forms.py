@@ -76,8 +76,8 @@ def test_one_number() -> None:
     assert kept.lay(torch.tensor([True]), Inputs(BATCH)).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("size", "words"), [(lengths_of, "the lengths of the responses"), (mask_of, "the mask")])
+@pytest.mark.parametrize(("size", "words"), [(lengths_of, "lengths of the responses"), (mask_of, "mask")])
 def test_a_size_that_no_argument_tells(size: Any, words: str) -> None:
     """Is named."""
-    with pytest.raises(ValueError, match=rf"^{words} (is|are) unknown, expected an argument that tells "):
+    with pytest.raises(ValueError, match=rf"^{words} (is|are) unknown, expected an argument that carries "):
         size(Sizes())

@@ -42,7 +42,7 @@ def test_a_case_of_what_was_read() -> None:
     assert observed.absent(boundary) == {"mask"}
     batch = observed.case().batch
     assert (batch.length.tolist(), batch.mask.tolist()) == ([3, 1], [[True] * 3] * 2)
-    with pytest.raises(ValueError, match=r"^the call tells no number of rows or no width, expected an argument with"):
+    with pytest.raises(ValueError, match=r"^number of rows or width of the call is unknown, expected an argument with"):
         _observed({"clip": Knob("clip")}, clip=1).case()
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.float64_check import vanishes
+from rl_sentinel.audit.engine.float64_check import is_rounding
 from rl_sentinel.audit.engine.judge import search
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
@@ -59,8 +59,8 @@ def test_taken_at_its_word() -> None:
     case = small_cases()[0]
     ask = Asker(_boundary(2e-5, only_narrow=True), {})
     expectation = next(iter(_expect(ask, case)))
-    assert vanishes(LAW, ask, case, expectation)
-    assert not vanishes(LAW, ask, case, replace(expectation, tolerance=1e-5))
+    assert is_rounding(LAW, ask, case, expectation)
+    assert not is_rounding(LAW, ask, case, replace(expectation, tolerance=1e-5))
 
     def narrow(batch: Batch) -> Tensor:
         if batch.reward.dtype != torch.float32:
@@ -68,4 +68,4 @@ def test_taken_at_its_word() -> None:
             raise TypeError(message)
         return 0 * batch.reward + 2e-5
 
-    assert not vanishes(LAW, Asker(specimen(narrow, reads="reward", outputs=ROWS), {}), case, expectation)
+    assert not is_rounding(LAW, Asker(specimen(narrow, reads="reward", outputs=ROWS), {}), case, expectation)

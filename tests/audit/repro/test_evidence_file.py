@@ -35,8 +35,7 @@ def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
     with pytest.raises(SentinelError) as told:
         stored(file)
     assert str(told.value) == (
-        f"evidence {file}[constructed_scenario]: draw has x, expected variant as MSK001 draws: "
-        "it was edited, so audit again"
+        f"evidence {file}[constructed_scenario]: draw has x, expected variant as MSK001 draws: edited file, audit again"
     )
 
 

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import search, smallest
-from rl_sentinel.audit.repro.script import Recorder, script
+from rl_sentinel.audit.repro.script import ScriptRecorder, script
 from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
@@ -131,7 +131,7 @@ def _lines(law: Law, boundary: Boundary, target: Target) -> list[str]:
     found = search(law, ask, "default", seed=0, budget=8).found
     assert found is not None
     least = smallest(law, ask, found)
-    recorder = Recorder(ask)
+    recorder = ScriptRecorder(ask)
     broken: Expectation = next(e for e in law.expect(recorder, least.case) if e.name == least.expectation.name)
     return script(law.code, broken, recorder.runs)
 

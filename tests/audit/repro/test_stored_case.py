@@ -69,8 +69,8 @@ def test_edited_stage_and_knobs_are_told() -> None:
     boundary = specimen(lambda b: b.reward, reads="reward mask", path="m.estimator", settings={"default": {"n": 1}})
     mine = evidence(knobs={"n": 2}, target={"spec": "verl==1.0", "digest": "d"})
     for record, digest, words in (
-        (evidence(stage="kl"), "", r"\[stage\] is 'kl', expected 'advantage' as at that boundary"),
-        (mine, "d", r"\[knobs\] is {'n': 2}, expected {'n': 1} as at that boundary"),
+        (evidence(stage="kl"), "", r"\[stage\] is 'kl', expected 'advantage' as in the target"),
+        (mine, "d", r"\[knobs\] is {'n': 2}, expected {'n': 1} as in the target"),
     ):
         with pytest.raises(SentinelError, match=words):
             list(replays([record], [boundary], [], laws(), partial(_unit, digest=digest)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import misbehaving_work
-from rl_sentinel.audit.sandbox.stack_dump import Whereabouts, functions
+from rl_sentinel.audit.sandbox.stack_dump import StackDump, functions
 
 CODE = """def outer():
     def inner():
@@ -38,7 +38,7 @@ def test_lines_are_led_back_to_their_functions(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_child_answers_from_within_a_loop() -> None:
-    place = Whereabouts()
+    place = StackDump()
     pid = os.fork()
     if not pid:
         place.answer()

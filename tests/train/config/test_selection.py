@@ -31,7 +31,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no parameters"),
         (
             {"estimator": {"name": "training:unknown_column"}},
-            "estimator needs column mood, which the trainer does not make: choose another",
+            "estimator needs column mood, which the trainer lacks: choose another function",
         ),
         (
             {"estimator": {"name": "remax"}, "reward": {"scale": 2.0}},
@@ -191,7 +191,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         ({"update": {"prompts": 3}}, "update.prompts is 3, expected at most rollout.prompts, 2"),
         ({"policy": {"hidden": 18}}, "policy.hidden is 18, expected a multiple of 2 x policy.heads"),
-        ({"correction": {"bounds": ({"name": "truncated", "high": 2.0},)}}, "bounds are given without a weight"),
+        ({"correction": {"bounds": ({"name": "truncated", "high": 2.0},)}}, "bounds are given and weight is None"),
         (
             {"correction": {"weight": "token_weight"}},
             "correction.weight 'token_weight' is unknown, did you mean token_weights",

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.call import Call, Function, Use
 
 
-class Left(dict[str, Any]):
+class StepResults(dict[str, Any]):
     """Results and arguments of earlier steps by name; values of ``remembered`` steps are deep-copied on each use."""
 
     __slots__ = ("remembered",)
@@ -22,39 +22,39 @@ class Left(dict[str, Any]):
         super().__init__()
         self.remembered = set[str]()
 
-    def use(self, place: Use) -> Any:  # noqa: ANN401 - whatever the target left there
+    def use(self, place: Use) -> Any:  # noqa: ANN401 - whatever the target stored there
         """The object at a place, as an argument of a later step."""
         value = place.follow(self)
         return deepcopy(value) if place.name in self.remembered else value
 
 
-def evaluate(target: Target, expression: Any, left: Left) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
+def evaluate(target: Target, expression: Any, results: StepResults) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
     """The object that an expression stands for: calls are made, uses are followed, containers are rebuilt."""
     kind = type(expression)
     if kind is Tensor:
         return expression
     if kind is Call:
-        make = _maker(target, expression, left)
+        make = _maker(target, expression, results)
         return target.kept(_key(expression), make) if expression.shared else make()
     if kind is Use:
-        return left.use(expression)
+        return results.use(expression)
     if kind is Function:
         return target.find(expression.path)
     if kind is dict:
-        return {key: evaluate(target, value, left) for key, value in expression.items()}
+        return {key: evaluate(target, value, results) for key, value in expression.items()}
     if kind is list:
         plain = not expression or isinstance(expression[0], Tensor | float | int)
-        return expression if plain else [evaluate(target, value, left) for value in expression]
+        return expression if plain else [evaluate(target, value, results) for value in expression]
     if kind is tuple:
-        return tuple(evaluate(target, value, left) for value in expression)
+        return tuple(evaluate(target, value, results) for value in expression)
     return expression
 
 
-def _maker(target: Target, call: Call, left: Left) -> Callable[[], Any]:
+def _maker(target: Target, call: Call, results: StepResults) -> Callable[[], Any]:
     def make() -> Any:  # noqa: ANN401 - whatever the target makes
-        args = [evaluate(target, value, left) for value in call.args]
-        kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
-        return invoke(target, call.function, args, kwargs, left)
+        args = [evaluate(target, value, results) for value in call.args]
+        kwargs = {name: evaluate(target, value, results) for name, value in call.kwargs.items()}
+        return invoke(target, call.function, args, kwargs, results)
 
     return make
 
@@ -68,14 +68,14 @@ def invoke(
     function: str | Use | Callable[..., Any],
     args: list[Any],
     kwargs: dict[str, Any],
-    left: Mapping[str, Any],
+    results: Mapping[str, Any],
 ) -> Any:  # noqa: ANN401 - whatever the target answers
     """The result of a function of the target, of a package, of an earlier value, or of ours."""
     if isinstance(function, str):
         if target.holds(function):
             return target.call(function, *args, **kwargs)
         return _outside(function)(*args, **kwargs)
-    return (function.follow(left) if isinstance(function, Use) else function)(*args, **kwargs)
+    return (function.follow(results) if isinstance(function, Use) else function)(*args, **kwargs)
 
 
 def invoke_remembered(
@@ -83,16 +83,16 @@ def invoke_remembered(
     function: str | Use | Callable[..., Any],
     args: list[Any],
     kwargs: dict[str, Any],
-    left: Mapping[str, Any],
+    results: Mapping[str, Any],
 ) -> Any:  # noqa: ANN401 - whatever the target answers
     """What the call answered to equal arguments before: most laws change what this step does not read.
 
     While a recorder watches, the call is made again.
     """
     if target.recorder is not None:
-        return invoke(target, function, args, kwargs, left)
+        return invoke(target, function, args, kwargs, results)
     key = ("remembered", str(function), tuple(map(_content, args)), tuple((n, _content(v)) for n, v in kwargs.items()))
-    return target.kept(key, lambda: invoke(target, function, args, kwargs, left))
+    return target.kept(key, lambda: invoke(target, function, args, kwargs, results))
 
 
 def _content(value: Any) -> Any:  # noqa: ANN401 - a tensor or a plain value

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.evaluation import Left, evaluate, invoke, invoke_remembered
+from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate, invoke, invoke_remembered
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.adapters.target import Target
@@ -31,15 +31,15 @@ class Encoded:
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """What a run of a boundary left behind.
+    """What a run of a boundary leaves behind.
 
     ``values`` are the outputs in the neutral layout, ``calls`` the calls that were made, ``references`` what carried
-    columns in their arguments, ``left`` every result and argument by name, ``sizes`` the shape of the batch.
+    columns in their arguments, ``results`` every result and argument by name, ``sizes`` the shape of the batch.
     """
 
     values: dict[str, Tensor] = field(default_factory=dict)
     calls: list[Encoded] = field(default_factory=list)
-    left: Left = field(default_factory=Left)
+    results: StepResults = field(default_factory=StepResults)
     references: list[tuple[Codec, Any]] = field(default_factory=list)
     sizes: Sizes = field(default_factory=Sizes)
     leaves: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -95,8 +95,8 @@ def sizes_of(batch: Batch) -> Sizes:
     return Sizes(batch.rows, batch.width, batch.length, batch.prompt_length, batch.mask)
 
 
-#: Told of each call before it is made: its step, its live arguments by name, and what earlier steps left.
-Listener = Callable[[Step, dict[str, Any], Left], None]
+#: Told of each call before it is made: its step, its live arguments by name, and the results of earlier steps.
+Listener = Callable[[Step, dict[str, Any], StepResults], None]
 
 
 def execute(
@@ -129,7 +129,7 @@ def execute(
 
 
 def _of_leaves(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Zero, with the gradient that the target's own backward left on the leaves."""
+    """Zero, with the gradient that the target's own backward leaves on the leaves."""
     total = torch.zeros(())
     for column, leaf in leaves:
         slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
@@ -139,25 +139,25 @@ def _of_leaves(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | None, *, references: bool) -> None:
     """Evaluate one call; leave its arguments and its result by name, as a list where the step is repeated."""
-    step, call, left = encoded.step, encoded.call, run.left
-    args = [evaluate(target, value, left) for value in call.args]
-    kwargs = {name: evaluate(target, value, left) for name, value in call.kwargs.items()}
+    step, call, results = encoded.step, encoded.call, run.results
+    args = [evaluate(target, value, results) for value in call.args]
+    kwargs = {name: evaluate(target, value, results) for name, value in call.kwargs.items()}
     passed = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
     if references and not step.each:
         run.references += [
             pair for n, codec in step.arguments.items() if n in passed for pair in codec.references(passed[n])
         ]
     if before is not None:
-        before(step, passed, left)
+        before(step, passed, results)
     if step.remembered:
-        left.remembered.add(step.result)
+        results.remembered.add(step.result)
     make = invoke_remembered if step.remembered else invoke
     watching: AbstractContextManager[dict[str, Inner]] = nullcontext({})
     if step.inside:
         watching = _observed(target, step.inside)
     try:
         with watching as inner:
-            result = make(target, call.function, args, kwargs, left)
+            result = make(target, call.function, args, kwargs, results)
     except Exception as error:
         explained = error if step.explain is None else step.explain(error, passed)
         if explained is error:
@@ -166,11 +166,11 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
     fresh = {**kwargs, **inner, step.result: result}
     for name, value in fresh.items():
         if not step.each:
-            left[name] = value
+            results[name] = value
         elif encoded.part[0] == 0:
-            left[name] = [value]
+            results[name] = [value]
         else:
-            left[name].append(value)
+            results[name].append(value)
 
 
 @dataclass(slots=True)
@@ -213,8 +213,8 @@ def _read(output: Output, run: Execution, inputs: Inputs) -> Tensor:
     place = output.at or Use(run.calls[-1].step.result)
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
-        return form.read(run.left.use(place), run.sizes)
-    values = run.left[place.name]
+        return form.read(run.results.use(place), run.sizes)
+    values = run.results[place.name]
     cuts = list(_cuts(inputs, next(c.step.each for c in run.calls if place.name in _names(c))))
     parts = [
         form.read(Use("part", place.way).follow({"part": value}), sizes_of(cut.batch))

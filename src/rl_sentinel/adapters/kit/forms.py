@@ -238,7 +238,7 @@ def lengths_of(sizes: Sizes) -> list[int]:
         ValueError: if no argument tells them.
     """
     if sizes.length is None:
-        raise ValueError("the lengths of the responses are unknown, expected an argument that tells them")
+        raise ValueError("lengths of the responses are unknown, expected an argument that carries them")
     lengths: list[int] = sizes.length.tolist()
     return lengths
 
@@ -250,5 +250,5 @@ def mask_of(sizes: Sizes) -> Tensor:
         ValueError: if no argument tells it.
     """
     if sizes.mask is None:
-        raise ValueError("the mask is unknown, expected an argument that tells it")
+        raise ValueError("mask is unknown, expected an argument that carries it")
     return sizes.mask

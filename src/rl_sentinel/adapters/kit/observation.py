@@ -56,7 +56,7 @@ class Observed:
         sizes = self.sizes
         if sizes.rows is None or sizes.width is None:
             raise ValueError(
-                "the call tells no number of rows or no width, expected an argument with a row per response"
+                "number of rows or width of the call is unknown, expected an argument with one row per response"
             )
         mask = self.columns.get("mask", sizes.mask)
         if mask is None:

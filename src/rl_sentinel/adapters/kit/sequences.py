@@ -201,7 +201,7 @@ class TokenVersions(OfSequences, LaidOut):
 
 def _prompts(sizes: Sizes) -> list[int]:
     if sizes.prompt_length is None:
-        raise ValueError("the lengths of the prompts are unknown, expected an argument that tells them")
+        raise ValueError("lengths of the prompts are unknown, expected an argument that carries them")
     lengths: list[int] = sizes.prompt_length.tolist()
     return lengths
 

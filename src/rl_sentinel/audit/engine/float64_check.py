@@ -12,7 +12,7 @@ from rl_sentinel.core.law import Law
 NEAR = 10
 
 
-def vanishes(law: Law, ask: Asker, case: Case, expectation: Expectation) -> bool:
+def is_rounding(law: Law, ask: Asker, case: Case, expectation: Expectation) -> bool:
     """Whether a break is near its allowance, and gone when every signal is given in float64.
 
     An expectation whose tolerance is part of its law is exact. A break on a boundary that cannot be called in float64

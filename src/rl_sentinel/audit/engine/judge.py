@@ -9,7 +9,7 @@ from functools import cache
 import torch
 
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.float64_check import vanishes
+from rl_sentinel.audit.engine.float64_check import is_rounding
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
@@ -115,7 +115,7 @@ def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | boo
         if measured is None:
             continue
         seen = True
-        if measured.distance > measured.allowed and not vanishes(law, ask, case, expectation):
+        if measured.distance > measured.allowed and not is_rounding(law, ask, case, expectation):
             return Break(case, expectation, *measured)
     return seen
 

@@ -16,7 +16,7 @@ from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import Break, canary, recheck, search, smallest
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.audit.repro.provenance import Marker, views
-from rl_sentinel.audit.repro.script import Recorder, no_script, script
+from rl_sentinel.audit.repro.script import ScriptRecorder, no_script, script
 from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
@@ -137,7 +137,7 @@ class Unit:
         return call if isinstance(call, str) and call.startswith(f"{path}.") else path
 
     def _script(self, law: Law, found: Break) -> list[str]:
-        ask = Recorder(Asker(self.boundary, self.others, gate=self.target))
+        ask = ScriptRecorder(Asker(self.boundary, self.others, gate=self.target))
         broken, number = found.expectation, -1
         with while_running(), suppress(Refused):
             for n, expectation in enumerate(law.expect(ask, found.case)):

@@ -74,7 +74,7 @@ def _check_draw(law: Law, case: Case) -> None:
     if varied is not None and set(case.draw) != set(varied.draw):
         names = ", ".join(sorted(varied.draw)) or "nothing"
         found = ", ".join(sorted(case.draw)) or "nothing"
-        raise ValueError(f"draw has {found}, expected {names} as {law.code} draws: it was edited, so audit again")
+        raise ValueError(f"draw has {found}, expected {names} as {law.code} draws: edited file, audit again")
 
 
 def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -104,5 +104,5 @@ def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN40
         raise SentinelError(f"evidence {file}[{at}constructed_scenario]: {error}") from error
     wrong = contradiction(record, law, case)
     if wrong:
-        raise SentinelError(f"evidence {file}{wrong.replace('[', f'[{at}', 1)}: it was edited, so audit again")
+        raise SentinelError(f"evidence {file}{wrong.replace('[', f'[{at}', 1)}: edited file, audit again")
     return dict(record)

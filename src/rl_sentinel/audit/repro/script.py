@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Recorder:
+class ScriptRecorder:
     """An asker that keeps the calls and outputs of each run."""
 
     asker: Asker

@@ -106,13 +106,13 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
     for key in record["constructed_scenario"].get("override", {}):
         if key not in knobs:
             place = f"evidence {record['signature']}[constructed_scenario.override]"
-            told = f"expected settings of that boundary ({', '.join(sorted(knobs)) or 'it has none'})"
-            raise SentinelError(f"{place} has {key!r}, {told}: it was edited, so audit again")
+            told = f"expected a setting of that boundary ({', '.join(sorted(knobs)) or 'it has none'})"
+            raise SentinelError(f"{place} has {key!r}, {told}: edited file, audit again")
     for key, value in expected.items():
         if key in record and record[key] != value:
             place = f"evidence {record['signature']}[{key}]"
             raise SentinelError(
-                f"{place} is {record[key]!r}, expected {value!r} as at that boundary: it was edited, so audit again"
+                f"{place} is {record[key]!r}, expected {value!r} as in the target: edited file, audit again"
             )
 
 

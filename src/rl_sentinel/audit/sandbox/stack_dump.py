@@ -19,7 +19,7 @@ _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in ', re.MULTIL
 _PATIENCE, _LOOK = 2.0, 0.01
 
 
-class Whereabouts:
+class StackDump:
     """A place in memory into which a child writes its stack."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from rl_sentinel.audit.sandbox import limits
 from rl_sentinel.audit.sandbox.hang_detector import Suspects, Time
 from rl_sentinel.audit.sandbox.heartbeat import Pulse
 from rl_sentinel.audit.sandbox.job import CANARY, Event, Job
-from rl_sentinel.audit.sandbox.stack_dump import Whereabouts
+from rl_sentinel.audit.sandbox.stack_dump import StackDump
 
 #: After so many crashes or hangs in one job its remaining pieces are not tried.
 MOST_CRASHES = 3
@@ -27,7 +27,7 @@ class _Child:
     pid: int
     pipe: int
     pulse: Pulse
-    whereabouts: Whereabouts
+    stack_dump: StackDump
     piece: str = CANARY
     beats: int = 0
     #: Where processor time and clock stood when the piece, and when the last call, began.
@@ -58,19 +58,19 @@ def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> No
         ready, _, _ = select.select([c.pipe for c in running], [], [], 0.1)
         for child in list(running):
             finished = child.pipe in ready and _read(child, send)
-            late = "" if finished else _late(child, suspects)
+            late = "" if finished else _overdue_reason(child, suspects)
             if late:
                 os.kill(child.pid, signal.SIGKILL)
             if finished or late:
                 running.remove(child)
-                again = _buried(child, late, crashes, send)
+                again = _handle_dead_child(child, late, crashes, send)
                 if again is not None:
                     waiting.append(again)
 
 
 def _started(job: Job) -> _Child:
     here, there = os.pipe()
-    beats, stack = Pulse(), Whereabouts()
+    beats, stack = Pulse(), StackDump()
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -117,7 +117,7 @@ def _read(child: _Child, send: Callable[[Event], None]) -> bool:
     return not data
 
 
-def _late(child: _Child, suspects: Suspects) -> str:
+def _overdue_reason(child: _Child, suspects: Suspects) -> str:
     """Why the child must end now, or an empty word."""
     now, beats = child.now(), child.pulse.count
     if beats != child.beats:
@@ -126,7 +126,7 @@ def _late(child: _Child, suspects: Suspects) -> str:
     call, piece = now - child.called, now - child.since
     limit = _exceeded(call)
     if limit:
-        stack = child.whereabouts.ask(child.pid, child.job.root)
+        stack = child.stack_dump.ask(child.pid, child.job.root)
         where = suspects.add(stack, spins=call.cpu > limits.ASLEEP * call.clock)
         return f"took more than {limit}" + (f", last in {where}" if where else "")
     if piece.cpu > limits.PAIR_CPU_SECONDS:
@@ -136,7 +136,7 @@ def _late(child: _Child, suspects: Suspects) -> str:
     if not suspects.worth_a_look(call, child.look):
         return ""
     child.look = child.look.doubled()
-    where = suspects.recognise(child.whereabouts.ask(child.pid, child.job.root), call)
+    where = suspects.recognise(child.stack_dump.ask(child.pid, child.job.root), call)
     return f"is in {where}, where an earlier call never came back" if where else ""
 
 
@@ -149,11 +149,13 @@ def _exceeded(call: Time) -> str:
     return f"{limits.PAIR_CLOCK_SECONDS:g} s" if call.clock > limits.PAIR_CLOCK_SECONDS else ""
 
 
-def _buried(child: _Child, late: str, crashes: dict[tuple[str, str], int], send: Callable[[Event], None]) -> Job | None:
-    """Tell what a dead child leaves undone; the job to go on with, if any."""
+def _handle_dead_child(
+    child: _Child, late: str, crashes: dict[tuple[str, str], int], send: Callable[[Event], None]
+) -> Job | None:
+    """Report what a dead child left undone and return the job to continue with, if any."""
     os.close(child.pipe)
     child.pulse.close()
-    child.whereabouts.close()
+    child.stack_dump.close()
     status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
     if child.ended and not late:
         return None

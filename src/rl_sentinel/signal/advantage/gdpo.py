@@ -71,8 +71,8 @@ def advantages(
     """
     if reward_parts.shape[1] == 0:
         raise InputError(f"reward_parts has shape {list(reward_parts.shape)}, expected [B, K]: one part or more")
-    require_finite("weight", weight, where=torch.ones_like(weight, dtype=torch.bool), why="its part counts by it")
-    why = "a row with a trained token needs every part (mask the row to leave it out)"
+    require_finite("weight", weight, where=torch.ones_like(weight, dtype=torch.bool), why="it weights a reward part")
+    why = "a response with a trained token needs every reward part (mask the response to leave it out)"
     require_finite("reward_parts", reward_parts, where=live.unsqueeze(1).expand_as(reward_parts), why=why)
     everyone = torch.zeros_like(group)
     parts = [

@@ -89,7 +89,7 @@ def bind_parameters(
     if missing:
         kind = parameters[missing[0]].annotation
         if _is_column(kind):
-            raise SentinelError(f"{table} needs column {missing[0]}, which the trainer does not make: choose another")
+            raise SentinelError(f"{table} needs column {missing[0]}, which the trainer lacks: choose another function")
         if kind is inspect.Parameter.empty:
             fix = "set it, or rename the parameter to a column of the trainer"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value, it has no default: {fix}")

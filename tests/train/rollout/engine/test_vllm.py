@@ -150,7 +150,10 @@ SOUND = {
             {"logprobs": None},
             "is malformed .'NoneType' object is not subscriptable., expected token ids",
         ),
-        ({"logprobs": {"content": []}}, "are of other tokens, expected one per sampled token"),
+        (
+            {"logprobs": {"content": []}},
+            "belong to other tokens, expected one per sampled token",
+        ),
         ({"weight_versions": [{"version": "default"}]}, "is default, expected 0"),
     ],
 )

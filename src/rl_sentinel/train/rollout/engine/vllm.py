@@ -131,7 +131,9 @@ class Engine:
             versions = {str(span["version"]) for span in choice["weight_versions"]}
             ended = choice["finish_reason"] == "stop"
         if tuple(t for t, _ in content) != token:
-            raise SentinelError(f"log-probs of rollout.url {url} are of other tokens, expected one per sampled token")
+            raise SentinelError(
+                f"log-probs of rollout.url {url} belong to other tokens, expected one per sampled token"
+            )
         if versions != {str(self.version)}:
             got = ", ".join(sorted(versions))
             raise SentinelError(f"weight version of rollout.url {url} is {got}, expected {self.version}")

@@ -43,7 +43,7 @@ def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviatio
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.remedies.asked import responses
+        >>> from rl_sentinel.remedies.framework_inputs import responses
         >>> one = responses(torch.ones(2, 2), mask=torch.ones(2, 2).bool(), index=["b", "a"], by_deviation=True)
         >>> one.reward, one.group
         (tensor([2., 2.]), tensor([1, 0]))
@@ -85,7 +85,7 @@ class Update:
         return metrics.mean_kl(self.old_logprob, self.logprob.detach(), mask=self.mask).k1.item()
 
 
-def whole(mask: Tensor, mode: str, **counts: Any) -> Aggregation:  # noqa: ANN401 - numbers, or None
+def aggregation_of(mask: Tensor, mode: str, **counts: Any) -> Aggregation:  # noqa: ANN401 - numbers, or None
     """The aggregation that verl's word and its counts of the whole mini-batch mean.
 
     Its ranks' gradients are averaged afterwards, so that a denominator is divided by their number. Where a
@@ -101,8 +101,8 @@ def whole(mask: Tensor, mode: str, **counts: Any) -> Aggregation:  # noqa: ANN40
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.remedies.asked import whole
-        >>> whole(torch.ones(2, 3).bool(), "token-mean", batch_num_tokens=12, dp_size=2)
+        >>> from rl_sentinel.remedies.framework_inputs import aggregation_of
+        >>> aggregation_of(torch.ones(2, 3).bool(), "token-mean", batch_num_tokens=12, dp_size=2)
         Aggregation(mode='token-mean', denominator=6.0)
     """
     if mode not in MODES:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_sentinel.remedies.asked import Update, per_token, responses, whole
+from rl_sentinel.remedies.framework_inputs import Update, aggregation_of, per_token, responses
 from rl_sentinel.signal.loss import ppo
 from rl_sentinel.signal.reduce import Aggregation
 
@@ -40,16 +40,16 @@ def test_responses_and_tokens() -> None:
     ],
 )
 def test_aggregations(mode: str, counts: dict[str, int | None], wanted: Aggregation) -> None:
-    assert whole(MASK, mode, **counts) == wanted
+    assert aggregation_of(MASK, mode, **counts) == wanted
 
 
 def test_an_aggregation_that_is_none() -> None:
     with pytest.raises(ValueError, match=r"^loss_agg_mode is 'mean', expected one of token-mean, token-sum, "):
-        whole(MASK, "mean")
+        aggregation_of(MASK, "mean")
 
 
 def test_a_micro_batch_without_tokens() -> None:
-    assert whole(torch.zeros(2, 2).bool(), "token-mean").denominator == 1.0
+    assert aggregation_of(torch.zeros(2, 2).bool(), "token-mean").denominator == 1.0
 
 
 def test_an_update_and_what_is_logged() -> None:
