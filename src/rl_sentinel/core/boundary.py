@@ -122,7 +122,8 @@ class Boundary:
     @property
     def axes(self) -> frozenset[Axis]:
         """The layout fields that the arguments follow."""
-        cuts: frozenset[Axis] = frozenset({"micro_batches"} if any("micro_batch" in s.each for s in self.steps) else ())
+        fields: Mapping[Cut, Axis] = {"micro_batch": "micro_batches", "rank": "ranks"}
+        cuts = frozenset(fields[cut] for step in self.steps for cut in step.each)
         return cuts.union(*(codec.axes for codec in self.codecs()))
 
 

@@ -29,44 +29,19 @@ Seen in:
 from collections.abc import Iterator
 
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, with_draw, with_layout
-from rl_sentinel.core.claims import value_of
-from rl_sentinel.core.expectations import Change, Equal, Expectation
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.observation import Ask, Observation
-from rl_sentinel.search.comparison import magnitude, slopes
-
-#: Why the parts add up to the whole.
-REASON = "denominators are those of the whole mini-batch"
+from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.row_split import applies_to_split, same_loss_in_parts, several_rows
 
 
 def _applies(boundary: Boundary) -> str:
-    if value_of(boundary.claims.denominator) != "given":
-        return "it does not claim denominators that are given from outside"
-    if "micro_batches" not in boundary.axes:
-        return "its adapter cannot cut the rows into micro-batches"
-    return "" if "loss" in boundary.outputs else "it has no loss"
-
-
-def _vary(case: Case, variant: int) -> Case | None:
-    several = case.batch.rows > 1 and bool(case.batch.live.any())
-    return with_draw(case, variant=variant) if several else None
-
-
-def _cut(ask: Ask, case: Case, parts: int) -> Observation:
-    return ask(with_layout(case, micro_batches=parts), gradients=slopes(ask.boundary))
+    return applies_to_split(boundary, "micro_batches", "its adapter cannot cut the rows into micro-batches")
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    batch, whole = case.batch, _cut(ask, case, 1)
-    scale = magnitude(batch, ask.boundary.reads)
-    for parts in sorted({2, batch.rows}):
-        cut = _cut(ask, case, parts)
-        change = Change(f"cutting {batch.rows} rows into {parts} micro-batches")
-        for column, gradient in whole.gradients.items():
-            name = f"gradient of {column}"
-            yield Equal(name, gradient, cut.gradients[column], None, scale, change=change, reason=REASON)
-        yield Equal("loss", whole.values["loss"], cut.values["loss"], None, scale, change=change, reason=REASON)
+    yield from same_loss_in_parts(ask, case, "micro_batches", "denominators are those of the whole mini-batch")
 
 
 LAW = Law(
@@ -75,6 +50,6 @@ LAW = Law(
     stages=frozenset({"policy-loss", "value-loss", "aggregate"}),
     claims=("denominator",),
     applies=_applies,
-    vary=_vary,
+    vary=several_rows,
     expect=_expect,
 )

@@ -1,21 +1,18 @@
 """Doubles for verl: an engine whose model answers from a table, and logged values over micro-batches."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.world import group
-from rl_sentinel.core.codec import Sizes
 
 
 class Engine:
     """What ``forward_backward_batch`` asks of its engine; the model answers with given columns at each token.
 
-    ``seen`` has what each micro-batch gave: its loss, and what the loss logged.
+    ``losses`` has the loss of each micro-batch.
     """
 
     ulysses_sequence_parallel_size = 1
@@ -24,7 +21,7 @@ class Engine:
     def __init__(self, answers: dict[str, Tensor], lengths: list[int]) -> None:
         """Take ``[B, T]`` answers by name, and the length of each response."""
         self.answers, self.lengths = answers, lengths
-        self.seen: dict[str, list[Any]] = {"loss": []}
+        self.losses: list[Tensor] = []
 
     def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
         """A group of one process."""
@@ -48,25 +45,5 @@ class Engine:
             for name, column in self.answers.items()
         }
         loss, logged = loss_function(given, data=micro_batch, dp_group=None)
-        for name, value in logged.items():
-            self.seen.setdefault(name, []).append(value)
-        self.seen["loss"].append(loss.detach())
-        return loss, {"metrics": {}}
-
-
-@dataclass(frozen=True, slots=True)
-class Reduced(Number):
-    """One number of the micro-batches' numbers: by the target's own aggregation, or their mean."""
-
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of logged values
-        """A tensor without axes."""
-        first, *rest = value
-        if not hasattr(first, "aggregate"):
-            return torch.tensor([float(x) for x in value]).mean()
-        for other in rest:
-            first.append(other)
-        return torch.tensor(float(first.aggregate()))
-
-    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The mean of plain numbers."""
-        return f"torch.tensor([float(x) for x in {expression}]).mean()"
+        self.losses.append(loss.detach())
+        return loss, {"loss": loss.detach().item(), "metrics": logged}

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants
 from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
-from rl_sentinel.adapters.verl.doubles import Engine, Reduced
+from rl_sentinel.adapters.verl.doubles import Engine
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -31,6 +31,7 @@ CUT = f"{MODULE}.FSDPEngine.forward_backward_batch"
 LOSS = "verl.workers.utils.losses.ppo_loss"
 VALUE = "verl.workers.utils.losses.value_loss"
 CRITIC = "verl.workers.config.FSDPCriticConfig"
+REDUCE = "verl.utils.metric.reduce_metrics"
 TENSORS = "verl.utils.tensordict_utils.get_tensordict"
 
 _GIVEN = claims(
@@ -105,13 +106,14 @@ def _critic(target: Target) -> Iterator[Boundary]:
             **constants(loss_agg_mode=mode, ppo_micro_batch_size_per_gpu=4),
         }
         config = Object(CRITIC, fields, shared=True)
+        logged = _logged(target, VALUE) if mode == "token-mean" else {}  # other modes are no mean over live tokens
         step = _through(VALUE, config, {"values": Column("value", leaf=True)}, columns)
         yield Boundary(
             path=f"{CUT} -> {VALUE}",
             stage="value-loss",
-            steps=(step,),
+            steps=(step, *_reduced(logged)),
             unused=frozenset({"token"}),
-            outputs=_outputs(_logged(target, VALUE) if mode == "token-mean" else {}),
+            outputs=_outputs(logged),
             settings={mode: {"value_clip": 0.5}},
             claims=_GIVEN
             | aggregation(target, mode)
@@ -151,7 +153,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if weighs else f"{CUT} -> {LOSS}",
             stage="policy-loss",
-            steps=(*before, _through(LOSS, config, answers, columns)),
+            steps=(*before, _through(LOSS, config, answers, columns), *_reduced(logged)),
             unused=frozenset({"token"}),
             outputs=_outputs(logged),
             settings={mode: NUMBERS},
@@ -170,9 +172,15 @@ def _logged(target: Target, loss: str) -> Mapping[str, Output]:
 
 def _outputs(logged: Mapping[str, Output]) -> dict[str, Output]:
     """The loss that the engine accumulates, and what was logged over all micro-batches."""
-    seen = Use("self").attribute("seen")
-    loss = Output("", "", "loss", at=seen["loss"], form=Total())
-    return {"loss": loss, **{n: replace(o, at=seen[n], form=Reduced()) for n, o in logged.items()}}
+    loss = Output("", "", "loss", at=Use("self").attribute("losses"), form=Total())
+    return {"loss": loss, **{name: replace(output, at=Use("logged")[name]) for name, output in logged.items()}}
+
+
+def _reduced(logged: Mapping[str, Output]) -> tuple[Step, ...]:
+    """The trainer's reducer of what the micro-batches logged, where something is read."""
+    cite = "trainer/ppo/ray_trainer.py: reduce_metrics of the metrics that a worker returns"
+    arguments: dict[str, Codec] = {"metrics": Earlier(Use("trained")["metrics"])}
+    return (Step(call=REDUCE, name="logged", arguments=arguments, produced_by={"metrics": cite}),) if logged else ()
 
 
 def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Mapping[str, Codec]) -> Step:

@@ -13,7 +13,10 @@ from rl_sentinel.core.phrasing import at, number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Within(Expectation):
-    """Every number lies between two bounds (tensors, or None for no bound), or strictly between them."""
+    """Every number lies between two bounds (tensors, or None for no bound), or strictly between them.
+
+    ``between_calls``: the lower bound is the same output of another call, so that a script computes it.
+    """
 
     output: str
     observed: Tensor
@@ -22,6 +25,7 @@ class Within(Expectation):
     where: Tensor | None = None
     scale: float = 0.0
     strict: bool = field(default=False, kw_only=True)
+    between_calls: bool = field(default=False, kw_only=True)
     reason: str = field(default="", kw_only=True)
     key: str = field(default="", kw_only=True)
 
@@ -74,16 +78,17 @@ class Within(Expectation):
             return f"{'below' if self.strict else 'at most'} {number(high)}"
         return f"between {number(low)} and {number(high)}"
 
-    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
+    def assertion(self, observed: str, expected: str = "") -> str:
         """Within the bounds at every position that counts."""
         parts = []
         for bound, sign in ((self.low, ">"), (self.high, "<")):
             if bound is not None:
                 way, room = (sign, "") if self.strict else (f"{sign}=", f" {'-' if sign == '>' else '+'} ")
                 room += f"{self._allowed():.3g}" if room else ""
-                parts.append(f"(({observed}) {way} torch.tensor({literal(bound)}){room})")
+                other = expected if self.between_calls and sign == ">" else f"torch.tensor({literal(bound)})"
+                parts.append(f"(({observed}) {way} {other}{room})")
         return f"bool(({' & '.join(parts)}){at_positions(self.where, self.observed)}.all())"
 
     def pairs(self) -> tuple[Pair, ...]:
-        """The tensor alone."""
-        return (Pair(self.output, None, self.observed),)
+        """The tensor, and the lower bound where it is the output of another call."""
+        return (Pair(self.output, self.low if self.between_calls else None, self.observed),)

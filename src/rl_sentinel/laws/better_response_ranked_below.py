@@ -1,0 +1,110 @@
+"""RNK001 better-response-ranked-below.
+
+What it says:
+    Of two responses to one prompt that differ in reward alone, the better one never has the lower advantage:
+    if the two swap their rewards, the advantage of the one that becomes worse does not rise.
+
+Why it matters:
+    An estimator that ranks the worse response above the better one trains the policy against its reward. A
+    flipped sign, a sort in the wrong direction or a reward read from another row all look like noise in a curve.
+
+A boundary that breaks it:
+    >>> import torch
+    >>> reward = torch.tensor([1.0, 0.0])
+    >>> (reward.mean() - reward).tolist()  # the sign is flipped
+    [-0.5, 0.5]
+
+Where it does not apply:
+    Boundaries that do not claim a relative baseline, or read no task reward. Responses without a sibling.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_batch, with_draw
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Expectation, Within
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+from rl_sentinel.search.comparison import advantages, magnitude
+from rl_sentinel.search.preconditions import distinct, groups_stand_as_read, outcomes_compare
+from rl_sentinel.search.transforms import on_policy
+
+#: By how much the better reward is the higher one, in reward units; one per variant.
+AMOUNTS = (1.0, 100.0)
+
+#: Columns in which two responses of one prompt may differ.
+_OWN = frozenset({"trajectory"})
+
+
+def _applies(boundary: Boundary) -> str:
+    if value_of(boundary.claims.baseline) != "relative":
+        return "it does not claim a relative baseline"
+    if not boundary.reads & {"reward", "reward_parts"}:
+        return "it reads no task reward"
+    return "" if advantages(boundary) else "it returns no advantage"
+
+
+def _siblings(batch: Batch) -> tuple[int, int] | None:
+    """The first two rows of one group, or None where no group has two."""
+    for label in distinct(batch.group):
+        rows = torch.nonzero(batch.group == label).flatten().tolist()
+        if len(rows) > 1:
+            return rows[0], rows[1]
+    return None
+
+
+def _vary(case: Case, variant: int) -> Case | None:
+    pair = _siblings(case.batch)
+    if pair is None or not outcomes_compare(case.batch):
+        return None
+    even = with_batch(case, on_policy(case.batch))  # a rejected sibling is in no comparison
+    return with_draw(even, variant=variant, row=pair[0], sibling=pair[1], amount=AMOUNTS[variant])
+
+
+def _alike(batch: Batch, row: int, sibling: int, amount: float) -> Batch:
+    """The batch with ``sibling`` as a copy of ``row``, but for a reward that is lower by ``amount``."""
+    source = torch.arange(batch.rows, device=batch.device)
+    source[sibling] = row
+    copied = {name: getattr(batch, name)[source] for name in COLUMNS if name not in _OWN}
+    worse = (torch.arange(batch.rows, device=batch.device) == sibling) * amount
+    return with_columns(
+        batch,
+        **copied | {"reward": copied["reward"] - worse, "reward_parts": copied["reward_parts"] - worse.unsqueeze(1)},
+    )
+
+
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    row, sibling, amount = int(case.draw["row"] or 0), int(case.draw["sibling"] or 0), float(case.draw["amount"] or 0)
+    boundary = ask.boundary
+    if not groups_stand_as_read(boundary, case.batch):
+        return
+    batch = _alike(case.batch, row, sibling, amount)
+    swap = torch.arange(batch.rows, device=batch.device)
+    swap[row], swap[sibling] = sibling, row
+    swapped = with_columns(batch, reward=batch.reward[swap], reward_parts=batch.reward_parts[swap])
+    better, worse = ask(with_batch(case, batch)).values, ask(with_batch(case, swapped)).values
+    scale = magnitude(batch, boundary.reads)
+    here = torch.arange(batch.rows, device=batch.device) == row
+    for name in advantages(boundary):
+        where = here.unsqueeze(1) & batch.mask if better[name].dim() == 2 else here
+        reason = f"its reward is higher by {amount:g} than in the other call, where it and row {sibling} swap rewards"
+        yield Within(name, better[name], worse[name], None, where, scale, reason=reason, between_calls=True)
+
+
+LAW = Law(
+    code="RNK001",
+    name="better-response-ranked-below",
+    stages=frozenset({"normalise", "advantage"}),
+    claims=("baseline", "grouping"),
+    applies=_applies,
+    vary=_vary,
+    expect=_expect,
+    variants=len(AMOUNTS),
+)

@@ -1,0 +1,56 @@
+"""One batch in one part or in several: expectations that the loss and its gradient do not depend on the cut."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw, with_layout
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.expectations import Change, Equal, Expectation
+from rl_sentinel.core.observation import Ask, Observation
+from rl_sentinel.search.comparison import magnitude, slopes
+
+Cut = Literal["micro_batches", "ranks"]
+
+#: What the parts are called in a sentence.
+WORDS: dict[Cut, str] = {"micro_batches": "micro-batches", "ranks": "ranks"}
+
+
+def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
+    """Why a boundary's loss cannot be compared in parts; ``otherwise`` where its adapter does not make the cut."""
+    if value_of(boundary.claims.denominator) != "given":
+        return "it does not claim denominators that are given from outside"
+    if cut not in boundary.axes:
+        return otherwise
+    return "" if "loss" in boundary.outputs else "it has no loss"
+
+
+def several_rows(case: Case, variant: int) -> Case | None:
+    """A variant of a case that has several rows and a trained token."""
+    several = case.batch.rows > 1 and bool(case.batch.live.any())
+    return with_draw(case, variant=variant) if several else None
+
+
+def in_parts(case: Case, cut: Cut, parts: int) -> Case:
+    """The case with its rows in so many parts."""
+    return with_layout(case, micro_batches=parts) if cut == "micro_batches" else with_layout(case, ranks=parts)
+
+
+def cutting(case: Case, cut: Cut, parts: int) -> Change:
+    """The cut, as the subject of a sentence."""
+    return Change(f"cutting {case.batch.rows} rows into {parts} {WORDS[cut]}")
+
+
+def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[Expectation]:
+    """Expectations that two parts, or one for each row, have the loss and gradient of the whole."""
+
+    def seen(parts: int) -> Observation:
+        return ask(in_parts(case, cut, parts), gradients=slopes(ask.boundary))
+
+    whole, scale = seen(1), magnitude(case.batch, ask.boundary.reads)
+    for parts in sorted({2, case.batch.rows}):
+        other, change = seen(parts), cutting(case, cut, parts)
+        for column, gradient in whole.gradients.items():
+            name = f"gradient of {column}"
+            yield Equal(name, gradient, other.gradients[column], None, scale, change=change, reason=reason)
+        yield Equal("loss", whole.values["loss"], other.values["loss"], None, scale, change=change, reason=reason)

@@ -1,0 +1,77 @@
+"""RNK001: a sound, a broken and a refusing specimen."""
+
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.laws.better_response_ranked_below import LAW
+from specimens import judged, specimen
+
+READS = "reward group mask"
+CLAIMS = {"baseline": "relative", "scope": "group", "grouping": "id"}
+
+
+def _relative(batch: Batch) -> Tensor:
+    same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
+    return batch.reward - same @ batch.reward / same.sum(dim=1)
+
+
+def _per_token(row: Tensor, batch: Batch) -> Tensor:
+    return row.unsqueeze(1) * batch.mask
+
+
+def _sound(batch: Batch) -> Tensor:
+    return _per_token(_relative(batch), batch)
+
+
+def _only_the_best(batch: Batch) -> Tensor:
+    return _per_token(_relative(batch).clamp(min=0), batch)
+
+
+def _worst_first(batch: Batch) -> Tensor:
+    return _per_token(-_relative(batch), batch)
+
+
+def _of_the_next_row(batch: Batch) -> Tensor:
+    return _per_token(_relative(batch).roll(1), batch)
+
+
+def test_sound() -> None:
+    """A difference from the group's mean keeps the order, and so does one that clips the worse ones to 0."""
+    for compute in (_sound, _only_the_best):
+        judgement = judged(LAW, specimen(compute, reads=READS, claims=CLAIMS))
+        assert judgement.found is None
+        assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """A flipped sign is found with two rows of one token."""
+    found = judged(LAW, specimen(_worst_first, reads=READS, claims=CLAIMS)).found
+    assert found is not None
+    assert found.case.batch.mask.tolist() == [[True], [True]]
+    assert found.expectation.sentence() == (
+        "advantage is -0.5 at row 0, token 0, expected at least 0.5: "
+        "its reward is higher by 1 than in the other call, where it and row 1 swap rewards"
+    )
+    assert LAW.level(found.case) == "fault"
+
+
+def test_rows_out_of_step() -> None:
+    """The reward of another row is found too."""
+    assert judged(LAW, specimen(_of_the_next_row, reads=READS, claims=CLAIMS)).found is not None
+
+
+def test_not_applicable() -> None:
+    """Without a claimed baseline, or without a reward, nothing is ranked."""
+    judgement = judged(LAW, specimen(_worst_first, reads=READS, claims={"scope": "group"}))
+    assert (judgement.tried, judgement.reason) == (0, "it does not claim a relative baseline")
+    judgement = judged(LAW, specimen(_worst_first, reads="token_reward mask", claims=CLAIMS))
+    assert (judgement.tried, judgement.reason) == (0, "it reads no task reward")
+
+
+def test_refusing() -> None:
+    """A boundary that refuses every batch is not judged."""
+
+    def refuses(batch: Batch) -> Tensor:
+        raise ValueError(f"{batch.rows} rows")
+
+    assert judged(LAW, specimen(refuses, reads=READS, claims=CLAIMS)).tried == 0
