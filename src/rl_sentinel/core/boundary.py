@@ -25,8 +25,9 @@ Stage = Literal[
     "step",
 ]
 
-#: How results of the cuts of a repeated step become one: their sum, mean or last, or their rows in order.
-Join = Literal["sum", "mean", "last", "rows"]
+#: How results of the cuts of a repeated step become one: their sum, mean or last, their rows in order, or the sum over
+#: micro-batches and mean over ranks, as of gradients that data-parallel training averages.
+Join = Literal["sum", "mean", "last", "rows", "rank-mean"]
 
 #: What a step is repeated for.
 Cut = Literal["rank", "micro_batch"]

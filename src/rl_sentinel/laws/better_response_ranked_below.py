@@ -69,7 +69,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _alike(batch: Batch, row: int, sibling: int, amount: float) -> Batch:
-    """The batch with ``sibling`` as a copy of ``row``, but for a reward that is lower by ``amount``."""
+    """The batch with ``sibling`` as a copy of ``row``, except for a reward that is lower by ``amount``."""
     source = torch.arange(batch.rows, device=batch.device)
     source[sibling] = row
     copied = {name: getattr(batch, name)[source] for name in COLUMNS if name not in _OWN}

@@ -13,7 +13,7 @@ A boundary that breaks it:
     >>> reward, size = torch.tensor([0.0, 0.0, 1.0, 1.0]), 2
     >>> (reward.view(-1, size) - reward.view(-1, size).mean(1, keepdim=True)).flatten().tolist()
     [0.0, 0.0, 0.0, 0.0]
-    >>> fewer = torch.cat([reward[1:], reward[3:]])  # one response left the first group, one came to a third
+    >>> fewer = torch.cat([reward[1:], reward[3:]])  # groups of one and three responses
     >>> (fewer.view(-1, size) - fewer.view(-1, size).mean(1, keepdim=True)).flatten().tolist()
     [-0.5, 0.5, 0.0, 0.0]
 

@@ -117,6 +117,15 @@ def test_results_of_cuts_are_joined(loads: Loads, join: Join, expected: float) -
     assert boundary.axes >= {"micro_batches"}
 
 
+def test_cuts_are_added_and_ranks_averaged(loads: Loads) -> None:
+    """Cuts of three rows in four parts: all added, and divided by the two ranks."""
+    step = Step(call=lambda x: x.sum(), name="x", arguments={"x": Column("reward")}, each=("rank", "micro_batch"))
+    boundary = _boundary(step, loss=Output("", at=Use("x"), join="rank-mean"))
+    assert boundary.axes >= {"micro_batches", "ranks"}
+    found = _run(loads(NOTHING, FILES), boundary, micro_batches=2, ranks=2)["loss"]
+    assert found.item() == float(BATCH.reward.sum()) / 2
+
+
 def test_rows_of_cuts_are_put_in_order(loads: Loads) -> None:
     """Ranks and micro-batches multiply: four cuts of three rows, the last one empty."""
     step = Step(call="made.code.count", name="x", arguments={"x": Column("reward")}, each=("rank", "micro_batch"))

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.result_forms import Accepted
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Spread
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import search, smallest
@@ -26,6 +26,7 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
+from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
 
 TREE = """
@@ -49,6 +50,9 @@ def in_place(data):
     first = data["rewards"][0]
     pairs = zip(data["rewards"], data["masks"])
     data["advantages"] = [mask * (reward - (0 if CHECKED else first)) for reward, mask in pairs]
+
+def of_one_rank(losses, count, ranks):
+    return losses.sum() / count * ranks if CHECKED else losses.mean()
 """
 
 
@@ -126,6 +130,26 @@ CHECK = Boundary(
 )
 
 
+RANKS = Boundary(
+    path="house.rules.of_one_rank",
+    stage="aggregate",
+    steps=(
+        Step(
+            call="house.rules.of_one_rank",
+            name="part",
+            arguments={
+                "losses": Column("reward"),
+                "count": Derived(lambda inputs: inputs.mini_batch.rows),
+                "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
+            },
+            each=("rank",),
+        ),
+    ),
+    outputs={"loss": Output("", "", "loss", at=Use("part"), join="rank-mean")},
+    claims=claims("house", denominator="given"),
+)
+
+
 def _lines(law: Law, boundary: Boundary, target: Target) -> list[str]:
     ask = Asker(boundary, {}, gate=target)
     found = search(law, ask, "default", seed=0, budget=8).found
@@ -154,6 +178,14 @@ def test_exit_status(trees: Mapping[bool, Path], law: Law, boundary: Boundary) -
     assert (right.returncode, right.stderr) == (0, "")
     if law is not CFG003:
         assert faulty.stdout.splitlines()[0].startswith("expected: [[")
+
+
+def test_calls_of_ranks_are_joined(trees: Mapping[bool, Path]) -> None:
+    """Each rank is a call of its own; the mean over unequal ranks is the finding."""
+    lines = _lines(SPL002, RANKS, Target(trees[False]))
+    assert [line.split(" = ")[0].strip() for line in lines if "of_one_rank(" in line] == ["part_0", "part_0", "part_1"]
+    assert any("torch.stack([" in line and ".sum(0) / 2" in line for line in lines)
+    assert [_run(lines, trees[checked]).returncode for checked in (False, True)] == [1, 0]
 
 
 def test_what_differs_is_a_parameter(trees: Mapping[bool, Path]) -> None:

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, take_rows
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Join, Output, Step
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
@@ -60,7 +60,7 @@ def encode(boundary: Boundary, inputs: Inputs) -> list[Encoded]:
     for condition in boundary.requires:
         if why := condition(inputs):
             raise NotApplicable(why)
-    return [Encoded(step, cut.part, _call(step, cut)) for step in boundary.steps for cut in _cuts(inputs, step.each)]
+    return [Encoded(step, cut.part, _call(step, cut)) for step in boundary.steps for cut in cuts(inputs, step.each)]
 
 
 def _call(step: Step, inputs: Inputs) -> Call:
@@ -76,7 +76,7 @@ def _call(step: Step, inputs: Inputs) -> Call:
     return Call(step.call, tuple(args), kwargs)
 
 
-def _cuts(inputs: Inputs, each: tuple[str, ...]) -> Iterator[Inputs]:
+def cuts(inputs: Inputs, each: tuple[str, ...]) -> Iterator[Inputs]:
     """The batch, or its rows in as many contiguous parts as the layout has ranks times micro-batches."""
     counts = {"rank": inputs.layout.ranks, "micro_batch": inputs.layout.micro_batches}
     count = 1
@@ -215,17 +215,24 @@ def _read(output: Output, run: Execution, inputs: Inputs) -> Tensor:
     if output.join is None:
         return form.read(run.results.use(place), run.sizes)
     values = run.results[place.name]
-    cuts = list(_cuts(inputs, next(c.step.each for c in run.calls if place.name in _names(c))))
+    each = next(c.step.each for c in run.calls if place.name in _names(c))
     parts = [
         form.read(Use("part", place.way).follow({"part": value}), sizes_of(cut.batch))
-        for value, cut in zip(values, cuts, strict=True)
+        for value, cut in zip(values, cuts(inputs, each), strict=True)
     ]
-    if output.join == "rows":
+    return _joined(parts, output.join, inputs.layout.ranks)
+
+
+def _joined(parts: list[Tensor], join: Join, ranks: int) -> Tensor:
+    """One tensor of what the cuts of a step gave."""
+    if join == "rows":
         return torch.cat(parts)
-    stacked = torch.stack(parts)
-    if output.join == "last":
+    if join == "last":
         return parts[-1]
-    return stacked.sum(0) if output.join == "sum" else stacked.mean(0)
+    stacked = torch.stack(parts)
+    if join == "mean":
+        return stacked.mean(0)
+    return stacked.sum(0) / (ranks if join == "rank-mean" else 1)
 
 
 def _names(encoded: Encoded) -> set[str]:

@@ -34,6 +34,12 @@ def no_empty_response(inputs: Inputs) -> str:
     return "a response has no token" if bool((inputs.batch.length == 0).any()) else ""
 
 
+def equal_parts(inputs: Inputs) -> str:
+    """The rows divide evenly among the ranks, and on each among its micro-batches."""
+    rows, parts = inputs.mini_batch.rows, inputs.layout.ranks * inputs.layout.micro_batches
+    return f"{rows} rows do not divide into {parts} equal parts" if rows % parts else ""
+
+
 def equal_micro_batches(inputs: Inputs) -> str:
     """The rows divide evenly into the micro-batches."""
     rows, parts = inputs.batch.rows, inputs.layout.micro_batches

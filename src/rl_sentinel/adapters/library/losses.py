@@ -100,8 +100,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         )
 
 
-#: The rows of a mini-batch are cut into micro-batches.
-CUT: frozenset[Axis] = frozenset({"micro_batches"})
+#: The rows of a mini-batch are cut into ranks and micro-batches, whose losses are added.
+CUT: frozenset[Axis] = frozenset({"micro_batches", "ranks"})
 
 
 def settings_of(mode: str) -> Settings:
@@ -122,8 +122,8 @@ def loss_output(mode: str) -> Output:
 def in_parts(
     target: Target, batch: Batch, settings: Settings, loss: Callable[..., Tensor], **numbers: object
 ) -> dict[str, Tensor]:
-    """The loss of a mini-batch summed over micro-batches; denominators and chosen tokens are of the whole."""
-    mode, parts = str(settings["aggregation"]), int(settings["micro_batches"] or 1)
+    """The loss of a mini-batch summed over ranks and micro-batches; denominators and chosen tokens are of the whole."""
+    mode, parts = str(settings["aggregation"]), int(settings["ranks"] or 1) * int(settings["micro_batches"] or 1)
     whole = _whole(target, mode, batch)
     chosen = numbers.pop("chosen", None)
     summands = []

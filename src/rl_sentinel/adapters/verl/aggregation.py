@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants, described
 from rl_sentinel.adapters.verl.registries import MODULE
@@ -43,6 +44,12 @@ GIVEN: Mapping[str, str] = {
     "ranks": "dp_size",
     "scale": "loss_scale_factor",
 }
+
+_COUNTS = (
+    "workers/engine/fsdp/transformer_impl.py, forward_backward_batch: tokens are counted over the ranks' mini-batch"
+)
+
+_ROWS = "core_algos.agg_loss, docstring: global_batch_size is the global batch size, masked sequences included"
 
 #: What stands for a denominator that is not given: agg_loss's own defaults.
 _ABSENT: Settings = {"tokens": None, "rows": None, "ranks": 1}
@@ -145,6 +152,44 @@ def _aggregations(target: Target) -> Iterator[Boundary]:
         yield one({mode: {}, **more}, claims(cite, normaliser="width") if width else Claims())
         if width and fixed:
             yield one({f"{mode}, scale": {"scale": 6}}, Claims())
+        if "dp_size" in inspect.signature(function).parameters:
+            yield _in_parts(target, mode, said)
+
+
+def _in_parts(target: Target, mode: str, said: Claims) -> Boundary:
+    """The losses of the micro-batches of all ranks, added on each rank and averaged over the ranks as gradients are."""
+    names = list(inspect.signature(target.find(AGGREGATE)).parameters)
+    width = mode.endswith("-norm")
+    arguments: dict[str, Codec] = {
+        names[0]: Column("advantage"),
+        names[1]: MASK,
+        **constants(loss_agg_mode=mode, **({"loss_scale_factor": 6} if width else {})),
+        "dp_size": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
+        "batch_num_tokens": Computed(
+            frozenset({"mask"}), lambda inputs: int(inputs.mini_batch.mask.sum()), "a count of all ranks' tokens"
+        ),
+        "global_batch_size": Derived(lambda inputs: inputs.mini_batch.rows),
+    }
+    step = Step(
+        call=AGGREGATE,
+        name="part",
+        arguments=arguments,
+        each=("rank", "micro_batch"),
+        produced_by={names[1]: MASK_PRODUCER, "batch_num_tokens": _COUNTS},
+    )
+    return Boundary(
+        path=AGGREGATE,
+        stage="aggregate",
+        steps=(step,),
+        outputs={"loss": Output("", "", "loss", at=Use("part"), join="rank-mean")},
+        settings={f"{mode}, in parts": {}},
+        claims=(Claims() if width else said)
+        | claims(_ROWS, rows="all")
+        | claims(_COUNTS, denominator="given")
+        | (Claims() if mode == "token-sum" else claims(_MODES, mean=True)),
+        requires=(has_trained_token, equal_parts),
+        reach=f"actor.loss_agg_mode={mode}",
+    )
 
 
 def _aggregated(target: Target, mode: str, said: Claims, settings: Mapping[str, Settings], more: Claims) -> Boundary:

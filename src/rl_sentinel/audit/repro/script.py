@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.execution import Encoded, encode, inputs_of, sizes_of
+from rl_sentinel.adapters.kit.execution import Encoded, cuts, encode, inputs_of, sizes_of
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.audit.engine.executor import REFUSALS, Asker
 from rl_sentinel.audit.repro.call_source import Source, keyword, variable, wrapped
@@ -217,8 +217,8 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     first = runs[0]
     if not first.calls:
         raise Unwritable("the boundary has no calls")
-    if any(encoded.step.each or encoded.step.inside for encoded in first.calls):
-        raise Unwritable("a step that is repeated, or looked into, has no source")
+    if any(encoded.step.inside for encoded in first.calls):
+        raise Unwritable("a step that is looked into has no source")
     places = {name: _place(first, first.boundary.outputs[name]) for name in outputs if name in first.boundary.outputs}
     used = {place.name for place in places.values()} | {use.name for run in runs for use in _uses(run)}
     lines: list[str] = []
@@ -232,14 +232,36 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
                 value = variable(Use(key))
             args.append(value if key == "self" else keyword(key, value))
         call = wrapped(f"{text.function(encoded.call.function)}(", args, ")")
-        lines += (f"{encoded.step.result} = {call}" if encoded.step.result in used else call).splitlines()
+        lines += _assigned(encoded, call).splitlines() if encoded.step.result in used else call.splitlines()
     results = []
     for name, place in places.items():
         output = first.boundary.outputs[name]
-        form = output.form or (PerRow() if output.axes == "B" else Number())
-        text_of = _alike_form([form.source(variable(place), run.sizes) for run in runs], text, name)
+        text_of = _alike_form([_source_of(output, place, run) for run in runs], text, name)
         results.append(f"{name!r}: {text_of}")
     return [*lines, *wrapped("return {", results, "}").splitlines()]
+
+
+def _assigned(encoded: Encoded, call: str) -> str:
+    """The result of a call under the name of its step; of a repeated step, one under its number."""
+    name = encoded.step.result
+    return f"{name}_{encoded.part[0]} = {call}" if encoded.step.each else f"{name} = {call}"
+
+
+def _source_of(output: Output, place: Use, run: Run) -> str:
+    """The expression of an output; of a repeated step, its parts as the boundary joins them."""
+    form = output.form or (PerRow() if output.axes == "B" else Number())
+    if output.join is None:
+        return form.source(variable(place), run.sizes)
+    each = next((c.step.each for c in run.calls if c.step.result == place.name), None)
+    if each is None:
+        raise Unwritable("an argument of a repeated step is read afterwards")
+    shapes = [sizes_of(cut.batch) for cut in cuts(inputs_of(run.boundary, run.case), each)]
+    parts = [form.source(str(Use(f"{place.name}_{n}", place.way)), sizes) for n, sizes in enumerate(shapes)]
+    together = f"[{', '.join(parts)}]"
+    count = {"mean": len(parts), "rank-mean": run.case.layout.ranks}.get(output.join, 1)
+    if output.join in ("rows", "last"):
+        return parts[-1] if output.join == "last" else f"torch.cat({together})"
+    return f"torch.stack({together}).sum(0)" + (f" / {count}" if count > 1 else "")
 
 
 def _alike_form(sources: list[str], text: Source, name: str) -> str:
