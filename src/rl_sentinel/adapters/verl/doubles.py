@@ -1,6 +1,8 @@
 """Doubles for verl: an engine whose model answers from a table, and logged values over micro-batches."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -47,3 +49,84 @@ class Engine:
         loss, logged = loss_function(given, data=micro_batch, dp_group=None)
         self.losses.append(loss.detach())
         return loss, {"loss": loss.detach().item(), "metrics": logged}
+
+
+class Accumulated:
+    """The optimizer and the model of a data-parallel actor: log-probs from a table, gradients on its leaf.
+
+    ``losses`` are those that were differentiated for the last optimizer step.
+    """
+
+    def __init__(self, answers: dict[str, Tensor]) -> None:
+        """Take ``[B, T]`` log-probs, a leaf, and entropies."""
+        self.answers, self.leaf = answers, answers["log_probs"].detach().requires_grad_()
+        self.losses: list[Tensor] = []
+        self.last: tuple[list[Tensor], Tensor | None] = ([], None)
+
+    def zero_grad(self, **_about: object) -> None:
+        """Forget the gradient, and the losses that it is of."""
+        self.leaf.grad, self.losses = None, []
+
+    def step(self) -> Tensor:
+        """Keep what a step would apply; the norm of a gradient."""
+        self.last = (self.losses, self.leaf.grad)
+        return torch.zeros(())
+
+    def finish(self) -> None:
+        """Hand the gradient of the last step on to the log-probs that were passed."""
+        self.losses, gradient = self.last
+        if gradient is not None:
+            torch.autograd.backward([self.answers["log_probs"]], [gradient])
+
+    def train(self) -> None:
+        """A table has no mode."""
+
+    def forward(self, micro_batch: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - a dict of tensors
+        """Entropies and log-probs of the rows of a micro-batch, whose prompts are one token: the number of the row."""
+        rows = micro_batch["input_ids"][:, 0]
+        return self.answers["entropy"][rows], self.leaf[rows]
+
+
+@cache
+def without_model(kind: Any) -> Any:  # noqa: ANN401 - the target's class
+    """The target's actor, whose model and optimizer are an :class:`Accumulated`."""
+
+    class Actor(kind):  # type: ignore[misc] # its base is known at run time only
+        scaler = None
+        ulysses_sequence_parallel_size = 1
+        use_ulysses_sp = use_remove_padding = False
+
+        def __init__(self, config: Any, answers: dict[str, Tensor]) -> None:  # noqa: ANN401 - the target's configuration
+            self.config, self.actor_optimizer = config, Accumulated(answers)
+            self.actor_module = self.actor_optimizer
+
+        def _forward_micro_batch(self, micro_batch: Any, **_about: object) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+            return self.actor_optimizer.forward(micro_batch)
+
+        def _optimizer_step(self) -> Tensor:
+            return self.actor_optimizer.step()
+
+    return Actor
+
+
+def data_parallel_actor(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - the target's class
+    """An actor of the target's class, with its configuration, without a model and without an optimizer."""
+    return without_model(kind)(config, answers)
+
+
+def updated(update: Any, actor: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - a method and objects of the target
+    """Run the actor's update; its metrics, and the losses that it differentiated for the last step."""
+    double = actor.actor_optimizer
+    original: Callable[..., None] = torch.Tensor.backward
+
+    def recorded(loss: Tensor, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as of backward
+        double.losses.append(loss.detach().clone())
+        original(loss, *args, **kwargs)
+
+    setattr(torch.Tensor, "backward", recorded)  # noqa: B010 - the only place where the loss is at hand; undone below
+    try:
+        metrics = update(actor, data)
+    finally:
+        setattr(torch.Tensor, "backward", original)  # noqa: B010 - as above
+    double.finish()
+    return {"metrics": metrics, "losses": double.losses}

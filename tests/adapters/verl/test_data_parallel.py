@@ -1,0 +1,109 @@
+"""The update of verl's data-parallel actor, on a specimen of it in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import bound, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
+from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
+
+Loads = Callable[..., Target]
+
+ACTOR = """
+    import torch
+    from verl.trainer.ppo.core_algos import agg_loss, compute_policy_loss_vanilla
+
+    class DataParallelPPOActor:
+        def __init__(self, config, actor_module, actor_optimizer):
+            raise RuntimeError("needs a device")
+
+        def _forward_micro_batch(self, micro_batch, temperature):
+            raise RuntimeError("needs a model")
+
+        def update_policy(self, data):
+            config, logged = self.config, {"actor/kl_loss": []}
+            size = config.ppo_micro_batch_size_per_gpu
+            for _ in range(config.ppo_epochs):
+                self.actor_optimizer.zero_grad()
+                for start in range(0, len(data), size):
+                    part = {name: column[start : start + size] for name, column in data.batch.items()}
+                    entropy, log_prob = self._forward_micro_batch(part, temperature=data.meta_info["temperature"])
+                    old, mask, mode = part["old_log_probs"], part["response_mask"], config.loss_agg_mode
+                    loss, _ = compute_policy_loss_vanilla(old, log_prob, part["advantages"], mask, mode, config)
+                    gap = part["ref_log_prob"] - log_prob
+                    kl = agg_loss(gap.exp() - gap - 1, mask, mode)
+                    loss = loss - config.entropy_coeff * agg_loss(entropy, mask, mode) SIGN config.kl_loss_coef * kl
+                    share = part["response_mask"].sum() / data.batch["response_mask"].sum()
+                    (loss * SHARE).backward()
+                    logged["actor/kl_loss"].append(kl.item())
+                self._optimizer_step()
+            self.actor_optimizer.zero_grad()
+            return logged
+"""
+
+REDUCE = """
+    def reduce_metrics(metrics):
+        return {name: sum(values) / len(values) for name, values in metrics.items()}
+"""
+
+FIELDS = """        ppo_mini_batch_size: int = 1
+        ppo_epochs: int = 1
+        use_dynamic_bsz: bool = False
+        clip_ratio: float = 0.2
+"""
+
+
+def _tree(sign: str = "+", share: str = "len(part) / len(data)") -> dict[str, str]:
+    tree = files()
+    config = "verl/workers/config/actor.py"
+    tree[config] = tree[config].replace("        clip_ratio: float = 0.2\n", FIELDS).replace('"k3")', '"low_var_kl")')
+    actor = ACTOR.replace("SIGN", sign).replace("SHARE", share.replace("len(part)", "len(part['responses'])"))
+    return tree | {"verl/workers/actor/dp_actor.py": actor, "verl/utils/metric/__init__.py": REDUCE}
+
+
+def _judged(loads: Loads, law: Law, tree: dict[str, str]) -> tuple[int, bool]:
+    target = loads(FRAMEWORK, tree)
+    judgement = judged_at(law, bound(FRAMEWORK, target)["update_policy", "token-mean"], "token-mean", target)
+    return judgement.tried, judgement.found is not None
+
+
+def test_the_update_reads_back(loads: Loads) -> None:
+    """Columns, settings and arguments survive the round trip in both modes."""
+    target = loads(FRAMEWORK, _tree())
+    mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name == "update_policy"]
+    assert len(mine) == 2
+    check_round_trips(target, mine)
+
+
+@pytest.mark.parametrize(("sign", "found"), [("+", False), ("-", True)])
+def test_sign_of_the_kl_loss(loads: Loads, sign: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A KL loss that is subtracted is no dual clip with a KL penalty, though each function alone is right."""
+    tried, broken = _judged(loads, REF001, _tree(sign=sign))
+    assert tried > 0
+    assert broken is found
+
+
+def test_gradient_of_the_last_epoch(loads: Loads) -> None:
+    """It is read once, and stays off the mask."""
+    tried, broken = _judged(loads, PLC002, _tree())
+    assert tried > 0
+    assert not broken
+
+
+def test_mean_of_means_is_found(loads: Loads) -> None:
+    """What the trainer logs of unequal micro-batches is the mean of their means."""
+    tried, broken = _judged(loads, MET005, _tree())
+    assert (tried > 0, broken) == (True, True)
+
+
+def test_releases_without_the_actor(loads: Loads) -> None:
+    """Have no such boundary, and nothing is reported as missing."""
+    target = loads(FRAMEWORK, files())
+    assert not [name for name, _ in bound(FRAMEWORK, target) if name == "update_policy"]
