@@ -73,9 +73,10 @@ class Target:
         owner: Any = self.module(head)
         for name in tail[:-1]:
             owner = getattr(owner, name)
-        original = vars(owner)[tail[-1]]
-        setattr(owner, tail[-1], wrap(getattr(owner, tail[-1])))
-        return lambda: setattr(owner, tail[-1], original)
+        name, own = tail[-1], tail[-1] in vars(owner)
+        original = vars(owner).get(name)
+        setattr(owner, name, wrap(getattr(owner, name)))
+        return lambda: setattr(owner, name, original) if own else delattr(owner, name)
 
     def module(self, path: str) -> ModuleType:
         """Import a module of the target.

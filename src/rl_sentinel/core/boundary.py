@@ -63,8 +63,9 @@ class Step:
     the rows; ``inside`` names functions of the target whose last arguments and result are kept while the step runs.
     ``optional`` arguments are left out where a release has no such parameter. A ``remembered`` step answers equal
     arguments with a copy of its first answer. ``explain`` turns an exception of the call, and the arguments by name,
-    into the one that is raised. ``produced_by`` cites, for an argument whose form is a choice, the line
-    of the framework's trainer that makes it.
+    into the one that is raised. ``doubles`` are functions of ours that replace those at dotted paths of the target
+    while the step runs, as for a device that is not there. ``produced_by`` cites, for an argument whose form is a
+    choice, the line of the framework's trainer that makes it.
     """
 
     call: str | Use | Callable[..., Any]
@@ -75,6 +76,7 @@ class Step:
     produced_by: Mapping[str, str] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     remembered: bool = False
+    doubles: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     explain: Callable[[Exception, Mapping[str, Any]], Exception] | None = None
 
     @property

@@ -126,6 +126,26 @@ def test_cuts_are_added_and_ranks_averaged(loads: Loads) -> None:
     assert found.item() == float(BATCH.reward.sum()) / 2
 
 
+def _nothing(x: torch.Tensor) -> torch.Tensor:
+    return x * 0
+
+
+def test_a_double_stands_for_a_function_while_the_step_runs(loads: Loads) -> None:
+    """The function is back afterwards."""
+    target = loads(NOTHING, FILES)
+    original = target.find("made.code.inner")
+    step = Step(
+        call="made.code.outer",
+        name="out",
+        arguments={"x": Column("reward")},
+        inside={"seen": "made.code.inner"},
+        doubles={"made.code.inner": _nothing},
+    )
+    boundary = _boundary(step, value=Output("B", at=Use("seen").attribute("result")))
+    assert _run(target, boundary)["value"].tolist() == [0, 0, 0]
+    assert target.find("made.code.inner") is original
+
+
 def test_rows_of_cuts_are_put_in_order(loads: Loads) -> None:
     """Ranks and micro-batches multiply: four cuts of three rows, the last one empty."""
     step = Step(call="made.code.count", name="x", arguments={"x": Column("reward")}, each=("rank", "micro_batch"))

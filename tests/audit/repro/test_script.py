@@ -51,6 +51,12 @@ def in_place(data):
     pairs = zip(data["rewards"], data["masks"])
     data["advantages"] = [mask * (reward - (0 if CHECKED else first)) for reward, mask in pairs]
 
+def factor():
+    raise RuntimeError("no accelerator")
+
+def scaled(rewards, mask):
+    return centred(rewards, mask, Settings(factor()))
+
 def of_one_rank(losses, count, ranks):
     return losses.sum() / count * ranks if CHECKED else losses.mean()
 """
@@ -185,6 +191,22 @@ def test_calls_of_ranks_are_joined(trees: Mapping[bool, Path]) -> None:
     lines = _lines(SPL002, RANKS, Target(trees[False]))
     assert [line.split(" = ")[0].strip() for line in lines if "of_one_rank(" in line] == ["part_0", "part_0", "part_1"]
     assert any("torch.stack([" in line and ".sum(0) / 2" in line for line in lines)
+    assert [_run(lines, trees[checked]).returncode for checked in (False, True)] == [1, 0]
+
+
+def _accelerated() -> float:
+    return 2.0
+
+
+def test_doubles_are_put_in_place_by_the_script(trees: Mapping[bool, Path]) -> None:
+    """A script runs on the machine that the finding was made on, without the accelerator."""
+    passed = {"rewards": Column("reward"), "mask": Column("mask", dtype=torch.int64)}
+    step = Step(
+        call="house.rules.scaled", name="result", arguments=passed, doubles={"house.rules.factor": _accelerated}
+    )
+    boundary = Boundary(path="house.rules.scaled", stage="advantage", steps=(step,), outputs=ADVANTAGE)
+    lines = _lines(MSK001, boundary, Target(trees[False]))
+    assert "    rules.factor = _accelerated" in lines
     assert [_run(lines, trees[checked]).returncode for checked in (False, True)] == [1, 0]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -156,7 +157,7 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
     if step.inside:
         watching = _observed(target, step.inside)
     try:
-        with watching as inner:
+        with _doubled(target, step.doubles), watching as inner:
             result = make(target, call.function, args, kwargs, results)
     except Exception as error:
         explained = error if step.explain is None else step.explain(error, passed)
@@ -171,6 +172,21 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
             results[name] = [value]
         else:
             results[name].append(value)
+
+
+@contextmanager
+def _doubled(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Put functions of ours at paths of the target while a step runs."""
+    undo = [target.replace(path, partial(_instead, double)) for path, double in doubles.items()]
+    try:
+        yield
+    finally:
+        for restore in reversed(undo):
+            restore()
+
+
+def _instead(double: Callable[..., Any], _own: Callable[..., Any]) -> Callable[..., Any]:
+    return double
 
 
 @dataclass(slots=True)

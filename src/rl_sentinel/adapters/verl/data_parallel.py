@@ -1,8 +1,9 @@
 """verl's data-parallel actor, of releases before 0.8: its whole update, from the trainer's batch to the gradient."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants, every_token_is_trained
-from rl_sentinel.adapters.verl.doubles import data_parallel_actor, updated
+from rl_sentinel.adapters.verl.doubles import cpu_device, data_parallel_actor, no_memory, stay, updated
 from rl_sentinel.adapters.verl.engine import NUMBERS
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -60,32 +61,33 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(UPDATE, "policy-loss", str(why))
         return
     source = inspect.getsource(target.find(ACTOR)).partition("def update_policy")[2]
-    _without_accelerator(target, source)
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
     yield from bindable(target, *(_update(target, mode, source) for mode in modes))
 
 
-def _without_accelerator(target: Target, source: str) -> None:
-    """Declared doubles: the device is the CPU, moving there is no move, and no memory of a device is logged."""
-    vars(target.module(ACTOR.rpartition(".")[0]))["get_device_id"] = lambda: "cpu"
+def _accelerator(target: Target, source: str) -> dict[str, Callable[..., Any]]:
+    """Doubles of a machine without an accelerator: its device, moves there, and what is logged of its memory."""
+    found: dict[str, Callable[..., Any]] = {}
+    if "get_device_id()" in source:
+        found[f"{ACTOR.rpartition('.')[0]}.get_device_id"] = cpu_device
     if ".cuda()" in source:
-        kind = target.module("verl.protocol").TensorDict
-        setattr(kind, "cuda", lambda data: data)  # noqa: B010 - a class of a package
+        found["verl.protocol.TensorDict.cuda"] = stay
     for path in ("verl.utils.debug.performance", "verl.utils.profiler.performance"):
         if target.has(f"{path}._get_current_mem_info"):
-            vars(target.module(path))["_get_current_mem_info"] = lambda *_units, **_more: ("0", "0", "0", "0")
+            found[f"{path}._get_current_mem_info"] = no_memory
+    return found
 
 
 def _update(target: Target, mode: str, source: str) -> Boundary:
     masked = "loss_mask" in source or '"response_mask"' in source
     logged = {name: output for name, output in LOGGED.items() if name in source and mode == "token-mean"}
     reducer = next(path for path in REDUCERS if target.has(path))
-    steps = (_step(target, mode), Step(call=reducer, name="logged", arguments=_METRICS)) if logged else ()
+    steps = (_step(target, mode, source), Step(call=reducer, name="logged", arguments=_METRICS)) if logged else ()
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
     return Boundary(
         path=UPDATE,
         stage="policy-loss",
-        steps=steps or (_step(target, mode),),
+        steps=steps or (_step(target, mode, source),),
         unused=frozenset({"token"}),
         outputs={"loss": loss, **{name: replace(o, at=Use("logged")[name]) for name, o in logged.items()}},
         settings={mode: NUMBERS},
@@ -115,7 +117,7 @@ def _pairs(logged: Mapping[str, Output]) -> Claims:
     return replace(_PAIRS, output_pairs={n: said for n, said in _PAIRS.output_pairs.items() if n in logged})
 
 
-def _step(target: Target, mode: str) -> Step:
+def _step(target: Target, mode: str, source: str) -> Step:
     """Two epochs over one mini-batch, so that the old log-probs are those of the batch; the last step is read."""
     numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
     sizes: dict[str, Codec] = {
@@ -155,6 +157,7 @@ def _step(target: Target, mode: str) -> Step:
     return Step(
         call=updated,
         name="made",
+        doubles=_accelerator(target, source),
         arguments={
             "update": Constant(Function(UPDATE)),
             "actor": Object(data_parallel_actor, parts, at=places),

@@ -11,6 +11,21 @@ from torch import Tensor
 from rl_sentinel.adapters.world import group
 
 
+def cpu_device() -> str:
+    """The device of a machine without an accelerator."""
+    return "cpu"
+
+
+def stay(data: Any) -> Any:  # noqa: ANN401 - tensors in a container
+    """Data that is moved to an accelerator, where it is."""
+    return data
+
+
+def no_memory(*_units: object) -> tuple[str, ...]:
+    """What is logged of the memory of an accelerator."""
+    return ("0", "0", "0", "0")
+
+
 class Engine:
     """What ``forward_backward_batch`` asks of its engine; the model answers with given columns at each token.
 

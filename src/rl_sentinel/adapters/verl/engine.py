@@ -18,7 +18,7 @@ from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants
 from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
-from rl_sentinel.adapters.verl.doubles import Engine
+from rl_sentinel.adapters.verl.doubles import Engine, cpu_device
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -94,7 +94,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         if loss == LOSS and _weighs(target) and (failing := target.fails(BOTH)):
             yield Unbound(f"{BOTH} -> {CUT} -> {LOSS}", stage, failing)
-        vars(target.module(MODULE))["get_device_id"] = lambda: "cpu"  # a declared double: an accelerator on CPU
         yield from bindable(target, *make(target))
 
 
@@ -213,6 +212,7 @@ def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Ma
     return Step(
         call=CUT,
         name="trained",
+        doubles={f"{MODULE}.get_device_id": cpu_device},
         arguments={"self": engine, "data": data, "loss_function": function},
         produced_by={
             "data": f"{MASK_PRODUCER}; workers/engine_workers.py, train_mini_batch: micro-batch size and counts"

@@ -222,6 +222,9 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     places = {name: _place(first, first.boundary.outputs[name]) for name in outputs if name in first.boundary.outputs}
     used = {place.name for place in places.values()} | {use.name for run in runs for use in _uses(run)}
     lines: list[str] = []
+    for path, double in {path: d for encoded in first.calls for path, d in encoded.step.doubles.items()}.items():
+        owner, _, name = path.rpartition(".")
+        lines.append(f"{text.names.imported(owner)}.{name} = {text.carry(double)}")
     for number, encoded in enumerate(first.calls):
         same = [run.calls[number].call for run in runs]
         args = [text.alike([call.args[n] for call in same], encoded.step.result) for n in range(len(same[0].args))]
