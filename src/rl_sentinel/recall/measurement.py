@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from rl_sentinel.audit.engine.worker import frameworks
 from rl_sentinel.core.errors import SentinelError
@@ -88,18 +88,22 @@ def _sides(bug: Bug, histories: Histories | None) -> _Sides:
     """
     if bug.framework not in frameworks():
         raise SentinelError(f"{bug.framework} has no adapter")
+    repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
+    if repository is not None:
+        commits = (bug.parent_commit, bug.fix_commit)
+        return _Sides(*(f"{bug.framework}@{repository}#{commit}" if commit else "" for commit in commits))
+    if bug.releases.last and bug.releases.fixed_in:
+        return _Sides(*(f"{bug.framework}=={_release(r)}" for r in (bug.releases.last, bug.releases.fixed_in)))
     if histories is None:
-        last, fixed = bug.releases.last, bug.releases.fixed_in
-        if not last or not fixed:
-            raise SentinelError("releases.last and releases.fixed_in are needed without --git")
-        return _Sides(*(f"{bug.framework}=={Version(release)}" for release in (last, fixed)))
-    if not bug.parent_commit:
-        raise SentinelError("parent_commit is missing")
-    repository = histories.of(bug.parent_commit)
-    if repository is None:
-        raise SentinelError(f"no history in {histories.folder} has commit {bug.parent_commit[:9]}")
-    before, after = (f"{bug.framework}@{repository}#{c}" if c else "" for c in (bug.parent_commit, bug.fix_commit))
-    return _Sides(before, after)
+        raise SentinelError("releases.last and releases.fixed_in are needed without --git")
+    raise SentinelError(f"no history in {histories.folder} has commit {str(bug.parent_commit)[:9]}")
+
+
+def _release(name: str) -> str:
+    try:
+        return str(Version(name))
+    except InvalidVersion as error:
+        raise SentinelError(f"release is {name!r}, expected a number as in 1.2.3") from error
 
 
 def _function_of_another(bug: Bug, every: Sequence[Bug], root: Path, functions: Sequence[str]) -> tuple[str, ...]:
