@@ -24,14 +24,14 @@ def _blob(folder: Path, name: str) -> Path:
 
 
 def test_the_package_and_all_python(history: Path, tmp_path: Path) -> None:
-    write_out(history, commit_of(history, "HEAD~1"), "verl", tmp_path / "out")
+    write_out(history, commit_of(history, "HEAD~1"), ["verl"], tmp_path / "out")
     found = {str(p.relative_to(tmp_path / "out")): p.read_text() for p in (tmp_path / "out").rglob("*") if p.is_file()}
     assert found == {"verl/__init__.py": "VERSION = 1\n", "verl/version": "1", "tool.py": "pass\n"}
 
 
 def test_a_picture_of_the_package_may_be_absent(history: Path, tmp_path: Path) -> None:
     _blob(history, "verl/image.svg").unlink()
-    write_out(history, commit_of(history, "HEAD"), "verl", tmp_path / "out")
+    write_out(history, commit_of(history, "HEAD"), ["verl"], tmp_path / "out")
     assert (tmp_path / "out" / "verl" / "__init__.py").read_text() == "VERSION = 2\n"
 
 
@@ -39,7 +39,7 @@ def test_a_file_of_the_package_must_be_there(history: Path, tmp_path: Path) -> N
     _blob(history, "verl/version").unlink()
     commit = commit_of(history, "HEAD")
     with pytest.raises(SentinelError) as told:
-        write_out(history, commit, "verl", tmp_path / "out")
+        write_out(history, commit, ["verl"], tmp_path / "out")
     words = f"{history} lacks verl/version at {commit[:9]}, expected a whole history: fetch it without a filter"
     assert str(told.value) == words
 

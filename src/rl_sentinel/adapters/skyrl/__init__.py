@@ -62,6 +62,7 @@ def _installation(version: str) -> Installation:
 FRAMEWORK = Framework(
     name="skyrl",
     package="skyrl",
+    former=("skyrl_train",),
     distribution="skyrl",
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
