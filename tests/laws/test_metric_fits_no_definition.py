@@ -65,7 +65,7 @@ def test_clip_fraction() -> None:
 
 
 def test_dual_clip_fraction() -> None:
-    """The share of tokens with a negative advantage whose ratio is above the ceiling, and a comparison that never holds."""
+    """The share of tokens with a negative advantage and a ratio above the ceiling; a constant fits no definition."""
 
     def fraction(batch: Batch, ceiling: float) -> Tensor:
         above = (batch.logprob - batch.old_logprob).exp() > ceiling

@@ -102,8 +102,8 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     if first in MEASURES:
         return output.axes == "" and output.quantity == first and is_measure(first, reads)
     if first in _WHOLE:
-        own = "advantage" not in _WHOLE[first] or (output.quantity == first and bool(_clip(settings)))
-        own = own and (first not in _BOUND_OF or _BOUND_OF[first] in settings)
+        own = output.quantity == first or "advantage" not in _WHOLE[first]
+        own = own and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(_clip(settings)))
         return own and output.axes == "" and _WHOLE[first] <= reads
     if first in COLUMN_NAMES:
         own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
