@@ -12,6 +12,7 @@ import pytest
 
 from rl_sentinel.adapters import loading
 from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.kit.evaluation import invoke
 from rl_sentinel.adapters.loading import used, while_running
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import StandInTouched, Unbindable
@@ -219,9 +220,16 @@ def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
 
 
 def test_a_former_package_is_loaded(tmp_path: Path, loaded: Loaded) -> None:
-    target = loaded({"toy/m.py": "def f(): return 1\n"}, package="house", former=("toy",))
+    def settings() -> ModuleType:
+        module = ModuleType("house.config")
+        vars(module)["Settings"] = dict
+        return module
+
+    about: dict[str, Any] = {"package": "house", "former": ("toy",), "former_doubles": {"house.config": settings}}
+    target = loaded({"toy/m.py": "def f(): return 1\n"}, **about)
     assert target.package == "toy"
     assert target.call("house.m.f") == 1
+    assert invoke(target, "house.config.Settings", [], {}, {}) == {}
 
 
 def test_wrong_folder_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ def package(tmp_path: Path) -> Path:
         "house_train/extra/losses.py": "def metric(): ...\n",
         "house_train/config/__init__.py": "from .main import Config\n",
         "house_train/config/main.py": "class Config: ...\n",
+        "house_train/tools/tools.py": "def tool(): ...\n",
         "house_train/broken.py": "def (:\n",
     }
     for name, text in files.items():
@@ -32,6 +33,7 @@ def package(tmp_path: Path) -> Path:
         ("house.train.trainer.Trainer.step", "house_train.trainer.Trainer.step"),
         ("house.backends.utils.losses.loss", "house_train.utils.losses.loss"),
         ("house.train.config.Config", "house_train.config.main.Config"),
+        ("house.tools.tools.tool", "house_train.tools.tools.tool"),
         ("house.losses.metric", "house.losses.metric"),
         ("house.trainer.Trainer.stop", "house.trainer.Trainer.stop"),
         ("house.broken.f", "house.broken.f"),

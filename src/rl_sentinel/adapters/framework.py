@@ -19,7 +19,8 @@ class Framework:
     name on the package index; ``version_file`` the file of the package that states its version, where
     that is no usual one; ``light`` the packages that must really run, with pins, for a
     version (``""`` for a checkout); ``installation`` what a stand-alone
-    script needs of it; ``doubles`` declared doubles, each by its dotted module name;
+    script needs of it; ``doubles`` declared doubles, each by its dotted module name, and
+    ``former_doubles`` those of modules that a former layout lacks;
     ``bare`` the target's own packages whose ``__init__`` is not run, since it starts an engine.
     """
 
@@ -32,6 +33,7 @@ class Framework:
     light: Callable[[str], str] = lambda _version: ""
     installation: Callable[[str], Installation] = lambda _version: Installation()
     doubles: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
+    former_doubles: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
     bare: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 

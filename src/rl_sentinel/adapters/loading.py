@@ -49,7 +49,8 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
     importlib.invalidate_caches()
     os.environ.update(framework.environment)
     sys.meta_path.insert(0, _Bare(root, frozenset(framework.bare)))
-    for name, factory in framework.doubles.items():
+    doubles = framework.doubles if package == framework.package else {**framework.doubles, **framework.former_doubles}
+    for name, factory in doubles.items():
         _install(name, factory(), root)
     builtins.__import__ = _Importer(package, root, folders)
     return Target(root=root, version=version, package=package)

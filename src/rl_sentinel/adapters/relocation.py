@@ -19,8 +19,8 @@ def relocated(package: Path, path: str) -> str:
     parts = path.split(".")
     for size in range(1, min(_NAMES, len(parts) - 2) + 1):
         stem, name = parts[-size - 1], ".".join(parts[-size:])
-        files = [*package.rglob(f"{stem}.py"), *package.rglob(f"{stem}/*.py")]
-        modules = [_module(package, f) for f in files if name in _definitions(f)]
+        files = {*package.rglob(f"{stem}.py"), *package.rglob(f"{stem}/*.py")}
+        modules = [_module(package, f) for f in sorted(files) if name in _definitions(f)]
         ranked = sorted(modules, key=lambda module: -_common(module, parts))
         if ranked and (len(ranked) == 1 or _common(ranked[0], parts) > _common(ranked[1], parts)):
             return f"{ranked[0]}.{name}"
