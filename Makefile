@@ -8,7 +8,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test test-slow check lint wheel train train-proof expect proof mutants bench bench-train clean
+.PHONY: setup audit test test-slow check lint wheel train train-proof expect recall proof mutants bench bench-train clean
 
 setup: $(STAMP)
 
@@ -61,6 +61,12 @@ expect: setup
 	$(BIN)/python scripts/expectation.py expect/.report.json > expect/verl-0.9.1.toml
 	$(BIN)/python scripts/expectation.py --findings expect/.report.json > tests/report/verl-0.9.1.json
 	rm -f expect/.report.json
+
+# Which known bugs an audit reports before their fix and not after it: between releases of the package index, or with
+# GIT=FOLDER CORPUS=FILE between the commits of git histories. Writes docs/recall.md.
+CORPUS := docs/known-bugs.jsonl
+recall: setup
+	$(BIN)/rl-sentinel recall $(CORPUS) $(if $(GIT),--git $(GIT)) --page docs/recall.md
 
 # What is longer, or needs git histories: SLIME=PATH AREAL=PATH TRL=PATH SKYRL=PATH make proof. Writes docs/proof.md.
 proof: setup

@@ -12,6 +12,7 @@ import pytest
 
 from rl_sentinel.adapters import loading
 from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.kit.evaluation import invoke
 from rl_sentinel.adapters.loading import used, while_running
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import StandInTouched, Unbindable
@@ -22,7 +23,7 @@ Loaded = Callable[..., Target]
 @pytest.fixture
 def loaded(loads: Callable[..., Target]) -> Loaded:
     def write(files: dict[str, str], *, overlay: dict[str, str] | None = None, **about: Any) -> Target:
-        toy = Framework(name="toy", package="toy", boundaries=lambda _t: iter(()), **about)
+        toy = Framework(name="toy", package=about.pop("package", "toy"), boundaries=lambda _t: iter(()), **about)
         return loads(toy, {"toy/__init__.py": ""} | files, overlay)
 
     return write
@@ -186,11 +187,20 @@ def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
         return module
 
     files = {
-        "toy/engine/__init__.py": "raise RuntimeError('engine started')",
-        "toy/engine/loss.py": "from mega.core import parallel\nimport mega.core.parallel as again\n",
+        "toy/engine/__init__.py": """
+            from mega.training import pad_vocabulary
+            from .loss import reduce
+            raise RuntimeError('engine started')
+        """,
+        "toy/engine/loss.py": """
+            from mega.core import parallel
+            import mega.core.parallel as again
+            def reduce(): return 3
+        """,
         "toy/m.py": """
             import os
-            from toy.engine import loss
+            from toy.engine import loss, pad_vocabulary, reduce
+            R = reduce()
             N = loss.parallel.world_size()
             E = os.environ["TOY_FLAG"]
         """,
@@ -201,8 +211,25 @@ def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
         "environment": {"TOY_FLAG": "on"},
     }
     toy = loaded(files, **about).module("toy.m")
-    assert (toy.N, toy.E) == (1, "on")
+    assert (toy.N, toy.E, toy.R) == (1, "on", 3)
+    with pytest.raises(StandInTouched, match="pad_vocabulary"), while_running():
+        toy.pad_vocabulary(1)
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        from toy.engine import nothing  # type: ignore[import-not-found]  # noqa: F401, PLC0415 - a name that the package lacks
     assert used["mega.core.parallel"] == "double"
+
+
+def test_a_former_package_is_loaded(tmp_path: Path, loaded: Loaded) -> None:
+    def settings() -> ModuleType:
+        module = ModuleType("house.config")
+        vars(module)["Settings"] = dict
+        return module
+
+    about: dict[str, Any] = {"package": "house", "former": ("toy",), "former_doubles": {"house.config": settings}}
+    target = loaded({"toy/m.py": "def f(): return 1\n"}, **about)
+    assert target.package == "toy"
+    assert target.call("house.m.f") == 1
+    assert invoke(target, "house.config.Settings", [], {}, {}) == {}
 
 
 def test_wrong_folder_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     (home / "sound.py").write_text("from json import dumps\n\n\ndef f():\n    return 1\n", encoding="utf-8")
     (home / "broken.py").write_text("raise RuntimeError('no')", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield Target(root=tmp_path)
+    (home / "layout").mkdir()
+    (home / "layout" / "moved.py").write_text("def f():\n    return 2\n", encoding="utf-8")
+    yield Target(root=tmp_path, package=NAME)
     for name in [n for n in sys.modules if n.partition(".")[0] == NAME]:
         del sys.modules[name]
 
@@ -31,6 +33,13 @@ def test_what_is_there_is_found(target: Target) -> None:
     assert target.source(target.find(f"{NAME}.sound.f")) == (f"{NAME}/sound.py", 4)
     assert target.has(f"{NAME}.sound.f")
     assert target.fails(f"{NAME}.sound.f") == ""
+
+
+def test_what_moved_is_found(target: Target) -> None:
+    assert target.call("former_name.engine.moved.f") == 2
+    assert target.holds("former_name.engine.moved.f")
+    assert target.located("former_name.engine.moved.f") == f"{NAME}.layout.moved.f"
+    assert target.located(f"{NAME}.sound.f") == f"{NAME}.sound.f"
 
 
 @pytest.mark.parametrize("path", [f"{NAME}.sound.g", f"{NAME}.nowhere.f", "elsewhere.f"])

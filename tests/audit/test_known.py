@@ -100,9 +100,11 @@ def test_places_of_a_finding() -> None:
 
 
 def test_stale_entries_are_known_and_not_found() -> None:
-    entries = [_entry(">=1"), _entry("<1", "verl:B:b:c"), _entry("", "areal:A:b:c"), _entry("", "verl:C:b:c")]
-    assert known.stale(entries, ["verl:C:b:c"], "verl", "1.0") == ["verl:A:b:c"]
-    assert known.stale(entries, [], "verl", "") == []
+    names = ("verl:B:m.b:c", "areal:A:m.b:c", "verl:C:m.b:c", "verl:A:n.b:c")
+    entries = [_entry(">=1", "verl:A:m.b:c"), _entry("<1", names[0]), *(_entry("", name) for name in names[1:])]
+    assert known.stale(entries, ["verl:C:m.b:c"], ["m.b"], "verl", "1.0") == ["verl:A:m.b:c"]
+    assert known.stale(entries, [], ["m.b"], "verl", "") == []
+    assert known.stale(entries, [], [], "verl", "1.0") == [], "nothing could be called"
 
 
 def test_shipped_entries_annotate_and_accept_nothing() -> None:

@@ -55,6 +55,17 @@ def test_boundaries_with_their_claims(tree: Path, capsys: pytest.CaptureFixture[
     )
 
 
+def test_nothing_bound_exits_2(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    tree = checkout(tmp_path / "tree", "raise RuntimeError('no')\n")
+    status, said, err = run_cli(capsys, "boundaries", f"verl@{tree}")
+    assert status == 2
+    assert "unbound verl.trainer.ppo.core_algos" in said
+    assert err == f"rl-sentinel: verl@{tree} has no boundary that can be called: the reasons are above\n"
+
+
 def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said, _ = run_cli(capsys, "influence", f"verl@{tree}", "--boundary", "*grpo_outcome*")
     assert status == 0

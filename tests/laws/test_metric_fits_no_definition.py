@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -61,6 +62,28 @@ def test_clip_fraction() -> None:
     judgement = judged(LAW, specimen(fraction, reads=reads, stage="metric", outputs=outputs, settings=settings))
     assert judgement.found is None
     assert judgement.tried > 0
+
+
+def test_dual_clip_fraction() -> None:
+    """The share of tokens with a negative advantage and a ratio above the ceiling; a constant fits no definition."""
+
+    def fraction(batch: Batch, ceiling: float) -> Tensor:
+        above = (batch.logprob - batch.old_logprob).exp() > ceiling
+        return (above & (batch.advantage < 0))[batch.mask].sum() / batch.mask.sum().clamp(min=1)
+
+    def never(batch: Batch, ceiling: float) -> Tensor:
+        return 0 * fraction(batch, ceiling)
+
+    about: dict[str, Any] = {
+        "reads": "logprob old_logprob advantage mask",
+        "stage": "metric",
+        "outputs": {"clip": Output("", "", "clip_fraction_lower")},
+        "settings": {"default": {"ceiling": 1.25}},
+    }
+    sound, broken = (judged(LAW, specimen(compute, **about)) for compute in (fraction, never))
+    assert sound.found is None
+    assert sound.tried > 0
+    assert broken.found is not None
 
 
 @pytest.mark.parametrize(

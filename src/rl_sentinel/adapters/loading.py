@@ -34,24 +34,26 @@ used: dict[str, str] = {}
 def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path] = ()) -> Target:
     """Make the target importable in this process, and return the gate to it.
 
-    ``root`` is the folder that holds ``framework.package``; ``overlay`` are folders of light
+    ``root`` is the folder that holds the import package; ``overlay`` are folders of light
     packages. The process keeps the changed import machinery: one process loads one target.
 
     Raises:
         Unbindable: if a declared double cannot be made, or ``root`` does not hold the package.
     """
     root = root.resolve()
-    if not (root / framework.package).is_dir():
+    package = framework.package_of(root)
+    if not package:
         raise Unbindable(f"{framework.package} is absent in {root}, expected the folder that holds it")
     folders = tuple(p.resolve() for p in overlay)
     sys.path[:0] = [str(root), *map(str, folders)]
     importlib.invalidate_caches()
     os.environ.update(framework.environment)
     sys.meta_path.insert(0, _Bare(root, frozenset(framework.bare)))
-    for name, factory in framework.doubles.items():
+    doubles = framework.doubles if package == framework.package else {**framework.doubles, **framework.former_doubles}
+    for name, factory in doubles.items():
         _install(name, factory(), root)
-    builtins.__import__ = _Importer(framework.package, root, folders)
-    return Target(root=root, version=version)
+    builtins.__import__ = _Importer(package, root, folders)
+    return Target(root=root, version=version, package=package)
 
 
 def _install(name: str, double: ModuleType, root: Path) -> None:
@@ -91,7 +93,18 @@ class _Bare(MetaPathFinder, Loader):
         return spec if folder.is_dir() else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run nothing: the module has its ``__path__`` and that is all."""
+        """Run nothing: the module has its ``__path__``, and the names that its submodules define."""
+        file = Path(module.__path__[0], "__init__.py")
+        exported = dict(_exports(file)) if file.is_file() else {}
+
+        def missing(name: str) -> Any:  # noqa: ANN401 - whatever the package would have there
+            if name not in exported:
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            if exported[name]:
+                return getattr(importlib.import_module(f"{module.__name__}{exported[name]}"), name)
+            return StandIn(f"{module.__name__}.{name}", (self.root,))
+
+        vars(module)["__getattr__"] = missing
 
 
 class _Importer:
@@ -161,6 +174,14 @@ def _optional_lines(file: str) -> tuple[tuple[int, int], ...]:
         for node in _statements(ast.parse(Path(file).read_bytes()))
         if isinstance(node, ast.Try) and any(_forgives(handler) for handler in node.handlers)
     )
+
+
+def _exports(file: Path) -> Iterator[tuple[str, str]]:
+    """Names that a package's ``__init__`` imports, each with the submodule, as ``.loss``, or empty for other places."""
+    for node in _statements(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.ImportFrom):
+            near = f".{node.module}" if node.level == 1 and node.module else ""
+            yield from ((alias.asname or alias.name, near) for alias in node.names)
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from rl_sentinel.adapters.relocation import relocated
 from rl_sentinel.core.errors import Absent, Unbindable
 
 
@@ -25,15 +26,17 @@ class Recorder(Protocol):
 class Target:
     """A framework's tree on this machine.
 
-    ``root`` is the folder that holds the import package; ``recorder`` is set while a call is
+    ``root`` is the folder that holds the import ``package``; ``recorder`` is set while a call is
     watched, else None.
     """
 
     root: Path
     version: str = ""
+    package: str = ""
     recorder: Recorder | None = None
     _found: dict[str, Any] = field(default_factory=dict)
     _kept: dict[Hashable, Any] = field(default_factory=dict)
+    _located: dict[str, str] = field(default_factory=dict)
     _kept_heads: dict[str, bool] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
@@ -61,7 +64,7 @@ class Target:
 
     def holds(self, path: str) -> bool:
         """Whether the dotted path begins in the target's tree, rather than in the standard library or a package."""
-        head = path.partition(".")[0]
+        head = self.located(path).partition(".")[0]
         if head not in self._kept_heads:
             place = self.root / head
             self._kept_heads[head] = place.is_dir() or place.with_suffix(".py").is_file()
@@ -69,7 +72,7 @@ class Target:
 
     def replace(self, path: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
         """Put ``wrap(function)`` in the place of the function at a dotted path; the answer puts it back."""
-        head, tail = self._split(path)
+        head, tail = self._split(self.located(path))
         owner: Any = self.module(head)
         for name in tail[:-1]:
             owner = getattr(owner, name)
@@ -103,7 +106,7 @@ class Target:
         """
         if path in self._found:
             return self._found[path]
-        head, tail = self._split(path)
+        head, tail = self._split(self.located(path))
         found: Any = self.module(head)
         for name in tail:
             try:
@@ -115,6 +118,16 @@ class Target:
             self.source(found)
         self._found[path] = found
         return found
+
+    def located(self, path: str) -> str:
+        """Where this tree has what a dotted path names: there, or in a module that moved in its layout."""
+        if path not in self._located:
+            parts = path.split(".")
+            modules = [self.root.joinpath(*parts[:size]) for size in range(max(1, len(parts) - 2), len(parts) + 1)]
+            present = any(m.with_suffix(".py").is_file() or m.is_dir() for m in modules)
+            moved = bool(self.package) and not present
+            self._located[path] = relocated(self.root / self.package, path) if moved else path
+        return self._located[path]
 
     def _split(self, path: str) -> tuple[str, list[str]]:
         parts = path.split(".")
@@ -153,7 +166,7 @@ class Target:
         found = self.find(path)
         if self.recorder is None:
             return found(*args, **kwargs)
-        self.recorder.entering(path, args, kwargs)
+        self.recorder.entering(self.located(path), args, kwargs)
         result = found(*args, **kwargs)
         self.recorder.returned()
         return result

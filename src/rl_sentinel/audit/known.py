@@ -160,11 +160,20 @@ def entries(file: KnownFile, *, accepted: bool, source: str = "") -> list[Known]
     ]
 
 
-def stale(known: Sequence[Known], seen: Iterable[str], framework: str, version: str) -> list[str]:
-    """Signatures that are known of this release of the framework, and that the audit did not find."""
-    found = set(seen)
+def stale(
+    known: Sequence[Known], seen: Iterable[str], judged: Iterable[str], framework: str, version: str
+) -> list[str]:
+    """Signatures that are known of this release of the framework, and that the audit did not find.
+
+    ``judged`` are the boundaries that could be called: where none of a module could, its entries are not stale.
+    """
+    found, modules = set(seen), {path.rpartition(".")[0] for path in judged}
     mine = [k for k in known if k.signature.startswith(f"{framework}:") and version and k.covers(version)]
-    return [k.signature for k in mine if k.signature not in found]
+    return [
+        k.signature
+        for k in mine
+        if k.signature not in found and k.signature.split(":")[2].rpartition(".")[0] in modules
+    ]
 
 
 def written(seen: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, int] | None = None) -> str:

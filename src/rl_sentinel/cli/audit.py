@@ -99,9 +99,9 @@ def audit(  # noqa: PLR0913 - the options of the command
         if target.form == "function" and not claim and seen.counts["holds"] + seen.counts["broken"]:
             console.print(_UNCLAIMED, markup=False)
         full = not (law or ignore or boundary)
-        for old in (
-            knowledge.stale(annotated, [f.signature for f in every], target.framework.name, version) if full else []
-        ):
+        judged = [v.boundary for v in seen.verdicts if v.outcome != "errored"]
+        signatures = [f.signature for f in every]
+        for old in knowledge.stale(annotated, signatures, judged, target.framework.name, version) if full else []:
             console.print(f"stale: {old} is known of this release and did not appear", markup=False)
         outputs.add(target, as_json(target.text, seen, shown, seconds), shown, version)
         status = max(status, _status(console, seen, shown, expected))

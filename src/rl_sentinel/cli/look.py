@@ -62,17 +62,20 @@ def boundaries(
     wanted = named(target)
     claims = described([wanted], stage, claim)
     job, _ = request(wanted, "boundaries", python=python, boundaries=tuple(boundary or ()), stage=stage, claims=claims)
-    shown = 0
+    shown = bound = 0
     with closing(events(job, python)) as stream:
         for event in stream:
             shown += 1
             if event["event"] == "boundary":
+                bound += 1
                 _boundary(console, event)
             else:
                 console.print(_missing(event))
     if not shown:
         way = _LIST.format(target) if boundary else "its adapter knows no boundary of this release"
         raise SentinelError(f"{target} has no boundary{_that_matches(boundary)}: {way}")
+    if not bound:
+        raise SentinelError(f"{target} has no boundary that can be called: the reasons are above")
 
 
 def _that_matches(patterns: Sequence[str] | None) -> str:

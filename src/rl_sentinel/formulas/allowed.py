@@ -13,6 +13,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "kl_coefficient": LOGPROBS | {"logits"},
     "ratio": LOGPROBS | {"logits"},
     "clip_fraction": LOGPROBS | {"logits", "advantage"},
+    "clip_fraction_lower": LOGPROBS | {"logits", "advantage"},
     "entropy": frozenset({"entropy", "logits", "logprob"}),
     "outcome": frozenset({"reward"}),
     "full_length": frozenset(),
@@ -46,7 +47,7 @@ def wrong_inputs(quantity: str, reads: Iterable[str]) -> tuple[str, ...]:
     """
     read = set(reads)
     first = kind(quantity)
-    if first not in ALLOWED or (first == "clip_fraction" and "advantage" not in read):
+    if first not in ALLOWED or (first.startswith("clip_fraction") and "advantage" not in read):
         return ()
     wrong = (set(columns(role="signal")) & read) - ALLOWED[first]
     return tuple(sorted(wrong, key=lambda n: ("reward" not in n, n)))

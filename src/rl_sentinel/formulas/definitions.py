@@ -83,9 +83,14 @@ STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
 #: First word of a quantity of the whole batch -> the columns that it is of.
 _WHOLE: Mapping[str, frozenset[str]] = {
     "clip_fraction": frozenset({"logprob", "old_logprob", "advantage"}),
+    "clip_fraction_lower": frozenset({"logprob", "old_logprob", "advantage"}),
     "sequences_clipped": frozenset({"logprob", "old_logprob", "advantage"}),
     "value_clip_fraction": frozenset({"value", "old_value", "returns"}),
 }
+
+
+#: First word of a quantity -> the setting without which it is not defined.
+_BOUND_OF = {"value_clip_fraction": "value_clip", "clip_fraction_lower": "ceiling"}
 
 
 def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> bool:
@@ -97,8 +102,8 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     if first in MEASURES:
         return output.axes == "" and output.quantity == first and is_measure(first, reads)
     if first in _WHOLE:
-        own = "advantage" not in _WHOLE[first] or (output.quantity == first and bool(_clip(settings)))
-        own = own and (first != "value_clip_fraction" or "value_clip" in settings)
+        own = output.quantity == first or "advantage" not in _WHOLE[first]
+        own = own and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(_clip(settings)))
         return own and output.axes == "" and _WHOLE[first] <= reads
     if first in COLUMN_NAMES:
         own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
@@ -170,6 +175,8 @@ def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings
         return {first: getattr(batch, first)}
     if first == "clip_fraction":
         return _clipped(batch, *(_clip(settings) or (0.0, 0.0)))
+    if first == "clip_fraction_lower":
+        return _dual_clipped(batch, float(settings["ceiling"] or 0))
     if first == "value_clip_fraction":
         return _values_clipped(batch, float(settings["value_clip"] or 0))
     if first == "chi_square":
@@ -193,6 +200,12 @@ def _clipped(batch: Batch, low: float, high: float) -> Named:
     named = {"outside the range": above | below, "where clipping binds": up | down}
     named |= {"above, where it binds": up, "below, where it binds": down}
     return {n: x.double() for n, x in named.items()}
+
+
+def _dual_clipped(batch: Batch, ceiling: float) -> Named:
+    """Tokens whose ratio is above the bound of dual clip, which holds for negative advantages (arXiv 1912.09729)."""
+    above = (batch.logprob - batch.old_logprob).exp() > ceiling
+    return {"above the ceiling": above.double(), "where the ceiling binds": (above & (batch.advantage < 0)).double()}
 
 
 def _rows_clipped(batch: Batch, settings: Settings) -> Named:

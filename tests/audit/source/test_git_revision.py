@@ -1,52 +1,37 @@
 """Revisions of real git folders, whole and with a file that is not there."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from git_fixtures import commit_files, run_git
 from rl_sentinel.audit.source.git_revision import commit_of, write_out
 from rl_sentinel.core.errors import SentinelError
-
-_WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-
-
-def _run(folder: Path, *arguments: str) -> str:
-    environment = os.environ | _WHO
-    run = subprocess.run(["git", *arguments], cwd=folder, env=environment, check=True, capture_output=True, text=True)
-    return run.stdout.strip()
 
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
     folder = tmp_path / "history"
-    files = {"verl/__init__.py": "VERSION = 1\n", "verl/version": "1", "tool.py": "pass\n", "image.svg": "<svg/>"}
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    _run(folder, "init", "-q")
-    _run(folder, "add", "-A")
-    _run(folder, "commit", "-qm", "one")
-    (folder / "verl" / "__init__.py").write_text("VERSION = 2\n", encoding="utf-8")
-    _run(folder, "commit", "-qam", "two")
+    files = {"verl/__init__.py": "VERSION = 1\n", "verl/version": "1", "tool.py": "pass\n", "verl/image.svg": "<svg/>"}
+    commit_files(folder, files, "one")
+    commit_files(folder, {"verl/__init__.py": "VERSION = 2\n"}, "two")
     return folder
 
 
 def _blob(folder: Path, name: str) -> Path:
-    at = _run(folder, "rev-parse", f"HEAD:{name}")
+    at = run_git(folder, "rev-parse", f"HEAD:{name}")
     return folder / ".git" / "objects" / at[:2] / at[2:]
 
 
 def test_the_package_and_all_python(history: Path, tmp_path: Path) -> None:
-    write_out(history, commit_of(history, "HEAD~1"), "verl", tmp_path / "out")
+    write_out(history, commit_of(history, "HEAD~1"), ["verl"], tmp_path / "out")
     found = {str(p.relative_to(tmp_path / "out")): p.read_text() for p in (tmp_path / "out").rglob("*") if p.is_file()}
     assert found == {"verl/__init__.py": "VERSION = 1\n", "verl/version": "1", "tool.py": "pass\n"}
 
 
-def test_a_large_file_may_be_absent(history: Path, tmp_path: Path) -> None:
-    _blob(history, "image.svg").unlink()
-    write_out(history, commit_of(history, "HEAD"), "verl", tmp_path / "out")
+def test_a_picture_of_the_package_may_be_absent(history: Path, tmp_path: Path) -> None:
+    _blob(history, "verl/image.svg").unlink()
+    write_out(history, commit_of(history, "HEAD"), ["verl"], tmp_path / "out")
     assert (tmp_path / "out" / "verl" / "__init__.py").read_text() == "VERSION = 2\n"
 
 
@@ -54,7 +39,7 @@ def test_a_file_of_the_package_must_be_there(history: Path, tmp_path: Path) -> N
     _blob(history, "verl/version").unlink()
     commit = commit_of(history, "HEAD")
     with pytest.raises(SentinelError) as told:
-        write_out(history, commit, "verl", tmp_path / "out")
+        write_out(history, commit, ["verl"], tmp_path / "out")
     words = f"{history} lacks verl/version at {commit[:9]}, expected a whole history: fetch it without a filter"
     assert str(told.value) == words
 

@@ -36,6 +36,7 @@ def _installation(version: str) -> Installation:
 FRAMEWORK = Framework(
     name="areal",
     package="areal",
+    former=("realhf",),
     distribution="areal",
     boundaries=_boundaries,
     light=lambda _version: LIGHT,

@@ -101,26 +101,28 @@ OUTPUTS: Mapping[str, str] = {"advantage": "advantages", "returns": "returns", "
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The method, once per family, since what it claims depends on the settings."""
     try:
-        for path in (PATH, CONFIG, NORM):
-            target.find(path)
+        # Before the trainer's call took one item per prompt, the method of its name took the whole batch.
+        path = PATH if target.has(PATH) else BY_PROMPT
+        for name in (path, CONFIG, NORM):
+            target.find(name)
     except Unbindable as why:
         yield Unbound(PATH, "advantage", str(why))
         return
     for name, (settings, claimed) in FAMILIES.items():
-        yield from bindable(target, _boundary(name, settings, claimed))
-    if target.has(BY_PROMPT):
+        yield from bindable(target, _boundary(name, settings, claimed, path))
+    if path == PATH and target.has(BY_PROMPT):
         for name, (settings, claimed) in FAMILIES.items():
             if "group" in settings.values():
-                yield from bindable(target, _by_prompt(_boundary(name, settings, claimed)))
+                yield from bindable(target, _by_prompt(_boundary(name, settings, claimed, path)))
 
 
-def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
+def _boundary(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:
     """One family: there is a reference policy where a KL is paid, and values where there is a critic."""
     paid = settings.get("kl_ctl") != 0.0
     passes = [*(["ref_logp"] if paid else []), *(["values"] if settings.get("critic") else [])]
     masked = bool(settings.get("mask_no_eos_with_zero"))
     step = Step(
-        call=PATH,
+        call=path,
         arguments={"self": actor(settings), "data": rollout(*passes)},
         produced_by={
             "data": f"{ROLLOUT}; areal/trainer/rl_trainer.py, train: ref_logp where kl_ctl > 0, values with a critic, "
@@ -128,7 +130,7 @@ def _boundary(name: str, settings: Settings, claimed: Claims) -> Boundary:
         },
     )
     boundary = Boundary(
-        path=PATH,
+        path=path,
         stage="advantage",
         steps=(step,),
         unused=frozenset({"token", "version", *(() if paid else ("old_logprob",))}),

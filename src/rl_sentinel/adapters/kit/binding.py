@@ -37,9 +37,31 @@ def fitted(target: Target, boundary: Boundary) -> Boundary:
     Raises:
         Unbindable: if a function is absent, or has a parameter without a default for which there is no argument.
     """
-    steps = tuple(_fitted(target, step) for step in boundary.steps)
+    path, twins = _route(target, boundary.path), tuple(_route(target, twin) for twin in boundary.twins)
+    steps = tuple(_fitted(target, _located(target, step)) for step in boundary.steps)
     unchanged = all(one is other for one, other in zip(steps, boundary.steps, strict=True))
-    return boundary if unchanged else replace(boundary, steps=steps)
+    same = unchanged and (path, twins) == (boundary.path, boundary.twins)
+    return boundary if same else replace(boundary, steps=steps, path=path, twins=twins)
+
+
+def _route(target: Target, path: str) -> str:
+    """A path, or a route of several, as this release's layout has it.
+
+    Raises:
+        Absent: if a part begins with a package that the target does not have.
+    """
+    parts = [target.located(part) for part in path.split(" -> ")]
+    for part in parts:
+        if target.package and not target.holds(part):
+            raise Absent(f"{part} is absent: the target has no package of this name")
+    return " -> ".join(parts)
+
+
+def _located(target: Target, step: Step) -> Step:
+    """The step with the paths of this release's layout."""
+    call = target.located(step.call) if isinstance(step.call, str) and step.call.count(".") > 1 else step.call
+    inside = {name: target.located(path) for name, path in step.inside.items()}
+    return step if (call, inside) == (step.call, step.inside) else replace(step, call=call, inside=inside)
 
 
 def _fitted(target: Target, step: Step) -> Step:

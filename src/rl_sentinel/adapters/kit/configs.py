@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl_sentinel.adapters.kit.evaluation import invoke
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.call import Call
 from rl_sentinel.core.case import Scalar, Settings
@@ -61,7 +62,7 @@ class Config(Codec):
 
     def check(self, target: Target) -> None:
         """Raise ``Unbindable`` where this release's class has no such field."""
-        made = target.call(self.make)
+        made = invoke(target, self.make, [], {}, {})
         for path in (*self.fixed, *self.knobs_at):
             try:
                 get_field(made, path)

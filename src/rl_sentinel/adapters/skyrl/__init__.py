@@ -1,8 +1,10 @@
 """SkyRL: the trainer's advantages (step-wise too), estimators, KL, corrections, losses, configuration."""
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import make_dataclass
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 
 from rl_sentinel.adapters.framework import Framework
@@ -48,6 +50,23 @@ def _environment(module: str, name: str) -> ModuleType:
     return double
 
 
+def _trainer_config() -> ModuleType:
+    """The configuration of releases that had a YAML file and no class: the file's own defaults, with its sections."""
+
+    def load() -> object:
+        package = importlib.import_module("skyrl_train")
+        folder = Path(next(iter(package.__path__)))
+        config = importlib.import_module("omegaconf").OmegaConf
+        made = config.load(folder / "config" / "ppo_base_config.yaml")
+        # validate_cfg adds this field before training starts.
+        config.update(made, "trainer.algorithm.max_seq_len", None, force_add=True)
+        return made
+
+    module = ModuleType("skyrl.train.config")
+    vars(module)["SkyRLTrainConfig"] = load
+    return module
+
+
 def _installation(version: str) -> Installation:
     release, note = requirement("skyrl", version)
     old = version.startswith(("0.1.", "0.2."))
@@ -62,6 +81,7 @@ def _installation(version: str) -> Installation:
 FRAMEWORK = Framework(
     name="skyrl",
     package="skyrl",
+    former=("skyrl_train",),
     distribution="skyrl",
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
@@ -73,6 +93,7 @@ FRAMEWORK = Framework(
         # Describes requests to a server, nothing of training; refuses some of SkyRL's types on Python 3.11.
         "pydantic": lambda: ModuleType("pydantic"),
     },
+    former_doubles={"skyrl.train.config": _trainer_config},
     bare=("skyrl.backends",),
     environment={"LOGURU_LEVEL": "ERROR"},
 )

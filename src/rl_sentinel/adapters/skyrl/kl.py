@@ -13,6 +13,7 @@ from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, TR
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 
 PENALTY = f"{MODULE}.compute_approx_kl"
@@ -20,6 +21,11 @@ STEP = f"{TRAINER}.apply_reward_kl_penalty"
 CONTROLLER = f"{MODULE}.FixedKLController"
 
 KINDS = ("k1", "abs", "k2", "k3")
+
+_ESTIMATORS = (
+    "ppo_utils.py, compute_approx_kl, docstring: as in joschu.net/blog/kl-approx.html; worker.py, "
+    "_forward_backward_micro: its mean is a term of the loss where use_kl_loss is set"
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -46,6 +52,7 @@ def _penalty(kind: str, forms: Arguments) -> Boundary:
         steps=(Step(call=PENALTY, name="kl", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
         outputs={"kl": Output("B T", "nats", f"kl.{kind}", form=As(forms.form, torch.float32))},
         settings={kind: {"kind": kind}},
+        claims=claims(_ESTIMATORS, algorithm=kind, gradient=kind),
         reach=f"trainer.algorithm.kl_estimator_type={kind}",
     )
 

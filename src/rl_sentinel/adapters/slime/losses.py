@@ -60,7 +60,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _clipped(ppo_kl: Codec) -> Step:
     knobs = {name: Knob(name) for name in ("eps_clip", "eps_clip_high", "eps_clip_c")}
-    return Step(call=CLIPPED, name="losses", arguments={"ppo_kl": ppo_kl, "advantages": packed("advantage"), **knobs})
+    older = {"log_probs": packed("logprob"), "old_logprobs": packed("old_logprob")}
+    return Step(
+        call=CLIPPED,
+        name="losses",
+        arguments={
+            "ppo_kl": ppo_kl,
+            **(older if ppo_kl is LOG_RATIO else {}),
+            "advantages": packed("advantage"),
+            **knobs,
+        },
+        optional=frozenset({"ppo_kl", *older}),
+    )
 
 
 def _cispo() -> Step:

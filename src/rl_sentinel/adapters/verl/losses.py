@@ -153,8 +153,10 @@ def _default(target: Target, name: str, function: Callable[..., Any], path: str)
 def _output(name: str, metric: str) -> Output:
     """What a metric of a loss says it is; a range that is not of each token's ratio has a clipped share of its own."""
     other = OTHER.get(name, {}).get(metric)
+    said = LOGGED[metric]
     own = metric == "actor/pg_clipfrac" and name not in _TOKEN_RATIO
-    return other or (replace(LOGGED[metric], quantity="clip_fraction.own") if own else LOGGED[metric])
+    own = own or (metric == "actor/pg_clipfrac_lower" and name != "vanilla")
+    return other or (replace(said, quantity=f"{said.quantity}.own") if own else said)
 
 
 def _algorithm(target: Target, name: str) -> Claims:

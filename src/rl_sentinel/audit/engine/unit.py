@@ -13,6 +13,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.evidence import evidence
 from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
 from rl_sentinel.audit.engine.judge import Break, canary, recheck, search, smallest
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.audit.repro.provenance import Marker, views
@@ -66,6 +67,8 @@ class Unit:
         """Send a start and a verdict for each law; the canary's failure settles all of them."""
         send({"event": "start", "law": CANARY})
         outcome, reason = self._canary()
+        if not self._is_selected():
+            return
         send({"event": "entered", "names": self.names})
         for law in self.laws:
             if outcome:
@@ -74,19 +77,25 @@ class Unit:
             send({"event": "start", "law": law.code})
             send(self._judged(law))
 
+    def _is_selected(self) -> bool:
+        """Whether the request asks for a function that this boundary is, or that its smoke check entered."""
+        wanted = self.request.enters
+        return not wanted or any(
+            path_matches(self.boundary.path, f) or any(entry_matches(n, f) for n in self.names) for f in wanted
+        )
+
     def _canary(self) -> tuple[str, str]:
         ask = Asker(self.boundary, self.others, gate=self.target)
         try:
-            with entered(self.target.root) as names, while_running():
+            with entered(self.target.root) as self.names, while_running():
                 why = canary(ask, self.setting)
         except NotApplicable as words:
             return "not-applicable", str(words)
         except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
             return "errored", f"{type(error).__name__}: {error}"
-        self.names = names
         if why:
             return "errored", why
-        return ("", "") if names else ("errored", "no code of the target was entered")
+        return ("", "") if self.names else ("errored", "no code of the target was entered")
 
     def _judged(self, law: Law) -> Event:
         why_not = law.applies(self.boundary)

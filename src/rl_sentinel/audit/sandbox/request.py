@@ -12,7 +12,8 @@ class Request:
     """One job for a worker.
 
     ``root`` is the folder that holds the target's import package; ``boundaries`` are patterns of which a path matches
-    one; ``function`` is a user's own
+    one; ``enters`` are functions of the target, ``FILE:NAME``, of which the smoke check of a boundary enters one;
+    ``function`` is a user's own
     ``module:name`` with its ``stage`` and the ``claims`` stated of it; ``records`` are the stored
     findings that a replay tries; ``target`` is provenance for the evidence.
     """
@@ -25,6 +26,7 @@ class Request:
     laws: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     boundaries: tuple[str, ...] = ()
+    enters: tuple[str, ...] = ()
     seed: int = 0
     budget: int = 24
     jobs: int = 2

@@ -128,33 +128,35 @@ def _checkout(named: Named) -> Source:
     if named.revision:
         return _revision(named, folder)
     root = _root(folder, named)
-    return Source(root, "", digest_of(root / named.framework.package), stated=_stated(root, named))
+    return Source(root, "", digest_of(root / named.framework.package_of(root)), stated=_stated(root, named))
 
 
 def _stated(root: Path, named: Named) -> str:
     framework = named.framework
-    return stated(root, framework.package, framework.distribution, framework.version_file)
+    return stated(root, framework.package_of(root), framework.distribution, framework.version_file)
 
 
 def _root(folder: Path, named: Named, told: str = "") -> Path:
-    package = named.framework.package
-    for root in (folder, folder / "src"):
-        if (root / package).is_dir():
-            return root.resolve()
-    message = f"checkout[{told or folder}] holds no {package}/, expected a checkout of {named.framework.name}"
+    for inside, package in named.framework.places():
+        if (folder / inside / package).is_dir():
+            return (folder / inside).resolve()
+    packages = " or ".join(f"{package}/" for package in named.framework.packages)
+    message = f"checkout[{told or folder}] holds no {packages}, expected a checkout of {named.framework.name}"
     raise SentinelError(message)
 
 
 def _revision(named: Named, folder: Path) -> Source:
-    commit, package = commit_of(folder, named.revision), named.framework.package
+    commit = commit_of(folder, named.revision)
     told = f"{named.path}#{named.revision}"
 
     def write(to: Path) -> None:
-        write_out(folder, commit, package, to)
+        write_out(
+            folder, commit, [f"{inside}/{package}".lstrip("/") for inside, package in named.framework.places()], to
+        )
         _root(to, named, told)  # what holds no package is not kept
 
     root = _root(kept("revisions", f"{named.framework.name}-{commit}", write), named)
-    return Source(root, "", digest_of(root / package), commit, _stated(root, named))
+    return Source(root, "", digest_of(root / named.framework.package_of(root)), commit, _stated(root, named))
 
 
 def _installed(named: Named, python: str) -> Source:

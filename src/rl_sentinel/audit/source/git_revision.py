@@ -1,11 +1,15 @@
 """A revision of a git folder, taken out file by file: histories may lack their large files."""
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from rl_sentinel.core.errors import SentinelError
 
 _ORDINARY = ("100644", "100755")
+
+#: What no code reads, and histories fetched without large files often lack.
+_MEDIA = (".gif", ".ipynb", ".jpeg", ".jpg", ".md", ".mp4", ".pdf", ".png", ".svg", ".webp")
 
 
 def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
@@ -37,18 +41,20 @@ def commit_of(folder: Path, revision: str) -> str:
         raise SentinelError(message) from None
 
 
-def write_out(folder: Path, commit: str, package: str, to: Path) -> None:
-    """Write the import package (at the top or in ``src``), all Python and the project file of a commit to a folder.
+def write_out(folder: Path, commit: str, packages: Iterable[str], to: Path) -> None:
+    """Write import packages (folders of the tree), all Python and the project file of a commit to a folder.
+
+    Pictures and documents are left out.
 
     Raises:
         SentinelError: if the history lacks one of these files.
     """
-    names, blobs = [], []
+    names, blobs, folders = [], [], tuple(f"{package}/" for package in packages)
     for line in git(folder, "ls-tree", "-r", "-z", commit).decode(errors="surrogateescape").split("\0"):
         about, _, name = line.partition("\t")
         mode, _, blob = about.partition(" blob ")
-        wanted = name.endswith(".py") or name.startswith((f"{package}/", f"src/{package}/")) or name == "pyproject.toml"
-        if mode in _ORDINARY and wanted:
+        inside = name.startswith(folders) and not name.lower().endswith(_MEDIA)
+        if mode in _ORDINARY and (inside or name.endswith(".py") or name == "pyproject.toml"):
             names.append(name)
             blobs.append(blob)
     answer = git(folder, "cat-file", "--batch", given="\n".join(blobs).encode() + b"\n") if blobs else b""

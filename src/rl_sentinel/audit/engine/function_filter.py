@@ -1,0 +1,31 @@
+"""Match a function of the target, named ``FILE:NAME``, against what a call entered and against dotted paths.
+
+``FILE`` is the end of a path, ``NAME`` the end of a qualified name, in which ``*`` matches anything: a function that
+moved to another package still matches.
+"""
+
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+
+def entry_matches(entry: str, function: str) -> bool:
+    """Whether an entry of the call trace, ``file:line:qualified name``, is the function.
+
+    Example:
+        >>> from rl_sentinel.audit.engine.function_filter import entry_matches
+        >>> entry_matches("house/losses.py:7:Actor.loss", "losses.py:loss")
+        True
+    """
+    place, name = entry.split(":", 1)[0], entry.split(":", 2)[2]
+    file, _, wanted = function.partition(":")
+    return f"/{place}".endswith(f"/{file}") and fnmatchcase(f".{name}", f"*.{wanted}")
+
+
+def path_matches(path: str, function: str) -> bool:
+    """Whether the path of a boundary, or one part of a route, is the function, or the class that holds it."""
+    file, _, wanted = function.partition(":")
+    if wanted == "*":
+        return False
+    stem = PurePosixPath(file).stem
+    named = (f"*.{stem}.{wanted}", f"*.{stem}.*.{wanted}")
+    return any(fnmatchcase(f".{part}", name) for part in path.split(" -> ") for name in named)

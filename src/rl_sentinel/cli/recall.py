@@ -1,0 +1,99 @@
+"""``rl-sentinel recall``: which known bugs an audit reports before their fix, and not after it."""
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from rl_sentinel.cli.place import put, writable
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.recall.bugs import Bug, read_bugs
+from rl_sentinel.recall.histories import Histories
+from rl_sentinel.recall.measurement import Row, measure
+from rl_sentinel.recall.page import as_json, as_markdown, summary
+
+
+def recall(  # noqa: PLR0913 - the options of the command
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A JSONL file of known bugs, one a line.")],
+    *,
+    git: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Git histories of the frameworks; without it, releases.")
+    ] = None,
+    rows: Annotated[
+        list[str] | None, typer.Option("--rows", metavar="ID", help="Only this bug; may be given again.")
+    ] = None,
+    framework: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only bugs of this framework; may be given again.")
+    ] = None,
+    cpu: Annotated[
+        list[str] | None, typer.Option(metavar="yes|hard|no", help="Only bugs that show so on a CPU; may be repeated.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Bugs at a time.")] = 2,
+    controls: Annotated[
+        bool, typer.Option(help="Run the two controls: another function, neighbouring commits.")
+    ] = True,
+    page: Annotated[Path | None, typer.Option("--page", metavar="PATH", help="Write a Markdown page.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write one JSON object.")] = None,
+) -> None:
+    """Audit both sides of the fix of each bug in CORPUS; exit 0 whatever is caught, 2 if nothing could be audited."""
+    written = {path: writable(path, option) for path, option in ((page, "--page"), (json_path, "--json")) if path}
+    every = read_bugs(corpus)
+    bugs = _selected(every, rows, framework, cpu)
+    histories = Histories(git) if git is not None else None
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    results = list[Row]()
+    for row in measure(bugs, every, histories, jobs=jobs, controls=controls):
+        results.append(row)
+        console.print(_line(row), markup=False)
+    console.print(_total(results), markup=False)
+    if page is not None:
+        put(written[page], as_markdown(results))
+    if json_path is not None:
+        put(written[json_path], json.dumps(as_json(results), indent=1))
+    raise typer.Exit(2 if all(row.comparison.outcome == "failed" for row in results) else 0)
+
+
+def _selected(
+    every: Sequence[Bug], rows: Sequence[str] | None, framework: Sequence[str] | None, cpu: Sequence[str] | None
+) -> list[Bug]:
+    """The bugs that the options name.
+
+    Raises:
+        SentinelError: if an option names what the corpus does not have, or nothing is left.
+    """
+    for option, values, have in (
+        ("--rows", rows, {b.id for b in every}),
+        ("--framework", framework, {b.framework for b in every}),
+        ("--cpu", cpu, {"yes", "hard", "no"}),
+    ):
+        _validate(option, values or (), have)
+    bugs = [
+        b
+        for b in every
+        if (not rows or b.id in rows) and (not framework or b.framework in framework) and (not cpu or b.cpu in cpu)
+    ]
+    if not bugs:
+        raise SentinelError("no bug of the corpus has all of --rows, --framework and --cpu: drop one")
+    return bugs
+
+
+def _validate(option: str, values: Sequence[str], have: Collection[str]) -> None:
+    for value in values:
+        if value not in have:
+            raise SentinelError(f"{option} is {value!r}, expected one of {', '.join(sorted(have))}")
+
+
+def _line(row: Row) -> str:
+    found = " ".join(sorted({v.law for v in row.comparison.found}))
+    detail = " ".join(row.comparison.detail.split())
+    return f"{row.comparison.outcome}: {row.bug.id}{f' {found}' if found else ''}{f' ({detail})' if detail else ''}"
+
+
+def _total(results: Sequence[Row]) -> str:
+    counts = summary(results)
+    controls = counts["controls"]
+    shown = "; ".join(f"{name.replace('_', ' ')} {c['changed']} of {c['run']}" for name, c in controls.items())
+    return f"caught {counts['outcomes'].get('caught', 0)} of {counts['rows']}; controls that changed: {shown}"

@@ -1,0 +1,62 @@
+"""Known bugs: one JSON object a line, each with the revisions or releases around its fix."""
+
+from pathlib import Path
+from typing import Literal
+
+import pydantic
+
+from rl_sentinel.core.errors import SentinelError
+
+
+class Releases(pydantic.BaseModel):
+    """The releases around a fix, as the package index numbers them: ``last`` has the bug, ``fixed_in`` does not.
+
+    Other fields, such as the first release with the bug, are ignored.
+    """
+
+    model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    last: str = ""
+    fixed_in: str = ""
+
+
+class Bug(pydantic.BaseModel):
+    """One row: where the bug was, and the revisions or releases between which it was fixed.
+
+    ``file`` and ``function`` name the code at the parent; ``cpu`` says whether the bug shows on a CPU. Other fields are
+    ignored.
+    """
+
+    model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    id: str
+    framework: str
+    file: str
+    function: str
+    cpu: Literal["yes", "hard", "no"] = "yes"
+    title: str = ""
+    parent_commit: str | None = None
+    fix_commit: str | None = None
+    releases: Releases = Releases()
+
+
+def read_bugs(path: Path) -> list[Bug]:
+    """The rows of a file, in order.
+
+    Raises:
+        SentinelError: if the file cannot be read, or a row is not one; the message names the line and the field.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SentinelError(f"known bugs cannot be read from {path} ({error}): name a JSONL file") from error
+    return [_bug(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _bug(path: Path, number: int, line: str) -> Bug:
+    try:
+        return Bug.model_validate_json(line)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "row"
+        raise SentinelError(f"{path}:{number}: {field} is invalid ({first['msg']}): fix this row") from error

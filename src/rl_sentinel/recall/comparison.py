@@ -1,0 +1,103 @@
+"""Compare the audits before and after a fix: caught, or the reason why not."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_sentinel.recall.narrow_audit import Judged, NarrowAudit
+
+#: Levels that an audit without options shows.
+SHOWN = ("fault", "contested")
+
+Outcome = Literal[
+    "caught",
+    "no fix",
+    "still found",
+    "not judged after",
+    "holds",
+    "no law",
+    "errored",
+    "unbound",
+    "no boundary",
+    "failed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What became of one bug: the outcome, the broken pairs that show it, and a sentence of detail."""
+
+    outcome: Outcome
+    found: tuple[Judged, ...] = ()
+    detail: str = ""
+
+
+def compare(before: NarrowAudit, after: NarrowAudit | None, functions: Sequence[str]) -> Comparison:
+    """Whether a finding at the functions before the fix is judged *holds* after it.
+
+    The verdict after counts at the same boundary, law and setting; where the boundary has no such setting after the
+    fix, all settings must hold. ``after`` is None where nobody fixed the bug yet.
+    """
+    if before.error:
+        return Comparison("failed", detail=f"before the fix: {before.error}")
+    relevant = before.at(functions)
+    found = [v for v in relevant if v.outcome == "broken" and v.level in SHOWN]
+    if not found:
+        return _not_found(relevant)
+    return Comparison("no fix", tuple(found)) if after is None else _after_fix(found, after)
+
+
+def _after_fix(found: Sequence[Judged], after: NarrowAudit) -> Comparison:
+    """The outcome where something is found before the fix."""
+    if after.error:
+        return Comparison("failed", tuple(found), f"after the fix: {after.error}")
+    if caught := [v for v in found if _holds(v, after)]:
+        return Comparison("caught", tuple(caught))
+    if still := [v for v in found if any(w.outcome == "broken" for w in _same(v, after))]:
+        return Comparison("still found", tuple(still))
+    reasons = sorted({w.reason or w.outcome for v in found for w in _same(v, after)})
+    return Comparison("not judged after", tuple(found), "; ".join(reasons) or "the boundary is not bound after the fix")
+
+
+def changed(before: NarrowAudit, after: NarrowAudit, functions: Sequence[str], without: Collection[str] = ()) -> bool:
+    """Whether a pair at the functions is broken before and holds after, without boundaries that enter ``without``."""
+    excluded = {(v.boundary, v.setting) for v in before.at(without)}
+    broken = [v for v in before.at(functions) if v.outcome == "broken" and v.level in SHOWN]
+    return any(_holds(v, after) for v in broken if (v.boundary, v.setting) not in excluded)
+
+
+def _holds(finding: Judged, after: NarrowAudit) -> bool:
+    """Whether the pair of a finding is judged *holds* after the fix."""
+    same = _same(finding, after)
+    return bool(same) and all(v.outcome == "holds" for v in same)
+
+
+def _same(finding: Judged, after: NarrowAudit) -> list[Judged]:
+    """The verdicts after the fix at a finding's pair: of its setting, or of all where the setting is gone."""
+    pair = [v for v in after.verdicts if v.pair == finding.pair]
+    return [v for v in pair if v.setting == finding.setting] or pair
+
+
+def _not_found(relevant: Sequence[Judged]) -> Comparison:
+    """Why nothing was found before the fix."""
+    if not relevant:
+        return Comparison("no boundary")
+    if held := _laws(relevant, "holds"):
+        return Comparison("holds", detail=f"{held} hold")
+    if any(v.outcome == "broken" for v in relevant):
+        return Comparison("holds", detail=f"{_laws(relevant, 'broken')} broken at level hazard only")
+    errored = [v for v in relevant if v.outcome == "errored"]
+    if errored:
+        unbound = all(v.law == "*" for v in errored)
+        reasons = "; ".join(sorted({f"{v.boundary}: {v.reason}" for v in errored}))
+        return Comparison("unbound" if unbound else "errored", detail=reasons)
+    return Comparison("no law", detail="; ".join(_most_frequent(v.reason for v in relevant)))
+
+
+def _laws(verdicts: Iterable[Judged], outcome: str) -> str:
+    return " ".join(sorted({v.law for v in verdicts if v.outcome == outcome}))
+
+
+def _most_frequent(reasons: Iterable[str]) -> list[str]:
+    every = list(reasons)
+    return sorted(set(every), key=lambda reason: (-every.count(reason), reason))[:3]

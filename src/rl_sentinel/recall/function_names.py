@@ -1,0 +1,55 @@
+"""Which functions of a source tree a known bug names, whatever package they moved to."""
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+_NAME = re.compile(r"[A-Za-z_*][\w.*]*")
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def function_names(root: Path, file: str, words: str) -> tuple[str, ...]:
+    """The functions that ``words`` name in a file of a tree, as ``FILE:NAME``; empty if the tree has no such file.
+
+    ``words`` is a qualified name, several, or a name with words around it. A class names all its functions. Where
+    no word is a function or a class of the file, all functions of the file are meant: ``FILE:*``.
+    """
+    place = _place(root, file)
+    if place is None:
+        return ()
+    defined = dict(_defined(ast.parse(place.read_bytes())))
+    names = []
+    for word in _NAME.findall(words):
+        for name, is_class in defined.items():
+            if fnmatchcase(f".{name}", f"*.{word.strip('.')}"):
+                names += [name, f"{name}.*"] if is_class else [name]
+    if names:
+        return tuple(f"{place.name}:{name}" for name in dict.fromkeys(names))
+    return (f"{place.relative_to(root).as_posix()}:*",)
+
+
+def _place(root: Path, file: str) -> Path | None:
+    """The file of the tree whose path agrees longest with ``file`` from its end."""
+    wanted = PurePosixPath(file).parts[::-1]
+
+    def agreement(path: Path) -> int:
+        parts = path.relative_to(root).parts[::-1]
+        return next(
+            (n for n, (a, b) in enumerate(zip(parts, wanted, strict=False)) if a != b), min(map(len, (parts, wanted)))
+        )
+
+    return max(sorted(root.rglob(wanted[0])), key=agreement, default=None)
+
+
+def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, bool]]:
+    """Qualified names of functions and classes, and whether it is a class; none within a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _DEFINITIONS):
+            yield f"{within}{child.name}", isinstance(child, ast.ClassDef)
+            if isinstance(child, ast.ClassDef):
+                yield from _defined(child, f"{within}{child.name}.")
+        elif isinstance(child, (ast.If, ast.Try)):
+            yield from _defined(child, within)

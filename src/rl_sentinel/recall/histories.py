@@ -1,0 +1,71 @@
+"""Git histories in a folder: which one has a commit, and what changed a file before it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rl_sentinel.audit.source.git_revision import commit_of, git
+from rl_sentinel.core.errors import SentinelError
+
+#: How deep below the folder repositories are searched: ``framework`` and ``owner+name/repo``.
+_DEPTH = 2
+
+#: Words of a subject by which a commit may fix something.
+_FIXES = re.compile(r"fix|bug|revert|correct|wrong|repair|patch|issue|nan\b", re.IGNORECASE)
+
+#: How many earlier changes of a file are looked at for one that fixes nothing.
+_CHANGES = 50
+
+
+@dataclass(slots=True)
+class Histories:
+    """The repositories in a folder, bare or with a work tree."""
+
+    folder: Path
+    _found: dict[str, Path | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Validate the folder.
+
+        Raises:
+            SentinelError: if it is not a folder, or holds no repository.
+        """
+        if next(self._repositories(), None) is None:
+            raise SentinelError(f"--git is {str(self.folder)!r}, expected a folder with a git repository per framework")
+
+    def of(self, commit: str) -> Path | None:
+        """The repository that has a commit."""
+        if commit not in self._found:
+            self._found[commit] = next((r for r in self._repositories() if _has(r, commit)), None)
+        return self._found[commit]
+
+    def _repositories(self) -> Iterator[Path]:
+        """Repositories in the folder, which may be one itself."""
+        level = [self.folder]
+        for _ in range(_DEPTH + 1):
+            inner = []
+            for place in level:
+                if (place / ".git").exists() or ((place / "HEAD").is_file() and (place / "objects").is_dir()):
+                    yield place
+                elif place.is_dir():
+                    inner += sorted(p for p in place.iterdir() if p.is_dir())
+            level = inner
+
+
+def previous_harmless_change(repository: Path, commit: str, file: str) -> str:
+    """The newest change of a file, at or before a commit, whose subject names no fix; empty if no change is such."""
+    log = git(repository, "log", f"-{_CHANGES}", "--no-merges", "--format=%H %P%x09%s", commit, "--", file)
+    for line in log.decode(errors="replace").splitlines():
+        commits, _, subject = line.partition("\t")
+        if len(commits.split()) == 2 and not _FIXES.search(subject):
+            return commits.split()[0]
+    return ""
+
+
+def _has(repository: Path, commit: str) -> bool:
+    try:
+        commit_of(repository, commit)
+    except SentinelError:
+        return False
+    return True

@@ -1,0 +1,133 @@
+"""Measure recall: audit both sides of each bug's fix, and two controls on the same histories."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from rl_sentinel.audit.engine.worker import frameworks
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.recall.bugs import Bug
+from rl_sentinel.recall.comparison import Comparison, changed, compare
+from rl_sentinel.recall.function_names import function_names
+from rl_sentinel.recall.histories import Histories, previous_harmless_change
+from rl_sentinel.recall.narrow_audit import NarrowAudit, narrow_audit, source_root
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """Whether a control shows the same change of verdict, which it should not; None where it cannot be run.
+
+    ``other_function``: the same audits, asked about the function of another bug, at boundaries that do not enter this
+    one. ``neighbour``: this function, around an earlier change of its file that fixes nothing.
+    """
+
+    other_function: bool | None = None
+    neighbour: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of one bug."""
+
+    bug: Bug
+    comparison: Comparison
+    functions: tuple[str, ...] = ()
+    controls: Controls = Controls()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The targets around a fix; ``after`` is empty where nobody fixed the bug."""
+
+    before: str
+    after: str
+
+
+def measure(
+    bugs: Sequence[Bug], every: Sequence[Bug], histories: Histories | None, *, jobs: int, controls: bool
+) -> Iterator[Row]:
+    """The result of each bug, in order; ``every`` bug's function may be a control; ``jobs`` bugs run at a time."""
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(lambda bug: _row(bug, every, histories, controls=controls), bugs)
+
+
+def _row(bug: Bug, every: Sequence[Bug], histories: Histories | None, *, controls: bool) -> Row:
+    try:
+        sides = _sides(bug, histories)
+        root = source_root(sides.before)
+    except SentinelError as error:
+        return Row(bug, Comparison("failed", detail=str(error)))
+    functions = function_names(root, bug.file, bug.function)
+    if not functions:
+        return Row(bug, Comparison("failed", detail=f"{bug.file} is not in the tree of {sides.before}"))
+    other = _function_of_another(bug, every, root, functions) if controls else ()
+    before, after = _audits(sides, (*functions, *other))
+    comparison = compare(before, after, functions)
+    if not controls:
+        return Row(bug, comparison, functions)
+    unrelated = None
+    if other and after is not None and not before.error and not after.error:
+        unrelated = changed(before, after, other, without=functions)
+    return Row(bug, comparison, functions, Controls(unrelated, _neighbour(bug, histories, functions)))
+
+
+def _audits(sides: _Sides, functions: tuple[str, ...]) -> tuple[NarrowAudit, NarrowAudit | None]:
+    before = narrow_audit(sides.before, functions, jobs=1)
+    return before, narrow_audit(sides.after, functions, jobs=1) if sides.after else None
+
+
+def _sides(bug: Bug, histories: Histories | None) -> _Sides:
+    """The targets before and after a fix.
+
+    Raises:
+        SentinelError: if no adapter, history or release has them.
+    """
+    if bug.framework not in frameworks():
+        raise SentinelError(f"{bug.framework} has no adapter")
+    repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
+    if repository is not None:
+        commits = (bug.parent_commit, bug.fix_commit)
+        return _Sides(*(f"{bug.framework}@{repository}#{commit}" if commit else "" for commit in commits))
+    if bug.releases.last and bug.releases.fixed_in:
+        return _Sides(*(f"{bug.framework}=={_release(r)}" for r in (bug.releases.last, bug.releases.fixed_in)))
+    if histories is None:
+        raise SentinelError("releases.last and releases.fixed_in are needed without --git")
+    raise SentinelError(f"no history in {histories.folder} has commit {str(bug.parent_commit)[:9]}")
+
+
+def _release(name: str) -> str:
+    try:
+        return str(Version(name))
+    except InvalidVersion as error:
+        raise SentinelError(f"release is {name!r}, expected a number as in 1.2.3") from error
+
+
+def _function_of_another(bug: Bug, every: Sequence[Bug], root: Path, functions: Sequence[str]) -> tuple[str, ...]:
+    """The functions of another bug of the framework that this tree has; which bug is fixed by the two ids."""
+
+    def order(other: Bug) -> str:
+        return hashlib.sha256(f"{bug.id} {other.id}".encode()).hexdigest()
+
+    for other in sorted((b for b in every if b.framework == bug.framework and b.id != bug.id), key=order):
+        names = function_names(root, other.file, other.function)
+        if names and not set(names) & set(functions) and not any(n.endswith(":*") for n in names):
+            return names
+    return ()
+
+
+def _neighbour(bug: Bug, histories: Histories | None, functions: tuple[str, ...]) -> bool | None:
+    """Whether the verdicts at the functions change around a neighbouring commit that fixes nothing."""
+    repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
+    if repository is None or bug.parent_commit is None:
+        return None
+    commit = previous_harmless_change(repository, bug.parent_commit, bug.file)
+    if not commit:
+        return None
+    before, after = _audits(_Sides(*(f"{bug.framework}@{repository}#{c}" for c in (f"{commit}~", commit))), functions)
+    if before.error or after is None or after.error:
+        return None
+    return changed(before, after, functions)

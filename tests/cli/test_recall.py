@@ -1,0 +1,48 @@
+"""``recall``: options, and what is written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from audit_fixtures import MODULE
+from command_line import error_line, run_cli
+from git_fixtures import commit_files
+
+ROW = {"id": "one", "framework": "verl", "file": "verl/helper.py", "function": "helper"}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    files = {f"{name}/__init__.py": "" for name in ("verl", "verl/trainer", "verl/trainer/ppo")}
+    files |= {"verl/trainer/ppo/core_algos.py": MODULE, "verl/helper.py": "def helper(): ...\n"}
+    parent = commit_files(tmp_path / "git" / "verl", files, "one")
+    fix = commit_files(tmp_path / "git" / "verl", {"verl/helper.py": "def helper(): return 1\n"}, "two")
+    path = tmp_path / "bugs.jsonl"
+    path.write_text(json.dumps({**ROW, "parent_commit": parent, "fix_commit": fix}) + "\n", encoding="utf-8")
+    return path
+
+
+def test_page_and_json(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, data = tmp_path / "recall.md", tmp_path / "recall.json"
+    outputs = ("--page", str(page), "--json", str(data), "--no-controls")
+    status, said, _ = run_cli(capsys, "recall", str(corpus), "--git", str(tmp_path / "git"), *outputs)
+    assert status == 0
+    assert said.splitlines() == [
+        "no boundary: one",
+        "caught 0 of 1; controls that changed: other function 0 of 0; neighbour 0 of 0",
+    ]
+    assert page.read_text(encoding="utf-8").startswith("# Recall on known bugs")
+    assert json.loads(data.read_text(encoding="utf-8"))["rows"][0]["outcome"] == "no boundary"
+
+
+def test_nothing_could_be_audited(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, said, _ = run_cli(capsys, "recall", str(corpus))
+    assert status == 2
+    assert said.startswith("failed: one (releases.last and releases.fixed_in are needed without --git)")
+
+
+def test_options(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert error_line(capsys, "recall", str(corpus), "--rows", "two") == "--rows is 'two', expected one of one"
+    assert error_line(capsys, "recall", str(corpus), "--cpu", "hard").startswith("no bug of the corpus has all of")
