@@ -29,6 +29,9 @@ Stage = Literal[
 #: micro-batches and mean over ranks, as of gradients that data-parallel training averages.
 Join = Literal["sum", "mean", "last", "rows", "rank-mean"]
 
+#: The population that a number declares to count.
+Population = Literal["", "live", "rows", "all"]
+
 #: What a step is repeated for.
 Cut = Literal["rank", "micro_batch"]
 
@@ -39,7 +42,8 @@ class Output:
 
     ``axes`` is ``"B T"``, ``"B"`` or ``""`` (a number for the whole batch), ``quantity`` the name
     by which laws and definitions know it (``"advantage"``, ``"keep"``, ``"kl.k1"``), ``scope`` how
-    far the decision reaches that it states, ``over`` the population that it declares. ``at`` is the place of the value
+    far the decision reaches that it states, ``over`` the population that it declares: live rows, all rows with their
+    trained tokens (``"rows"``), or all rows and tokens, trained or not. ``at`` is the place of the value
     after the last step, ``form`` its layout there, ``join`` how the values of a repeated step become one.
     """
 
@@ -47,7 +51,7 @@ class Output:
     unit: str = ""
     quantity: str = ""
     scope: Scope | Literal[""] = ""
-    over: Literal["", "live", "all"] = ""
+    over: Population = ""
     at: Use | None = None
     form: Form | None = None
     join: Join | None = None

@@ -239,7 +239,9 @@ def _over_tokens(
     """The statistic over tokens; a mean also over rows, each as its own mean or sum, and as a sum."""
     found: Named = {}
     tokens = _parts(tokens, only)
-    places = {"trained tokens": batch.mask} | ({} if output.over == "live" else {"response tokens": batch.valid})
+    places = {"trained tokens": batch.mask} | (
+        {} if output.over in ("live", "rows") else {"response tokens": batch.valid}
+    )
     for name, x in tokens.items():
         for where, chosen in _parts(places, only).items():
             found |= {f"{s} of {name} over {where}": v for s, v in statistic(x[chosen]).items()}
@@ -261,7 +263,8 @@ def _over_rows(
         "all": {"all rows": everyone, "scored rows": batch.scored},
     }
     rows = _parts(rows, only)
-    chosen = {n: p for over, ps in populations.items() if output.over in ("", over) for n, p in ps.items()}
+    declared = "all" if output.over == "rows" else output.over
+    chosen = {n: p for over, ps in populations.items() if declared in ("", over) for n, p in ps.items()}
     counted = [
         (who, where, *torch.unique(batch.group[where], return_inverse=True))
         for who, where in (_parts(chosen, only) if rows else {}).items()

@@ -38,7 +38,7 @@ OTHERS = frozenset({"std", "sum", "count", "total", "quantile", "percentile"})
 
 
 def _mean(boundary: Boundary, output: Output) -> bool:
-    declared = boundary.claims.mean is not None or output.over in ("live", "all")
+    declared = boundary.claims.mean is not None or output.over != ""
     return output.axes == "" and declared and output.quantity.rpartition(".")[2] not in OTHERS
 
 

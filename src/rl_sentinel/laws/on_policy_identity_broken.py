@@ -19,7 +19,8 @@ A boundary that breaks it:
 
 Where it does not apply:
     Losses that claim no ratio of two policies, or another gradient on the first step. Weights and
-    decisions that read anything but log-probs, advantages and the mask.
+    decisions that read anything but log-probs, advantages and the mask. Means that are declared over all rows,
+    where some of these are not trained.
 
 Seen in:
     See the audit's reports.
@@ -29,7 +30,8 @@ from collections.abc import Iterator
 
 import torch
 
-from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Equal, Expectation
@@ -66,7 +68,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     graded = graded and value_of(boundary.claims.on_policy_gradient) != "other"
     seen = ask(first, gradients=("logprob",) if graded else ())
     for name, output in boundary.outputs.items():
-        if kind(output.quantity) in IDENTITY:
+        if kind(output.quantity) in IDENTITY and not _counts_dead_rows(output, first.batch):
             number, value = IDENTITY[kind(output.quantity)], seen.values[name].float()
             where = places(output, first.batch, first.batch.live)
             reason = "all policies are equal"
@@ -74,6 +76,11 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     if graded:
         together = (value_of(boundary.claims.aggregation) or "") in ("token-mean", "token-sum")
         yield from reinforce(first.batch, seen.gradients["logprob"], together=together)
+
+
+def _counts_dead_rows(output: Output, batch: Batch) -> bool:
+    """Whether a number is declared over all rows, of which some have no trained token and count as 0."""
+    return output.axes == "" and output.over in ("rows", "all") and not bool(batch.live.all())
 
 
 LAW = Law(

@@ -231,6 +231,21 @@ class EachPrompt(EachPart):
 
 
 @dataclass(frozen=True, slots=True)
+class EachMicroBatch(EachPart):
+    """A list with one item per micro-batch of the layout: consecutive rows, none of them empty."""
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Those of an item, and the number of micro-batches."""
+        return self.item.axes | {"micro_batches"}
+
+    def counts(self, inputs: Inputs) -> list[int]:
+        """The rows, divided as evenly as possible."""
+        parts = torch.arange(inputs.batch.rows).tensor_split(inputs.layout.micro_batches)
+        return [len(part) for part in parts if len(part)]
+
+
+@dataclass(frozen=True, slots=True)
 class Whole(Codec):
     """The batch itself, for functions of ours that compute on it; ``names`` are the columns that they read."""
 

@@ -49,7 +49,7 @@ class Sequence(Unpadded):
         width = sizes.width or max(length, default=0)
         starts = [p - self.shift for p in _prompts(sizes)]
         parts = [row[start : start + n] for row, start, n in zip(rows, starts, length, strict=True)]
-        return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
+        return torch.stack([pad(part, (*[0, 0] * (part.dim() - 1), 0, width - part.shape[0])) for part in parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,45 @@ class PackedSequence(Sequence):
         starts = [end + p - self.shift for end, p in zip(ends, _prompts(sizes), strict=False)]
         spans = zip(starts, lengths_of(sizes), strict=True)
         return Ragged().source("[" + ", ".join(f"{expression}[{low}:{low + n}]" for low, n in spans) + "]", sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedSequence(Sequence):
+    """A list with the sequence of each row, without padding."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> list[Tensor]:
+        """One tensor per row."""
+        return self.sequences(column, inputs)
+
+    def read(self, value: list[Tensor], sizes: Sizes) -> Tensor:
+        """``[B, T]`` with 0 in the padding."""
+        return self.responses(value, sizes)
+
+    def sizes(self, value: list[Tensor]) -> Sizes:
+        """Rows and the lengths of sequences."""
+        return Sizes(rows=len(value), total_length=torch.tensor([len(row) for row in value], dtype=torch.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutput(PackedSequence):
+    """``[1, N, V]``: what a model answers at each position of the packed sequences; V is 1 for a column ``[B, T]``."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The sequences, joined."""
+        joined = PackedSequence.lay(self, column, inputs)
+        return joined.reshape(1, joined.shape[0], -1)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B, T]`` or ``[B, T, V]`` with 0 in the padding."""
+        return PackedSequence.read(self, value[0].squeeze(-1), sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """The tokens of all rows, were they one sequence."""
+        return Sizes(tokens=value.shape[1] - 1)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """Python source that cuts each row's response out of the value and pads them to one tensor."""
+        return PackedSequence.source(self, f"{expression}[0].squeeze(-1)", sizes)
 
 
 class OfSequences(Codec):

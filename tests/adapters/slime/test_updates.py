@@ -1,0 +1,70 @@
+"""The step of slime's specimen: what its losses are passed, and what the laws find there."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.checks import bound, judged_at, outputs_of
+from adapters.slime_specimen import files
+from rl_sentinel.adapters.slime import FRAMEWORK
+from rl_sentinel.adapters.slime.updates import POLICY, boundaries
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, batch_of
+from rl_sentinel.core.boundary import Unbound
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+
+Loads = Callable[..., Target]
+
+
+def _batch() -> Batch:
+    """Two responses, of which the second has an untrained token."""
+    columns = {
+        "logprob": [[0.0, 0.0], [0.0, 0.0]],
+        "old_logprob": [[0.0, 0.0], [0.0, 0.0]],
+        "advantage": [[1.0, 2.0], [4.0, 8.0]],
+        "value": [[0.0, 0.0], [1.0, 3.0]],
+        "entropy": [[0.5, 0.5], [1.5, 9.0]],
+    }
+    mask = torch.tensor([[True, True], [True, False]])
+    return batch_of(mask, **{name: torch.tensor(rows) for name, rows in columns.items()})
+
+
+def test_losses_by_hand(loads: Loads) -> None:
+    """Mean of the samples' means, or of all trained tokens; reports beside it."""
+    target = loads(FRAMEWORK, files(fixed=True))
+    found = bound(FRAMEWORK, target)
+    step = {s: outputs_of(target, found["policy_loss_function", s], s, _batch()) for s in ("grpo", "grpo, per token")}
+    assert step["grpo"]["loss"].item() == -(1.5 + 4) / 2
+    assert step["grpo"]["pg_loss"].item() == step["grpo"]["loss"].item()
+    assert step["grpo"]["entropy_loss"].item() == (0.5 + 1.5) / 2
+    assert step["grpo, per token"]["loss"].item() == pytest.approx(-7 / 3)
+    value = outputs_of(target, found["value_loss_function", "value"], "value", _batch())
+    assert value["loss"].item() == 1 / 2
+    assert value["value_clipfrac"].item() == 1 / 2
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
+def test_mean_of_the_micro_batch(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A loss divided by the rows of its micro-batch depends on how the batch is cut."""
+    target = loads(FRAMEWORK, files(fixed=fixed))
+    boundary = bound(FRAMEWORK, target)["policy_loss_function", "grpo"]
+    assert (judged_at(SPL001, boundary, "grpo", target).found is not None) is found
+
+
+def test_missing_functions_are_unbound(loads: Loads) -> None:
+    tree = files(fixed=True)
+    loss = "slime/backends/megatron_utils/loss.py"
+    tree[loss] = tree[loss].replace("def value_loss_function", "def later")
+    every = list(boundaries(loads(FRAMEWORK, tree)))
+    assert [b.stage for b in every if isinstance(b, Unbound)] == ["value-loss"]
+    assert len(every) == len(POLICY) + 2
+
+
+def test_no_step_at_all(loads: Loads) -> None:
+    tree = files(fixed=True)
+    loss = "slime/backends/megatron_utils/loss.py"
+    tree[loss] = tree[loss].replace("def loss_function", "def later")
+    assert [(b.path, b.stage) for b in boundaries(loads(FRAMEWORK, tree))] == [
+        ("slime.backends.megatron_utils.loss.loss_function", "policy-loss")
+    ]

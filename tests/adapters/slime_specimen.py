@@ -1,0 +1,216 @@
+"""A specimen of slime's call shapes in words of our own, as files of a source tree."""
+
+PPO_UTILS = """
+    import torch
+
+    def compute_approx_kl(log_probs, log_probs_base, kl_loss_type):
+        d = log_probs - log_probs_base
+        return {"k1": d, "k2": d * d / 2}.get(kl_loss_type, (-d).exp() - 1 + d)
+
+    def compute_opsm_mask(args, full_log_probs, full_old_log_probs, advantages, loss_masks):
+        kept = []
+        for new, old, advantage, mask in zip(full_log_probs, full_old_log_probs, advantages, loss_masks):
+            far = ((old - new) * mask).sum() / mask.sum().clamp(min=1) > args.opsm_delta
+            low = (advantage * mask).sum() < 0 if FIXED else advantage < 0
+            kept.append(1 - (low & far).float() * torch.ones_like(advantage))
+        return torch.cat(kept), torch.tensor(0.0)
+
+    def compute_gspo_kl(full_log_probs, full_old_log_probs, local_log_probs, loss_masks):
+        rows = zip(full_log_probs, full_old_log_probs, loss_masks)
+        means = [((old - new) * mask).sum() / mask.sum().clamp(min=1) for new, old, mask in rows]
+        return torch.cat([m.expand_as(x) for m, x in zip(means, local_log_probs)])
+
+    @torch.compile(dynamic=True)
+    def compute_policy_loss(ppo_kl, advantages, eps_clip, eps_clip_high, eps_clip_c=None):
+        return -(-ppo_kl).exp() * advantages, torch.tensor(0.0)
+
+    def compute_cispo_loss(ppo_kl, log_probs, advantages, eps_clip, eps_clip_high):
+        return -(-ppo_kl).exp().detach() * advantages * log_probs, torch.tensor(0.0)
+
+    def vanilla_gae(rewards, values, gamma, lambd):
+        later = rewards.flip(1).cumsum(1).flip(1)
+        return later - values, later
+
+    chunked_gae = vanilla_gae
+"""
+
+LOSS = """
+    import torch
+    import torch.distributed as dist
+    from megatron.core import mpu
+    from megatron.core.packed_seq_params import PackedSeqParams
+    from slime.utils.ppo_utils import compute_approx_kl
+
+    def compute_advantages_and_returns(args, rollout_data):
+        if not mpu.is_pipeline_last_stage():
+            return
+        if args.kl_coef:
+            pairs = zip(rollout_data["log_probs"], rollout_data["ref_log_probs"])
+            kl = [compute_approx_kl(a, b, args.kl_loss_type) for a, b in pairs]
+        else:
+            kl = [torch.zeros_like(a) for a in rollout_data["log_probs"]]
+        values = rollout_data.get("values") or kl
+        rollout_data["kl"] = kl
+        advantages = []
+        for reward, row, value in zip(rollout_data["rewards"], kl, values):
+            shaped = row * -args.kl_coef if FIXED else row.mul_(-args.kl_coef)
+            if mpu.get_context_parallel_rank() == 0:
+                shaped[-1] += reward
+            if args.advantage_estimator == "ppo":
+                advantages.append(shaped.flip(0).cumsum(0).flip(0) - args.gamma * value)
+            else:
+                advantages.append(torch.ones_like(row) * reward)
+        if args.normalize_advantages:
+            total = torch.cat(advantages).sum()
+            dist.all_reduce(total, group=mpu.get_data_parallel_group(with_context_parallel=True))
+            advantages = [a - total / sum(map(len, advantages)) for a in advantages]
+        rollout_data["advantages"] = rollout_data["returns"] = advantages
+
+    def vanilla_tis_function(args, *, pg_loss, train_log_probs, rollout_log_probs, loss_masks, **more):
+        weight = (torch.cat(train_log_probs) - torch.cat(rollout_log_probs)).exp()
+        return pg_loss * weight.clamp(args.tis_clip_low, args.tis_clip), loss_masks, {}
+
+    icepop_function = vanilla_tis_function
+"""
+
+REDUCER = """
+    def get_sum_of_sample_mean(
+        total_lengths, response_lengths, loss_masks, sample_denoms=None, calculate_per_token_loss=False
+    ):
+        def reduce(x):
+            rows = zip(x.split(response_lengths), loss_masks)
+            return sum((a * m).sum() / (1 if calculate_per_token_loss else m.sum().clamp(min=1)) for a, m in rows)
+        return reduce
+"""
+
+ROLLOUT = """
+    import ray
+    from sglang.srt.constants import KIND
+    import torch
+
+    @ray.remote
+    class RolloutManager:
+        def _post_process_rewards(self, samples):
+            rewards = torch.tensor([s.reward for s in samples])
+            if len(rewards) == self.args.n_samples_per_prompt * self.args.rollout_batch_size:
+                rewards = rewards.reshape(-1, self.args.n_samples_per_prompt)
+                rewards = (rewards - rewards.mean(1, keepdim=True)).flatten()
+            return None, rewards.tolist()
+"""
+
+SAMPLE = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class Sample:
+        group_index: int
+        index: int
+        response_length: int
+        reward: float
+        loss_mask: list
+        remove_sample: bool
+"""
+
+
+UPDATES = """
+    def get_log_probs_and_entropy(logits, *, args, unconcat_tokens, total_lengths, response_lengths, with_entropy):
+        rows, start = {"log_probs": [], "entropy": []}, 0
+        for tokens, total, size in zip(unconcat_tokens, total_lengths, response_lengths):
+            scores = (logits[0, start + total - size - 1:start + total - 1] / args.rollout_temperature).log_softmax(-1)
+            rows["log_probs"].append(scores.gather(1, tokens[total - size:].long().unsqueeze(1)).squeeze(1))
+            rows["entropy"].append(-(scores.exp() * scores).sum(-1))
+            start += total
+        return None, rows
+
+    def _answers(args, batch, logits):
+        names = ("unconcat_tokens", "total_lengths", "response_lengths")
+        _, rows = get_log_probs_and_entropy(logits, args=args, with_entropy=True, **{n: batch[n] for n in names})
+        return rows
+
+    def policy_loss_function(args, batch, logits, mean):
+        rows = _answers(args, batch, logits)
+        new, old, advantage = (torch.cat(x) for x in (rows["log_probs"], batch["log_probs"], batch["advantages"]))
+        ratio = (new - old).exp()
+        low, high = 1 - args.eps_clip, 1 + args.eps_clip_high
+        if args.advantage_estimator == "cispo":
+            loss = -ratio.detach().clamp(low, high) * advantage * new
+        else:
+            if args.advantage_estimator == "gspo":
+                sizes = batch["response_lengths"]
+                far = ((new - old) * torch.cat(batch["loss_masks"])).split(sizes)
+                means = [f.sum() / m.sum().clamp(min=1) for f, m in zip(far, batch["loss_masks"])]
+                ratio = torch.cat([m.exp().expand(n) for m, n in zip(means, sizes)])
+            loss = torch.maximum(-ratio * advantage, -ratio.clamp(low, high) * advantage)
+            if args.eps_clip_c is not None:
+                loss = torch.where(advantage < 0, torch.minimum(loss, -args.eps_clip_c * advantage), loss)
+        log = {"pg_clipfrac": (ratio.clamp(low, high) != ratio).float(), "ppo_kl": old - new}
+        if args.use_opsm:
+            log["opsm_clipfrac"] = torch.zeros_like(new)
+        if args.use_tis:
+            weight = (old - torch.cat(batch["rollout_log_probs"])).exp()
+            loss = loss * weight.clamp(args.tis_clip_low, args.tis_clip)
+            log |= {"ois": ratio, "tis": weight, "tis_clipfrac": weight, "tis_abs": (weight - 1).abs()}
+            log["train_rollout_logprob_abs_diff"] = (old - torch.cat(batch["rollout_log_probs"])).abs()
+        log = {"pg_loss": mean(loss), "entropy_loss": mean(torch.cat(rows["entropy"]))} | {
+            name: mean(x) for name, x in log.items()
+        }
+        total = log["pg_loss"] - args.entropy_coef * log["entropy_loss"]
+        if args.use_kl_loss:
+            d = new - torch.cat(batch["ref_log_probs"])
+            log["kl_loss"] = mean((-d).exp() - 1 + d)
+            total = total + args.kl_loss_coef * log["kl_loss"]
+        return total, {"loss": total.detach()} | {name: x.detach() for name, x in log.items()}
+
+    def value_loss_function(args, batch, logits, mean):
+        rows = zip(logits[0, :, 0].split(batch["total_lengths"]), batch["response_lengths"])
+        new = torch.cat([row[len(row) - n - 1:len(row) - 1] for row, n in rows])
+        old, returns = torch.cat(batch["values"]), torch.cat(batch["returns"])
+        near = old + (new - old).clamp(-args.value_clip, args.value_clip)
+        loss = mean(torch.maximum((new - returns) ** 2, (near - returns) ** 2))
+        return loss, {"value_loss": loss.detach(), "value_clipfrac": mean((new - old).abs() > args.value_clip)}
+
+    def sft_loss_function(args, batch, logits, mean):
+        loss = -mean(torch.cat(_answers(args, batch, logits)["log_probs"]))
+        return loss, {"loss": loss.detach()}
+
+    def loss_function(args, batch, num_microbatches, step_global_batch_size, logits):
+        from slime.backends.megatron_utils.cp_utils import get_sum_of_sample_mean
+
+        tokens = sum(m.sum() for m in batch["loss_masks"])
+        mean = get_sum_of_sample_mean(
+            batch["total_lengths"], batch["response_lengths"], batch["loss_masks"], batch["rollout_mask_sums"],
+            args.calculate_per_token_loss,
+        )
+        loss, log = globals()[f"{args.loss_type}_function"](args, batch, logits, mean)
+        if not args.calculate_per_token_loss:
+            loss = loss * num_microbatches / (step_global_batch_size if FIXED else len(batch["loss_masks"]))
+        counted = tokens if args.calculate_per_token_loss else torch.tensor(1)
+        return loss, counted, {"keys": list(log), "values": torch.tensor([tokens, *log.values()])}
+"""
+
+REPORTS = """
+    import torch.distributed as dist
+
+    def reduce_train_step_metrics(
+        losses_reduced, *, calculate_per_token_loss, step_global_batch_size, cp_size, dp_with_cp_group
+    ):
+        values = sum(item["values"] for item in losses_reduced)
+        dist.all_reduce(values, group=dp_with_cp_group)
+        count, *sums = values.tolist()
+        count = count if calculate_per_token_loss else step_global_batch_size
+        return dict(zip(losses_reduced[0]["keys"], (x * cp_size / count for x in sums)))
+"""
+
+
+def files(*, fixed: bool) -> dict[str, str]:
+    """The tree, as it is correct or with the faults that the audit has to find."""
+    backend = "slime/backends/megatron_utils"
+    return {
+        f"{backend}/__init__.py": "raise RuntimeError('an engine was started')",
+        f"{backend}/loss.py": (LOSS + UPDATES).replace("FIXED", str(fixed)),
+        f"{backend}/cp_utils.py": REDUCER,
+        "slime/ray/rollout.py": ROLLOUT,
+        "slime/observability/train_metric_utils.py": REPORTS,
+        "slime/utils/types.py": SAMPLE,
+        "slime/utils/ppo_utils.py": PPO_UTILS.replace("FIXED", str(fixed)),
+    }
