@@ -96,6 +96,50 @@ ROLLOUT = """
                 rewards = rewards.reshape(-1, self.args.n_samples_per_prompt)
                 rewards = (rewards - rewards.mean(1, keepdim=True)).flatten()
             return None, rewards.tolist()
+
+        def _convert_samples_to_train_data(self, samples):
+            masks = [[0] * len(s.loss_mask) if s.remove_sample else s.loss_mask for s in samples]
+            return {
+                "tokens": [s.tokens for s in samples],
+                "loss_masks": masks,
+                "response_lengths": [s.response_length for s in samples],
+                "rewards": [s.reward for s in samples],
+                "rollout_log_probs": [s.rollout_log_probs for s in samples],
+            }
+
+        def _split_train_data_by_dp(self, data):
+            size, sent = self.train_parallel_config["dp_size"], []
+            for rank in range(size):
+                rows = list(range(rank, len(data["tokens"]), size))
+                part = {key: [torch.tensor(values[row]) for row in rows] for key, values in data.items()}
+                sent.append(ray.put({**part, "partition": rows}))
+            return sent
+"""
+
+DATA = """
+    import ray
+    import torch
+
+    def process_rollout_data(args, sent, rank, size):
+        assert len(sent) == size
+        data = ray.get(sent[rank])
+        dtype = torch.float32 if FIXED else torch.float16
+        data["rollout_log_probs"] = [row.to(dtype) for row in data["rollout_log_probs"]]
+        return data
+"""
+
+FILTER = """
+    from dataclasses import dataclass
+
+    import torch
+
+    @dataclass
+    class Decision:
+        keep: bool
+
+    def check_reward_nonzero_std(args, samples):
+        rewards = torch.tensor([s.reward for s in samples], dtype=torch.float64 if FIXED else torch.float32)
+        return Decision(len(rewards) > 1 and bool(rewards.std() > (1e-6 if FIXED else 0.0)))
 """
 
 SAMPLE = """
@@ -109,6 +153,8 @@ SAMPLE = """
         reward: float
         loss_mask: list
         remove_sample: bool
+        tokens: list = None
+        rollout_log_probs: list = None
 """
 
 
@@ -189,7 +235,9 @@ UPDATES = """
 """
 
 REPORTS = """
+    import torch
     import torch.distributed as dist
+    from slime.observability import logging_utils
 
     def reduce_train_step_metrics(
         losses_reduced, *, calculate_per_token_loss, step_global_batch_size, cp_size, dp_with_cp_group
@@ -199,6 +247,31 @@ REPORTS = """
         count, *sums = values.tolist()
         count = count if calculate_per_token_loss else step_global_batch_size
         return dict(zip(losses_reduced[0]["keys"], (x * cp_size / count for x in sums)))
+
+    def gather_log_data(name, args, rollout_id, numbers):
+        from megatron.core import mpu
+
+        size = mpu.get_data_parallel_world_size(with_context_parallel=True)
+        if dist.get_rank():
+            dist.gather_object(numbers, None, dst=0)
+            return None
+        gathered = [None] * size
+        dist.gather_object(numbers, gathered, dst=0)
+        logging_utils.log(args, numbers)
+        totals = {key: [sum(one[key][n] for one in gathered) for n in (0, 1)] for key in numbers}
+        return {f"{name}/{key}": total / count for key, (total, count) in totals.items()}
+
+    def log_rollout_data(rollout_id, args, data):
+        from slime.backends.megatron_utils.cp_utils import get_sum_of_sample_mean
+
+        rows = len(data["response_lengths"])
+        numbers = {key: (sum(data[key]), rows) for key in ("rewards", "response_lengths")}
+        mean = get_sum_of_sample_mean(data["total_lengths"], data["response_lengths"], data["loss_masks"])
+        for key in ("log_probs", "ref_log_probs", "values", "advantages", "returns"):
+            numbers[key] = (mean(torch.cat(data[key])).item(), rows)
+        kl = torch.cat(data["kl"])
+        numbers["kl"] = (kl.sum().item(), len(kl)) if FIXED else (kl.mean().item() * rows, rows)
+        gather_log_data("rollout", args, rollout_id, numbers)
 """
 
 
@@ -210,7 +283,10 @@ def files(*, fixed: bool) -> dict[str, str]:
         f"{backend}/loss.py": (LOSS + UPDATES).replace("FIXED", str(fixed)),
         f"{backend}/cp_utils.py": REDUCER,
         "slime/ray/rollout.py": ROLLOUT,
-        "slime/observability/train_metric_utils.py": REPORTS,
+        "slime/observability/logging_utils.py": "",
+        "slime/observability/train_metric_utils.py": REPORTS.replace("FIXED", str(fixed)),
+        "slime/rollout/filter_hub/dynamic_sampling_filters.py": FILTER.replace("FIXED", str(fixed)),
+        "slime/utils/data.py": DATA.replace("FIXED", str(fixed)),
         "slime/utils/types.py": SAMPLE,
         "slime/utils/ppo_utils.py": PPO_UTILS.replace("FIXED", str(fixed)),
     }

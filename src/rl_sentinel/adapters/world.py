@@ -10,6 +10,9 @@ def one_process() -> Mapping[str, Callable[..., Any]]:
     """Names of Megatron's parallel state, as they answer where there is one process."""
     ones = ("context", "data", "tensor_model", "pipeline_model")
     answers: dict[str, Callable[..., Any]] = {"is_pipeline_last_stage": lambda *_a, **_k: True}
+    answers["get_virtual_pipeline_model_parallel_world_size"] = lambda *_a, **_k: None
+    answers["get_data_parallel_src_rank"] = lambda *_a, **_k: 0
+    answers["get_data_parallel_group_gloo"] = group
     for name in ones:
         answers[f"get_{name}_parallel_world_size"] = lambda *_a, **_k: 1
         answers[f"get_{name}_parallel_rank"] = lambda *_a, **_k: 0

@@ -76,6 +76,16 @@ def _normalised(batch: Batch, settings: Settings) -> Tensor:
     return _of_rows(batch, value)
 
 
+def _informative(batch: Batch, _settings: Settings) -> Tensor:
+    """1 for each row of a prompt whose rewards are not all equal, 0 for others.
+
+    Source:
+        DAPO (arXiv 2503.14476), dynamic sampling.
+    """
+    rewards = [set(batch.reward[batch.group == label].tolist()) for label in batch.group]
+    return _of_rows(batch, lambda b: float(len(rewards[b]) > 1))
+
+
 #: Below this a deviation is that of equal rewards, in reward units.
 ROUNDING = 1e-12
 
@@ -86,4 +96,5 @@ REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "suppressed": _suppressed,
     "overlong penalty": _overlong,
     "normalised": _normalised,
+    "prompts with unequal rewards": _informative,
 }

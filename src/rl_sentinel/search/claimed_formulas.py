@@ -55,10 +55,10 @@ def known_output(boundary: Boundary, name: str) -> bool:
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     """Where an output is held to its formula: at live rows and trained tokens, a token's reward in all the response.
 
-    What is laid out anew counts everywhere, as does what has one reading and is claimed to be 0 elsewhere.
+    What is laid out anew by the mask counts everywhere, as does what has one reading and is claimed to be 0 elsewhere.
     """
     algorithm = claimed(boundary, name)
-    if algorithm in LAID_OUT or (algorithm in PLAIN and boundary.claims.masked):
+    if (algorithm in LAID_OUT and "mask" in boundary.reads) or (algorithm in PLAIN and boundary.claims.masked):
         return torch.ones_like(batch.mask if boundary.outputs[name].axes == "B T" else batch.live)
     whole = algorithm in SHAPED or algorithm in PLACED
     return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)

@@ -98,7 +98,7 @@ def _degenerate() -> Iterator[Batch]:
     yield filled([[1, 1]], reward=[0.75], group=[0])
     yield filled([[1, 1], [1, 1]], reward=[0.75, 0.25], group=[0, 1])
     yield filled([[1, 1], [1, 1]], reward=[0.1, 0.1], group=[0, 0])
-    yield filled([[1, 1]] * 3, reward=[0.1, 0.1, 0.1], group=[0, 0, 0])
+    yield filled([[1, 1]] * 3, reward=[0.9, 0.9, 0.9], group=[0, 0, 0])  # whose float32 mean is not 0.9
     yield filled([[1, 1]] * 4, reward=[1, 0, 0.75, 0.75], group=[0, 0, 1, 1])
     yield filled([[0, 0], [0, 0]], reward=[1, 0], group=[0, 0])
     yield filled([[0]], reward=[1], group=[0])

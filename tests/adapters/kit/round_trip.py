@@ -27,6 +27,7 @@ LAYOUTS: Mapping[Axis, Layout] = {
     "extra": Layout(extra=2),
     "dtype": Layout(dtype="float64"),
     "micro_batches": Layout(micro_batches=2),
+    "ranks": Layout(ranks=2),
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -169,7 +169,11 @@ class EachPart(Codec):
         """One item per part."""
         parts = torch.split(torch.arange(inputs.batch.rows), self.counts(inputs))
         batches = (take_rows(inputs.batch, rows) for rows in parts)
-        return [self.item.put(replace(inputs, batch=part, part=(n, len(parts)))) for n, part in enumerate(batches)]
+        whole = inputs.mini_batch
+        return [
+            self.item.put(replace(inputs, batch=part, whole=whole, part=(n, len(parts))))
+            for n, part in enumerate(batches)
+        ]
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live list
         """Rows, and the lengths that the items tell."""
@@ -231,17 +235,19 @@ class EachPrompt(EachPart):
 
 
 @dataclass(frozen=True, slots=True)
-class EachMicroBatch(EachPart):
-    """A list with one item per micro-batch of the layout: consecutive rows, none of them empty."""
+class EachCut(EachPart):
+    """A list with one item per micro-batch, or per rank, of the layout: consecutive rows, none of them empty."""
+
+    cut: Literal["micro_batches", "ranks"]
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Those of an item, and the number of micro-batches."""
-        return self.item.axes | {"micro_batches"}
+        """Those of an item, and the number of cuts."""
+        return self.item.axes | {self.cut}
 
     def counts(self, inputs: Inputs) -> list[int]:
         """The rows, divided as evenly as possible."""
-        parts = torch.arange(inputs.batch.rows).tensor_split(inputs.layout.micro_batches)
+        parts = torch.arange(inputs.batch.rows).tensor_split(getattr(inputs.layout, self.cut))
         return [len(part) for part in parts if len(part)]
 
 

@@ -14,8 +14,9 @@ from rl_sentinel.core.layout import Axis
 
 
 def zero_padding(column: Tensor, batch: Batch) -> Tensor:
-    """``[B, T]`` with 0 at and after each response's length."""
-    return torch.where(batch.valid, column, torch.zeros_like(column))
+    """``[B, T]`` or ``[B, T, V]`` with 0 at and after each response's length."""
+    valid = batch.valid.reshape(*batch.valid.shape, *[1] * (column.dim() - 2))
+    return torch.where(valid, column, torch.zeros_like(column))
 
 
 class Unpadded(Form):

@@ -98,3 +98,27 @@ class RowTokens(OneColumn):
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The column with 0 in the padding."""
         return {self.name: zero_padding(getattr(batch, self.name), batch)}
+
+
+@dataclass(frozen=True, slots=True)
+class RowSequence(RowTokens):
+    """A per-token column of one row as a list of numbers, after the tokens of its prompt, which are 0."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length of the prompt."""
+        return frozenset({"prompt_length"})
+
+    def put(self, inputs: Inputs) -> list[Any]:
+        """The prompt and the valid positions of the row."""
+        return [0] * int(inputs.batch.prompt_length[0]) + RowTokens.put(self, inputs)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a list of numbers
+        """The length of prompt and response together."""
+        return Sizes(total_length=torch.tensor([len(value)], dtype=torch.int64))
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a list of numbers
+        """A column of one row, padded with 0; nothing where the length of the response is unknown."""
+        if sizes.length is None:
+            return {}
+        return RowTokens.take(self, value[len(value) - int(sizes.length[0]) :], sizes)

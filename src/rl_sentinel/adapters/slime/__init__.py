@@ -5,7 +5,7 @@ from types import ModuleType
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
-from rl_sentinel.adapters.slime import advantages, correction, kl, losses, updates
+from rl_sentinel.adapters.slime import advantages, correction, kl, logprobs, losses, metrics, rollout, updates
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -32,7 +32,7 @@ SETUP = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (advantages, correction, kl, losses, updates):
+    for module in (rollout, advantages, correction, kl, logprobs, losses, updates, metrics):
         yield from module.boundaries(target)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import EachMicroBatch, Namespace, Object, Table
+from rl_sentinel.adapters.kit.containers import EachCut, Namespace, Object, Table
 from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.slime.arguments import (
@@ -255,7 +255,7 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
         arguments={
             "loss_function": Constant(Function(PATH)),
             "args": command_line(family.settings, family.words, global_batch_size=rows),
-            "micro_batches": EachMicroBatch(Table(micro_batch)),
+            "micro_batches": EachCut(Table(micro_batch), "micro_batches"),
             "global_batch_size": rows,
         },
         produced_by={"micro_batches": f"{_CALLER}; {MASKS}"},
