@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rl_sentinel.adapters.areal import advantages, correction, losses, rewards
+from rl_sentinel.adapters.areal import advantages, correction, losses, rewards, updates
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.target import Target
@@ -24,7 +24,7 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (rewards, advantages, correction, losses):
+    for module in (rewards, advantages, correction, losses, updates):
         yield from module.boundaries(target)
 
 

@@ -1,0 +1,66 @@
+"""Doubles for AReaL: its FSDP engine with a model that answers from a table, and the numbers that its tracker has."""
+
+import importlib
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.world import group
+
+#: Key of the data -> what the model answers at each position; packed and padded with the rest of the data.
+LOGPROBS, ENTROPY, VALUES = "answered_logprobs", "answered_entropy", "answered_values"
+
+
+def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
+    """An engine of one process, whose model and optimizer are doubles; ``losses`` has those of all micro-batches."""
+    losses: list[Tensor] = []
+
+    def model(**inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
+        tokens = inputs["input_ids"].numel()
+        values = (
+            inputs[VALUES].reshape(1, tokens, 1) if VALUES in inputs else torch.zeros(1, tokens, 2).requires_grad_()
+        )
+        return SimpleNamespace(logits=values)
+
+    def answer(_engine: object, _logits: Tensor, inputs: dict[str, Tensor], *_more: object) -> tuple[Tensor, Tensor]:
+        return inputs[LOGPROBS].reshape(-1), inputs[ENTROPY].reshape(-1)
+
+    def loss(*passed: Any, **options: Any) -> Tensor:  # noqa: ANN401 - as the method
+        found: Tensor = owner._compute_logprobs_and_loss(*passed, **options)  # noqa: SLF001 - the method that is audited
+        losses.append(found.detach())
+        return found
+
+    def nothing(*_passed: object, **_options: object) -> dict[str, float]:
+        return {}
+
+    parallel = SimpleNamespace(dp_size=1, sp_size=1, tp_size=1)
+    own: dict[str, Any] = {
+        "config": config,
+        "model": staticmethod(model),
+        "model_config": SimpleNamespace(model_type="qwen3"),
+        "is_vision_model": False,
+        "enable_tree_training": False,
+        "parallel_helper": parallel,
+        "dp_group": group(),
+        "device": torch.device("cpu"),
+        "logger": logging.getLogger("areal"),
+        "get_version": lambda _engine: 0,
+        "_compute_logprobs_entropy": answer,
+        "_compute_logprobs_and_loss": loss,
+        "losses": losses,
+        **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), nothing),
+    }
+    return object.__new__(type("Engine", (owner,), own))
+
+
+def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a trainer
+    """The loss of one update, added up as its engine's gradients are, and what was logged."""
+    tracker: Any = importlib.import_module("areal.utils.stats_tracker")
+    tracker.export_all()
+    trainer.engine.losses.clear()
+    method(trainer, data)
+    return {"loss": torch.stack(trainer.engine.losses).sum(), "logged": tracker.export_all()}

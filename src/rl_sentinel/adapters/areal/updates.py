@@ -1,0 +1,240 @@
+"""AReaL's updates: actor, critic and supervised loss through the FSDP engine, from padded data to micro-batches."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, REJECTION, ROLLOUT, padded_to_longest
+from rl_sentinel.adapters.areal.doubles import ENTROPY, LOGPROBS, VALUES, fsdp_engine, update
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import has_trained_token
+from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, TokenVersions
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
+
+ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
+TRAIN = f"{ENGINE}.train_batch"
+CRITIC = "areal.trainer.ppo.critic.PPOCritic"
+CRITIC_CONFIG = "areal.api.cli_args.PPOCriticConfig"
+LM = "areal.trainer.sft.lm_engine.LMEngine"
+LM_CONFIG = "areal.api.cli_args.TrainEngineConfig"
+PLATFORM = "areal.infra.platforms.current_platform"
+MICRO_BATCHES = "areal.api.cli_args.MicroBatchSpec"
+
+#: Neutral name of a number -> its field in AReaL's configuration.
+NUMBERS: Mapping[str, str] = {
+    "clip_low": "eps_clip",
+    "clip_high": "eps_clip_higher",
+    "ceiling": "c_clip",
+    "temperature": "sapo_tau_pos",
+    "negative_temperature": "sapo_tau_neg",
+    "value_clip": "eps_clip",
+}
+
+_MEAN = claims(
+    "areal/engine/fsdp_engine.py, train_batch: loss_weight_fn counts the trained tokens of each micro-batch, by whose "
+    "total over micro-batches and ranks the losses are weighted",
+    aggregation="token-mean",
+    denominator="given",
+    mean=True,
+)
+_RATIO = claims("functional.py, ppo_actor_loss_fn: ratio of the current to the proximal policy", ratio=True)
+_PPO = _RATIO | _MEAN | claims("functional.py, ppo_actor_loss_fn, docstring: PPO actor loss", algorithm="ppo")
+
+#: What an update of the actor logs; stats_tracker.py: sums over trained tokens divided by their number.
+LOGGED: Mapping[str, Output] = {
+    "update/actor_loss/avg": Output("", over="live"),
+    "update/clip_ratio/avg": Output("", "", "clip_fraction", over="live"),
+    "update/importance_weight/avg": Output("", "ratio", "ratio.mean", over="live"),
+    "update/entropy/avg": Output("", "nats", "entropy.mean", over="live"),
+    "advantages/avg": Output("", "reward", "advantage.mean", over="live"),
+    "advantages/max": Output("", "reward", "advantage.max", over="live"),
+    "advantages/min": Output("", "reward", "advantage.min", over="live"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """An update under one configuration: neutral settings, fields in AReaL's own words, claims."""
+
+    settings: Settings
+    words: Mapping[str, Codec] = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
+    sampler: str = "old_logprob"
+    without: frozenset[str] = frozenset()
+
+
+CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
+
+ACTOR_FAMILIES: Mapping[str, Family] = {
+    "ppo": Family(settings=CLIP, claims=_PPO),
+    "dual clip": Family(
+        settings={**CLIP, "ceiling": 3.0},
+        claims=_RATIO | _MEAN | claims("cli_args.py, c_clip: dual clipping", algorithm="dual clip"),
+    ),
+    "sequence": Family(
+        settings=CLIP,
+        words={"importance_sampling_level": Constant("sequence")},
+        claims=_RATIO
+        | _MEAN
+        | claims(
+            "functional.py, ppo_actor_loss_fn: advantages averaged over the row",
+            on_policy_gradient="other",
+        ),
+        without=frozenset({"update/clip_ratio/avg", "update/importance_weight/avg"}),
+    ),
+    "sapo": Family(
+        settings={"temperature": 1.0, "negative_temperature": 1.05},
+        words={"use_sapo_loss": Constant(value=True)},
+        claims=_MEAN
+        | claims(
+            "functional.py, sapo_loss_fn: soft sigmoid gates instead of clipping",
+            algorithm="sapo",
+            on_policy_gradient="other",
+        ),
+        without=frozenset({"update/clip_ratio/avg", "update/importance_weight/avg"}),
+    ),
+    "decoupled, token rejection": Family(
+        settings=CLIP,
+        words={
+            "use_decoupled_loss": Constant(value=True),
+            "rejection_sampling": Object(REJECTION, {"level": Constant("token"), "upper": Constant(5.0)}),
+        },
+        claims=_RATIO | _MEAN,
+        sampler="rollout_logprob",
+    ),
+}
+
+CRITIC_FAMILY = Family(
+    settings={"value_clip": 0.5},
+    claims=_MEAN
+    | claims(
+        "functional.py, ppo_critic_loss_fn: half the larger of clipped and unclipped squared errors",
+        algorithm="clipped value",
+        factor="half",
+    ),
+)
+CRITIC_LOGGED: Mapping[str, Output] = {
+    "critic_loss/avg": Output("", over="live"),
+    "clip_ratio/avg": Output("", "", "value_clip_fraction", over="live"),
+    "new_value/avg": Output("", "reward", "value.mean", over="live"),
+}
+
+SFT_FAMILY = Family(settings={}, claims=_MEAN)
+SFT_LOGGED: Mapping[str, Output] = {"loss/avg": Output("", "nats", over="live")}
+
+_SHIFTED = FullSequence(shift=1)
+_UPDATE = (
+    "areal/trainer/ppo/actor.py, _compute_advantages: logprobs, prox_logp, advantages and loss_mask at the position "
+    "that predicts the token"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The actor's update under each configuration, then the critic's and the supervised one."""
+    if not target.has(f"{ENGINE}._compute_logprobs_and_loss"):
+        return  # earlier releases compute the loss inside train_batch, on an engine of several processes
+    if target.has(PLATFORM):
+        # AReaL chooses it when it is first asked, by a function of a package that may be absent: not while a case runs.
+        getattr(target.find(PLATFORM), "device_type", "")
+    answers = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
+    for name, family in ACTOR_FAMILIES.items():
+        data = {
+            **answers,
+            "logprobs": Column(family.sampler, _SHIFTED),
+            "prox_logp": Column("old_logprob", _SHIFTED),
+            "advantages": Column("advantage", _SHIFTED),
+            "rewards": Column("reward", PerRow()),
+            **dict.fromkeys(("kl_rewards", "tot_rewards"), Column("token_reward", _SHIFTED)),
+        }
+        method = f"{ACTOR}._ppo_update"
+        logged = {n: output for n, output in LOGGED.items() if n not in family.without}
+        found = _boundary(name, method, (ACTOR, CONFIG), family, data, logged)
+        yield from _bound(target, found, method)
+    critic = {
+        VALUES: Column("value", _SHIFTED, leaf=True),
+        "values": Column("old_value", _SHIFTED),
+        "returns": Column("returns", _SHIFTED),
+    }
+    method = f"{CRITIC}._ppo_update"
+    found = _boundary(
+        "critic", method, (CRITIC, CRITIC_CONFIG), CRITIC_FAMILY, critic, CRITIC_LOGGED, stage="value-loss"
+    )
+    yield from _bound(target, found, method)
+    method = f"{LM}._train_lm"
+    found = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, answers, SFT_LOGGED)
+    yield from _bound(target, found, method)
+
+
+def _bound(target: Target, boundary: Boundary, method: str) -> Iterator[Boundary | Unbound]:
+    for path in (method, TRAIN):
+        if failing := target.fails(path) or ("" if target.has(path) else f"{path} is absent"):
+            yield Unbound(boundary.path, boundary.stage, failing)
+            return
+    yield from bindable(target, boundary)
+
+
+def _boundary(  # noqa: PLR0913 - what the updates differ in
+    name: str,
+    method: str,
+    classes: tuple[str, str],
+    family: Family,
+    data: Mapping[str, Codec],
+    logged: Mapping[str, Output],
+    stage: Stage = "policy-loss",
+) -> Boundary:
+    trainer, config = classes
+    supervised = name == "sft"
+    parts: dict[str, Codec] = {NUMBERS.get(n, n): Knob(n) for n in family.settings}
+    cut = Object(
+        MICRO_BATCHES, {"n_mbs": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"}))}
+    )
+    parts |= {"mb_spec": cut, **family.words}
+    if not supervised:
+        parts["ppo_n_minibatches"] = Constant(1)  # one optimizer step, so that the loss is that of all rows
+    if stage == "value-loss":
+        parts["is_critic"] = Constant(value=True)
+    made = Object(config, parts, shared=True)
+    engine = Object(fsdp_engine, {"owner": Constant(Function(ENGINE)), "config": made})
+    takes_config = {} if supervised else {"config": made}
+    table: dict[str, Codec] = {
+        "input_ids": Column("token", FullSequence(), torch.int32),
+        "attention_mask": AttentionMask(),
+        "loss_mask": Column("mask", FullSequence() if supervised else _SHIFTED, torch.float32),
+        "versions": TokenVersions(),
+        **data,
+    }
+    step = Step(
+        call=update,
+        name="updated",
+        arguments={
+            "method": Constant(Function(method)),
+            "trainer": Object(trainer, {**takes_config, "engine": engine}, shared=True),
+            "data": Table(table),
+        },
+        produced_by={"data": f"{ROLLOUT}; {_UPDATE}"},
+    )
+    result = Use("updated")
+    return Boundary(
+        path=f"{method} -> {TRAIN}",
+        stage=stage,
+        steps=(step,),
+        unused=frozenset({"token", "version", "reward", "token_reward", "length", "prompt_length"}),
+        outputs={"loss": Output("", "", "loss", at=result["loss"])}
+        | {n: replace(output, at=result["logged"][n]) for n, output in logged.items()},
+        settings={name: family.settings},
+        claims=family.claims,
+        reach=", ".join(
+            f"{'critic' if stage == 'value-loss' else 'actor'}.{NUMBERS[n]}={v}" for n, v in family.settings.items()
+        ),
+        requires=(padded_to_longest, has_trained_token),
+    )
