@@ -87,7 +87,7 @@ def _counts(batch: Batch, argument: Tensor) -> Tensor | None:
 LAW = Law(
     code="PUR001",
     name="input-is-mutated",
-    stages=SIGNAL_STAGES,
+    stages=SIGNAL_STAGES | {"batch"},
     applies=_applies,
     vary=_vary,
     expect=_expect,

@@ -143,7 +143,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The actor's update under each configuration, then the critic's and the supervised one."""
     if not target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         return  # earlier releases compute the loss inside train_batch, on an engine of several processes
-    if target.has(PLATFORM):
+    if target.has(PLATFORM) and not target.fails(PLATFORM):
         # AReaL chooses it when it is first asked, by a function of a package that may be absent: not while a case runs.
         getattr(target.find(PLATFORM), "device_type", "")
     answers = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from types import ModuleType
 
+from torch import Tensor
+
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.slime import advantages, correction, kl, logprobs, losses, metrics, rollout, updates
@@ -42,6 +44,17 @@ def _parallel_state() -> ModuleType:
     return module
 
 
+def _cross_entropy() -> ModuleType:
+    """A declared double: Megatron's cross entropy where one process has the whole vocabulary."""
+    module = ModuleType("megatron.core.fusions.fused_cross_entropy")
+
+    def of_tokens(logits: Tensor, tokens: Tensor, _group: object = None) -> Tensor:
+        return -logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+    vars(module)["fused_vocab_parallel_cross_entropy"] = of_tokens
+    return module
+
+
 def _installation(version: str) -> Installation:
     release, note = requirement("slime", version)
     return Installation(
@@ -60,7 +73,7 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
     installation=_installation,
-    doubles={"megatron.core.mpu": _parallel_state},
+    doubles={"megatron.core.mpu": _parallel_state, "megatron.core.fusions.fused_cross_entropy": _cross_entropy},
     bare=("slime.backends.megatron_utils",),
     environment={"TORCHDYNAMO_DISABLE": "1"},
 )

@@ -1,6 +1,8 @@
 """slime's advantages: the trainer's function under each estimator, the pipeline from raw rewards, and GAE alone."""
 
+import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -50,24 +52,25 @@ _GROUPS = "rollout.py, _post_process_rewards: mean and deviation over n_samples_
 _TEMPORAL = claims(_DOC, credit="temporal", scope="sequence")
 _WHITENED = claims(f"{_DOC}: whitened over the data-parallel group", credit="temporal", scope="batch")
 _OUTCOME = claims(_DOC, credit="outcome", scope="sequence")
+_PAYS = claims("arguments.py: --kl-coef, KL penalty coefficient for reward shaping", knobs={"kl_coef": (0.05, 0.5)})
 
 #: Setting family -> the command line, and what the estimator claims.
 FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
-    "ppo": ({"advantage_estimator": "ppo", "kl_coef": 0.05}, _TEMPORAL),
+    "ppo": ({"advantage_estimator": "ppo", "kl_coef": 0.05}, _TEMPORAL | _PAYS),
     "ppo, coefficient 0": ({"advantage_estimator": "ppo", "kl_coef": 0.0}, _TEMPORAL),
     "ppo, discounted": ({"advantage_estimator": "ppo", "kl_coef": 0.05, "gamma": 0.9, "lambd": 0.95}, _TEMPORAL),
     "ppo, whitened": ({"advantage_estimator": "ppo", "kl_coef": 0.05, "normalize_advantages": True}, _WHITENED),
     "grpo": ({"advantage_estimator": "grpo", "kl_coef": 0.0}, _OUTCOME),
     "gspo": ({"advantage_estimator": "gspo", "kl_coef": 0.0}, _OUTCOME),
     "cispo": ({"advantage_estimator": "cispo", "kl_coef": 0.0}, _OUTCOME),
-    "reinforce_plus_plus": ({"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05}, _TEMPORAL),
+    "reinforce_plus_plus": ({"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05}, _TEMPORAL | _PAYS),
     "reinforce_plus_plus, whitened": (
         {"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05, "normalize_advantages": True},
         _WHITENED,
     ),
     "reinforce_plus_plus_baseline": (
         {"advantage_estimator": "reinforce_plus_plus_baseline", "kl_coef": 0.05},
-        _OUTCOME,
+        _OUTCOME | _PAYS,
     ),
 }
 
@@ -101,11 +104,18 @@ _SAMPLE = Object(
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The trainer's function once per family, from raw rewards, then the two forms of GAE."""
-    for name, (settings, claimed) in FAMILIES.items():
-        yield from bindable(target, _advantages(name, settings, claimed, (), REWARDS))
-    for name, (settings, claimed) in GROUPED.items():
-        yield from bindable(target, _from_rewards(name, settings, claimed))
+    described = [_advantages(name, settings, claimed, (), REWARDS) for name, (settings, claimed) in FAMILIES.items()]
+    described += [_from_rewards(name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]
+    for boundary in described:
+        yield from bindable(target, _as_written(target, boundary))
     yield from bindable(target, _gae("vanilla_gae"), _gae("chunked_gae", f"{PPO}.vanilla_gae"))
+
+
+def _as_written(target: Target, boundary: Boundary) -> Boundary:
+    """Without the KL, where a release does not leave it in the data."""
+    leaves = not target.has(PATH) or bool(target.fails(PATH)) or '"kl"' in inspect.getsource(target.find(PATH))
+    kept = {name: output for name, output in boundary.outputs.items() if leaves or name != "kl"}
+    return boundary if len(kept) == len(boundary.outputs) else replace(boundary, outputs=kept)
 
 
 def _advantages(name: str, settings: Settings, claimed: Claims, before: tuple[Step, ...], rewards: Codec) -> Boundary:

@@ -39,7 +39,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         qkv_format=Constant("thd"),
     )
     result = Use("result")
-    if target.has(PATH) and _returns_pair(target.find(PATH)):
+    if target.has(PATH) and not target.fails(PATH) and _returns_pair(target.find(PATH)):
         result = result[1]
     step = Step(
         call=PATH,
