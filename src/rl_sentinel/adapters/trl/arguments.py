@@ -33,11 +33,15 @@ FIELDS: Mapping[str, str] = {
 }
 
 
+#: Field of a trainer that no configuration has under this name -> its place.
+PLACES: Mapping[str, str] = {"reward_weight": "reward_funcs.0.weight"}
+
+
 def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset()) -> Object:
     """The trainer of a setting, built once; ``described`` settings are passed to formulas only."""
     fields = {FIELDS.get(name, name): name for name in settings if name not in described}
     parts: dict[str, Codec] = {"kind": Constant(kind), **{f: IfSet(name) for f, name in fields.items()}}
-    return Object(make_trainer, parts, at={f: f"args.{f}" for f in fields}, shared=True)
+    return Object(make_trainer, parts, at={f: PLACES.get(f, f"args.{f}") for f in fields}, shared=True)
 
 
 def micro_batch_count() -> Derived:

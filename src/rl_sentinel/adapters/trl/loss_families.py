@@ -27,7 +27,7 @@ def _loss_type(name: str, **more: object) -> Claims:
     return claims(_DOC.format(f"loss_type {name!r}"), **more)
 
 
-_BYROW = _loss_type("grpo", aggregation="sequence-mean-token-mean") | claims(_ROWS, rows="all")
+_BY_ROW = _loss_type("grpo", aggregation="sequence-mean-token-mean") | claims(_ROWS, rows="all")
 _GLOBAL = claims(_COUNTED, denominator="given")
 _SCALED = claims(_ACCUMULATED, denominator="given")
 _PPO = _loss_type("grpo", algorithm="ppo")
@@ -58,7 +58,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "no loss type": Family(PLAIN, _PPO, tools=False),
     "dapo": Family({**PLAIN, "loss_type": "dapo"}, _PPO | _TOKENS | _GLOBAL),
-    "grpo": Family({**PLAIN, "loss_type": "grpo"}, _PPO | _BYROW | _SCALED),
+    "grpo": Family({**PLAIN, "loss_type": "grpo"}, _PPO | _BY_ROW | _SCALED),
     "bnpo": Family({**PLAIN, "loss_type": "bnpo"}, _PPO | _loss_type("bnpo", aggregation="token-mean")),
     "dr_grpo": Family(
         {**PLAIN, "loss_type": "dr_grpo", "length": 8},
@@ -71,21 +71,21 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "sapo": Family(
         {"loss_type": "sapo", **MASKED, "temperature": 1.0, "negative_temperature": 1.05},
-        _loss_type("sapo", algorithm="sapo", on_policy_gradient="other") | _BYROW | _SCALED,
+        _loss_type("sapo", algorithm="sapo", on_policy_gradient="other") | _BY_ROW | _SCALED,
     ),
     "luspo": Family(
         {**_SEQUENCE, "loss_type": "luspo"},
         _GSPO | _loss_type("luspo", aggregation="sequence-mean-token-sum") | claims(_ROWS, rows="all") | _SCALED,
     ),
     "vespo": Family({"loss_type": "vespo", **MASKED}, _GLOBAL),
-    "grpo, sequence": Family({**_SEQUENCE, "loss_type": "grpo"}, _GSPO | _BYROW | _SCALED),
+    "grpo, sequence": Family({**_SEQUENCE, "loss_type": "grpo"}, _GSPO | _BY_ROW | _SCALED),
     "two-sided clip": Family(
         {**PLAIN, "loss_type": "grpo", "ceiling": 3.0},
-        claims(_DOC.format("delta"), algorithm="dual clip") | _BYROW | _SCALED,
+        claims(_DOC.format("delta"), algorithm="dual clip") | _BY_ROW | _SCALED,
     ),
     "KL": Family(
         {**PLAIN, "loss_type": "grpo", "kl_loss_coef": 0.25, "use_bias_correction_kl": False},
-        _PPO | _KL | _BYROW | _SCALED,
+        _PPO | _KL | _BY_ROW | _SCALED,
     ),
     "KL, corrected": Family(
         {**PLAIN, "loss_type": "grpo", "kl_loss_coef": 0.25, "use_bias_correction_kl": True}, _SCALED

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Computed, Earlier
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import (
@@ -211,6 +211,6 @@ def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
             claims=claims("rloo_trainer.py, _compute_loss: exp(logps - old_logps)", ratio=True, scope="sequence")
             | claims("transformers, Trainer.training_step divides by the accumulation steps", denominator="given"),
             reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items()),
-            requires=(equal_micro_batches, no_empty_response, trains_whole_completions),
+            requires=(equal_micro_batches, no_empty_response, has_trained_token, trains_whole_completions),
         ),
     )

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import (
     no_empty_response,
     prompts_are_contiguous,
 )
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import (
     GRPO,
@@ -96,6 +96,17 @@ LOGGED: Mapping[str, Output] = {
 }
 
 
+#: Setting -> configuration under which numbers are logged.
+LOGGING: Mapping[str, Settings] = {
+    "logged": {},
+    "logged, truncated masked": {"mask_truncated_completions": True},
+    "logged, weighted": {"reward_weight": 2.0},
+}
+
+#: Numbers of the weighted sum of rewards.
+WEIGHTED = ("reward", "reward_std", "frac_reward_zero_std")
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Advantages of GRPO and of RLOO under each setting, then what is logged of them."""
     path = f"{GRPO}.{NAME}"
@@ -127,6 +138,16 @@ def _engine(kind: str, settings: Settings, described: frozenset[str], parts: Map
     return Object(ready_to_score, every, at=at)
 
 
+def _environment(inputs: Inputs) -> list[list[int]]:
+    """1 at tokens of the model, for each completion; all are in one that is cut off, before it is masked."""
+    batch = inputs.batch
+    mask = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid).int()
+    return [row[:n] for row, n in zip(mask.tolist(), batch.length.tolist(), strict=True)]
+
+
+_ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "a completion that is cut off is masked later")
+
+
 def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: bool) -> list[Step]:
     """Steps that leave ``generated``: a rollout of all rows, of which a loss takes what is counted over it."""
     owner = GRPO if kind == "grpo" else RLOO
@@ -136,7 +157,7 @@ def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: b
         "old_logprobs": Column("old_logprob"),
         "ref_logprobs": Column("ref_logprob") if "kl_loss_coef" in settings else Constant(None),
         "sampler_logprobs": Column("rollout_logprob", Ragged(plain=True)) if "use_vllm" in settings else Constant(None),
-        "env_mask": Column("mask", Ragged(plain=True), dtype=torch.int64) if tools else Constant(None),
+        "env_mask": _ENVIRONMENT if tools else Constant(None),
     }
     prompts = Derived(lambda inputs: [{"prompt": "w1"} for _ in range(inputs.batch.rows)])
     return [
@@ -209,7 +230,7 @@ def _advantages(kind: str, name: str, settings: Settings, claimed: Claims) -> Bo
 
 
 def _metrics(target: Target, kind: str) -> Iterator[Boundary]:
-    """What a rollout logs: of its rewards, with a weight of 2 on a reward function that gives half; of its lengths."""
+    """What a rollout logs of its rewards, with a weight of their function or without, and of its lengths."""
     owner = GRPO if kind == "grpo" else RLOO
     path = f"{owner}.{NAME}"
     source = source_of(target.find(path))
@@ -217,16 +238,15 @@ def _metrics(target: Target, kind: str) -> Iterator[Boundary]:
         source += source_of(target.find(f"{owner}._generate"))
     place = Use("self").attribute("_metrics")["train"]
     known = config_fields(target, kind)
-    for setting, masked in (("logged", False), ("logged, truncated masked", True)):
-        settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
-        if masked:
-            settings = {**settings, "mask_truncated_completions": True}
-        if not {k for k in settings if k != "kl_loss_coef"} <= known:
+    for setting, own in LOGGING.items():
+        settings: Settings = {**({"kl_loss_coef": 0.0} if kind == "rloo" else {}), **own}
+        weighted = "reward_weight" in own
+        if not {"reward_weights" if n == "reward_weight" else n for n in own} <= known:
             continue
         logged = {
             name: replace(output, at=place[name], form=Logged())
             for name, output in LOGGED.items()
-            if _logs(source, name)
+            if _logs(source, name) and (not weighted or name in WEIGHTED)
         }
         step = _rollout(kind, settings, "scored", Column("reward", PerRow("list")))
         yield Boundary(
@@ -236,14 +256,14 @@ def _metrics(target: Target, kind: str) -> Iterator[Boundary]:
             unused=frozenset({"old_logprob"}),
             outputs=logged,
             settings={setting: settings},
-            reach="every rollout" + (", mask_truncated_completions=True" if masked else ""),
+            reach=", ".join(f"{k}={v}" for k, v in own.items()) or "every rollout",
             requires=(*_requires(masked=True), cut_completions_fill_the_width),
         )
 
 
 def _logs(source: str, name: str) -> bool:
     """Whether the source logs a number of this name, as this quantity: a mean of deviations is another one."""
-    if name == "reward_std":
-        return not re.search(r"std(_grouped)?_rewards\.mean\(\)", source)
+    if name == "reward_std" and re.search(r"std(_grouped)?_rewards\.mean\(\)", source):
+        return False
     written = name.replace("first", "{reward_func_name}")
     return f'["{written}"]' in source

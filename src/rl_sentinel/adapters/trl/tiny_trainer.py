@@ -4,7 +4,10 @@ import dataclasses
 import importlib
 import inspect
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
+from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,16 +29,18 @@ class Policy(nn.Module):
 
 
 class RowRewards:
-    """A reward function that returns the case's rewards by row."""
+    """A reward function whose rewards, times its weight, are the case's outcomes by row."""
 
-    def __init__(self, name: str) -> None:
-        """Take the name under which its numbers are logged."""
+    def __init__(self, name: str, weight: float, values: Sequence[float | None] = ()) -> None:
+        """Take the name under which its numbers are logged, its weight, and the outcomes."""
         self.__name__ = name
-        self.values: list[float | None] = []
+        self.weight = weight
+        self.values = list(values)
 
     def __call__(self, prompts: Sequence[str], **_columns: object) -> list[float | None]:
         """One reward per row."""
-        return self.values or [0.0] * len(prompts)
+        scored = [None if value is None else value / self.weight for value in self.values]
+        return scored or [0.0] * len(prompts)
 
 
 def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
@@ -75,6 +80,8 @@ def make_trainer(kind: str, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
     config = getattr(importlib.import_module(f"trl.trainer.{kind}_config"), f"{kind.upper()}Config")
     trainer = getattr(importlib.import_module(f"trl.trainer.{kind}_trainer"), f"{kind.upper()}Trainer")
     beta, vllm = settings.pop("beta", 0.0), settings.pop("use_vllm", False)
+    weight = settings.pop("reward_weight", 1.0)
+    settings |= {"reward_weights": [weight]} if weight != 1.0 else {}
     built = {
         "output_dir": tempfile.mkdtemp(),
         "use_cpu": True,
@@ -90,7 +97,7 @@ def make_trainer(kind: str, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
     args = config(**{name: value for name, value in built.items() if name in known}, **settings)
     made = trainer(
         model=make_model(),
-        reward_funcs=[RowRewards("first")],
+        reward_funcs=[RowRewards("first", weight)],
         args=args,
         train_dataset=Dataset.from_list([{"prompt": "w1"}] * 2),
         processing_class=make_tokenizer(),
@@ -99,48 +106,14 @@ def make_trainer(kind: str, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
     made.ref_model = nn.Identity() if beta else None
     if vllm:
         made.use_vllm = made.args.use_vllm = True
-    return _with_doubles(made)
-
-
-def _with_doubles(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
-    """Forward passes answered by doubles, in the form of the release."""
-    name = "_get_per_token_logps_and_entropies"
-    together = hasattr(trainer, name)
-    with_aux = together and "compute_aux_loss" in inspect.signature(getattr(trainer, name)).parameters
-
-    def forward(model: Any, *args: Any, **_kwargs: object) -> Any:  # noqa: ANN401 - as the method
-        logprobs: Tensor | None
-        entropies: Tensor | None
-        if isinstance(model, Policy):
-            logprobs, entropies = model.logprobs, model.entropies
-        else:
-            known = trainer.rollout.ref_logprobs if model is trainer.ref_model else trainer.rollout.old_logprobs
-            logprobs, entropies = None if known is None else known[:, : args[2]], None
-        if not together:
-            return logprobs
-        return (logprobs, entropies, None) if with_aux else (logprobs, entropies)
-
-    setattr(trainer, name if together else "_get_per_token_logps", forward)
-    return trainer
-
-
-def ready_to_train(trainer: Any, micro_batches: int) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before the first micro-batch of an optimizer step: nothing is logged, accumulation is known."""
-    trainer.model.train()
-    for logged in trainer._metrics.values() if "train" in trainer._metrics else (trainer._metrics,):  # noqa: SLF001
-        logged.clear()
-    trainer.current_gradient_accumulation_steps = micro_batches
-    trainer.args.gradient_accumulation_steps = micro_batches
-    if hasattr(trainer.args, "steps_per_generation"):
-        trainer.args.steps_per_generation = micro_batches
-    return trainer
+    return made
 
 
 @dataclasses.dataclass
 class Rollout:
     """What the engine, the reward function and forward passes answer for one rollout."""
 
-    completions: list[list[int]]
+    completions: list[list[int]] = dataclasses.field(default_factory=list)
     rewards: list[float | None] = dataclasses.field(default_factory=list)
     old_logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None
@@ -148,45 +121,78 @@ class Rollout:
     env_mask: list[list[int]] | None = None
 
 
-def ready_to_score(trainer: Any, generations: int, **rollout: Any) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before a rollout whose tokens, rewards and log-probs are known; nothing is logged yet."""
-    ready_to_train(trainer, 1)
-    trainer.rollout = given = Rollout(**rollout)
-    trainer.num_generations = trainer.args.num_generations = generations
-    trainer.reward_funcs[0].values = given.rewards
-    if hasattr(trainer, "_generate_single_turn"):
-        _replace_turn(trainer, given)
+def forward(rollout: Rollout, answers: int, reference: Any, model: Any, *args: Any, **_more: object) -> Any:  # noqa: ANN401 - as the method
+    """A forward pass of the policy, the reference or the old policy, with as many answers as the release has."""
+    entropies: Tensor | None = None
+    if isinstance(model, Policy):
+        logprobs: Tensor | None = model.logprobs
+        entropies = model.entropies
     else:
-        trainer.model.generate = lambda input_ids, **_options: _with_prompt(input_ids, given.completions)
-    if hasattr(trainer, "rollout_func"):
-        trainer.rollout_func = None if given.env_mask is None else lambda prompts, *_more: _environment(prompts, given)
-    return trainer
+        known = rollout.ref_logprobs if model is reference else rollout.old_logprobs
+        logprobs = None if known is None else known[:, : args[2]]
+    return (logprobs, entropies, None)[:answers] if answers > 1 else logprobs
 
 
-def _replace_turn(trainer: Any, given: Rollout) -> None:  # noqa: ANN401 - a trainer
-    """Answer ``_generate_single_turn`` with the known tokens, in the order of what the release returns."""
-    source = inspect.getsource(inspect.unwrap(type(trainer)._generate_single_turn))  # noqa: SLF001
-    order = [name.strip() for name in source.rpartition("return ")[2].split(",")]
-    rows = len(given.completions)
+def ready_to_train(trainer: Any, micro_batches: int, rollout: Rollout | None = None) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer before the first micro-batch of an optimizer step: nothing is logged, accumulation is known."""
+    ready = copy(trainer)
+    ready.args = copy(trainer.args)
+    ready.model.train()
+    ready._metrics = (  # noqa: SLF001 - where the trainer logs
+        {mode: defaultdict(list) for mode in ("train", "eval")} if "train" in trainer._metrics else defaultdict(list)  # noqa: SLF001
+    )
+    ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches
+    if hasattr(ready.args, "steps_per_generation"):
+        ready.args.steps_per_generation = micro_batches
+    name, answers = "_get_per_token_logps_and_entropies", 1
+    if hasattr(type(trainer), name):
+        answers = 3 if "compute_aux_loss" in inspect.signature(getattr(type(trainer), name)).parameters else 2
+    else:
+        name = "_get_per_token_logps"
+    setattr(ready, name, partial(forward, rollout or Rollout(), answers, ready.ref_model))
+    return ready
+
+
+def ready_to_score(trainer: Any, generations: int, **answers: Any) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer before a rollout whose tokens, rewards and log-probs are known; nothing is logged yet."""
+    rollout = Rollout(**answers)
+    ready = ready_to_train(trainer, 1, rollout)
+    ready.rollout = rollout
+    ready.num_generations = ready.args.num_generations = generations
+    (reward,) = trainer.reward_funcs
+    ready.reward_funcs = [RowRewards(reward.__name__, reward.weight, rollout.rewards)]
+    if hasattr(ready, "_generate_single_turn"):
+        source = inspect.getsource(inspect.unwrap(type(trainer)._generate_single_turn))  # noqa: SLF001
+        order = [name.strip() for name in source.rpartition("return ")[2].split(",")]
+        ready._generate_single_turn = partial(generate_turn, rollout, order)  # noqa: SLF001
+    else:
+        ready.model.generate = partial(generate, rollout)
+    if hasattr(ready, "rollout_func"):
+        ready.rollout_func = None if rollout.env_mask is None else partial(generate_in_environment, rollout)
+    return ready
+
+
+def generate_turn(rollout: Rollout, order: list[str], *_arguments: object, **_more: object) -> Any:  # noqa: ANN401 - as the method
+    """The known tokens, in the order of what the release returns."""
     answers: dict[str, Any] = {
-        "prompt_ids": [[4]] * rows,
-        "completion_ids": given.completions,
-        "logprobs": given.sampler_logprobs,
+        "prompt_ids": [[4]] * len(rollout.completions),
+        "completion_ids": rollout.completions,
+        "logprobs": rollout.sampler_logprobs,
         "forward_kwargs": {},
         "extra_fields": {},
     }
     found = tuple(answers[name] for name in order)
-    trainer._generate_single_turn = lambda *_a, **_k: found if len(found) > 1 else found[0]  # noqa: SLF001
+    return found if len(found) > 1 else found[0]
 
 
-def _with_prompt(prompt_ids: Tensor, completions: list[list[int]]) -> Tensor:
-    """Prompts and completions, padded at the right as ``generate`` pads them."""
-    width = max(map(len, completions))
-    rows = torch.tensor([ids + [PADDING] * (width - len(ids)) for ids in completions])
-    return torch.cat([prompt_ids, rows], 1)
+def generate(rollout: Rollout, input_ids: Tensor, **_options: object) -> Tensor:
+    """Prompts and completions, padded at the right as ``generate`` of transformers pads them."""
+    width = max(map(len, rollout.completions))
+    rows = torch.tensor([ids + [PADDING] * (width - len(ids)) for ids in rollout.completions])
+    return torch.cat([input_ids, rows], 1)
 
 
-def _environment(prompts: Sequence[Any], given: Rollout) -> dict[str, Any]:
+def generate_in_environment(rollout: Rollout, prompts: Sequence[Any], *_trainer: object) -> dict[str, Any]:
     """What a rollout function returns, with 0 at tokens that an environment wrote."""
-    ids = {"prompt_ids": [[4]] * len(prompts), "completion_ids": given.completions}
-    return {**ids, "logprobs": given.sampler_logprobs, "env_mask": given.env_mask}
+    ids = {"prompt_ids": [[4]] * len(prompts), "completion_ids": rollout.completions}
+    return {**ids, "logprobs": rollout.sampler_logprobs, "env_mask": rollout.env_mask}

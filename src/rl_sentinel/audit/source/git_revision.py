@@ -7,6 +7,9 @@ from rl_sentinel.core.errors import SentinelError
 
 _ORDINARY = ("100644", "100755")
 
+#: Files at the top of a project that state its version.
+_ABOUT = ("pyproject.toml", "VERSION")
+
 
 def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     """What git answers.
@@ -47,7 +50,7 @@ def write_out(folder: Path, commit: str, package: str, to: Path) -> None:
     for line in git(folder, "ls-tree", "-r", "-z", commit).decode(errors="surrogateescape").split("\0"):
         about, _, name = line.partition("\t")
         mode, _, blob = about.partition(" blob ")
-        wanted = name.endswith(".py") or name.startswith((f"{package}/", f"src/{package}/")) or name == "pyproject.toml"
+        wanted = name.endswith(".py") or name.startswith((f"{package}/", f"src/{package}/")) or name in _ABOUT
         if mode in _ORDINARY and wanted:
             names.append(name)
             blobs.append(blob)
