@@ -32,7 +32,7 @@ from functools import partial
 from torch import Tensor
 
 from rl_sentinel.core.boundary import Boundary, Output
-from rl_sentinel.core.case import Case, Settings, with_draw
+from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
@@ -41,6 +41,7 @@ from rl_sentinel.formulas.allowed import kind
 from rl_sentinel.formulas.definitions import KL, definitions, is_defined
 from rl_sentinel.search.comparison import magnitude, places
 from rl_sentinel.search.formula_reading import as_claimed, fitting
+from rl_sentinel.search.on_policy_step import row_constant
 
 
 def _settings(boundary: Boundary, case: Case) -> Settings:
@@ -77,7 +78,10 @@ def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    boundary, batch, seen = ask.boundary, case.batch, ask(case)
+    boundary = ask.boundary
+    if boundary.stage == "policy-loss" and value_of(boundary.claims.scope) == "sequence":
+        case = with_batch(case, row_constant(case.batch))
+    batch, seen = case.batch, ask(case)
     settings = _settings(boundary, case)
     for name, output in boundary.outputs.items():
         if not is_defined(output, boundary.reads, settings):
@@ -95,7 +99,7 @@ LAW = Law(
     code="MET001",
     name="metric-fits-no-definition",
     stages=frozenset({"kl", "policy-loss", "value-loss", "metric"}),
-    claims=("kl", "output_definitions", "output_pairs"),
+    claims=("kl", "output_definitions", "output_pairs", "scope"),
     applies=_applies,
     vary=_vary,
     expect=_expect,

@@ -29,7 +29,7 @@ def request(named: Named, task: Task, *, python: str = sys.executable, **more: A
     found = source(named, python)
     about = {"spec": named.text, "commit": found.commit, "digest": found.digest}
     about |= {"stage": more["stage"]} if more.get("stage") else {}
-    light = overlays(named.framework, found.version) if named.form != "installed" else ()
+    light = overlays(named.framework, found.version or found.stated) if named.form != "installed" else ()
     job = Request(
         task=task,
         framework=named.framework.name,

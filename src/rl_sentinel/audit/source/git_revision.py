@@ -11,6 +11,9 @@ _ORDINARY = ("100644", "100755")
 #: What no code reads, and histories fetched without large files often lack.
 _MEDIA = (".gif", ".ipynb", ".jpeg", ".jpg", ".md", ".mp4", ".pdf", ".png", ".svg", ".webp")
 
+#: Files at the top of a project that state its version.
+_ABOUT = ("pyproject.toml", "VERSION")
+
 
 def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     """What git answers.
@@ -54,7 +57,7 @@ def write_out(folder: Path, commit: str, packages: Iterable[str], to: Path) -> N
         about, _, name = line.partition("\t")
         mode, _, blob = about.partition(" blob ")
         inside = name.startswith(folders) and not name.lower().endswith(_MEDIA)
-        if mode in _ORDINARY and (inside or name.endswith(".py") or name == "pyproject.toml"):
+        if mode in _ORDINARY and (inside or name.endswith(".py") or name in _ABOUT):
             names.append(name)
             blobs.append(blob)
     answer = git(folder, "cat-file", "--batch", given="\n".join(blobs).encode() + b"\n") if blobs else b""

@@ -29,7 +29,7 @@ def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
 
     Returns:
         A version in its normal form, such as ``"0.9.1"``. The package's own files are asked first, then
-        ``*.dist-info`` beside it, then ``pyproject.toml`` beside it or, of a ``src`` folder, above it.
+        ``*.dist-info`` beside it, then ``pyproject.toml`` and ``VERSION`` beside it or, of a ``src`` folder, above it.
 
     Example:
         >>> from pathlib import Path
@@ -43,7 +43,8 @@ def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
     files += [_assigned(home / name) for name in _MODULES]
     beside = [_metadata(p, names) for p in sorted(root.glob("*.dist-info"))]
     above = [root, root.parent] if root.name == "src" else [root]
-    return next(filter(None, (*files, *beside, *(_project(p / "pyproject.toml", names) for p in above))), "")
+    projects = [found for p in above for found in (_project(p / "pyproject.toml", names), _of_project(p, names))]
+    return next(filter(None, (*files, *beside, *projects)), "")
 
 
 def _text(file: Path) -> str:
@@ -72,6 +73,16 @@ def _assigned(file: Path) -> str:
 def _metadata(folder: Path, names: set[str]) -> str:
     head = HeaderParser().parsestr(_text(folder / "METADATA"))
     return _number(head["Version"]) if canonicalize_name(head["Name"] or "") in names else ""
+
+
+def _of_project(folder: Path, names: set[str]) -> str:
+    """The version in ``VERSION`` beside the project file, where that file names the project."""
+    try:
+        project: Any = tomllib.loads(_text(folder / "pyproject.toml")).get("project", {})
+    except tomllib.TOMLDecodeError:
+        return ""
+    mine = isinstance(project, dict) and canonicalize_name(str(project.get("name", ""))) in names
+    return _line(folder / "VERSION") if mine else ""
 
 
 def _project(file: Path, names: set[str]) -> str:

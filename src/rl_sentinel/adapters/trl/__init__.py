@@ -1,0 +1,24 @@
+"""TRL: rollouts, rewards, advantages, losses and logged numbers of its online trainers."""
+
+from collections.abc import Iterator
+
+from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import losses, packages, scoring
+from rl_sentinel.core.boundary import Boundary, Unbound
+
+
+def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    for module in (scoring, losses):
+        yield from module.boundaries(target)
+
+
+FRAMEWORK = Framework(
+    name="trl",
+    package="trl",
+    distribution="trl",
+    boundaries=_boundaries,
+    light=packages.light,
+    installation=packages.installation,
+    environment={"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"},
+)

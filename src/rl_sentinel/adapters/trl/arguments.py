@@ -1,0 +1,258 @@
+"""Arguments of TRL's trainers: a trainer and its settings, the dict of a micro-batch, prompts and completions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Column, OneColumn, ResponseMask, partition
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
+from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer, ready_to_train
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.call import Call, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
+
+GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
+RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
+
+#: Neutral name of a setting -> its field in the configuration of a trainer, where it differs.
+FIELDS: Mapping[str, str] = {
+    "clip_low": "epsilon",
+    "clip_high": "epsilon_high",
+    "ratio_high": "epsilon_high",
+    "ceiling": "delta",
+    "length": "max_completion_length",
+    "kl_loss_coef": "beta",
+    "temperature": "sapo_temperature_pos",
+    "negative_temperature": "sapo_temperature_neg",
+}
+
+
+#: Field of a trainer that no configuration has under this name -> its place.
+PLACES: Mapping[str, str] = {"reward_weight": "reward_funcs.0.weight"}
+
+
+def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset()) -> Object:
+    """The trainer of a setting, built once; ``described`` settings are passed to formulas only."""
+    fields = {FIELDS.get(name, name): name for name in settings if name not in described}
+    parts: dict[str, Codec] = {"kind": Constant(kind), **{f: IfSet(name) for f, name in fields.items()}}
+    return Object(make_trainer, parts, at={f: PLACES.get(f, f"args.{f}") for f in fields}, shared=True)
+
+
+def micro_batch_count() -> Derived:
+    """Gradient accumulation steps of the optimizer step that the rows are."""
+    return Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"}))
+
+
+def training(kind: str, settings: Settings, described: frozenset[str] = frozenset()) -> Object:
+    """The same trainer at the start of an optimizer step."""
+    parts = {"trainer": trainer(kind, settings, described), "micro_batches": micro_batch_count()}
+    return Object(ready_to_train, parts, at={"trainer": "", "micro_batches": "args.gradient_accumulation_steps"})
+
+
+#: The model that trains: what its forward pass gives on the case's tokens.
+POLICY = Object(Policy, {"logprobs": Column("logprob"), "entropies": Column("entropy")})
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionMask(ResponseMask):
+    """1 at every token of a completion that trains; a row that is masked as a whole has none."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length."""
+        return frozenset({"length"})
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The mask, laid out."""
+        present = inputs.batch.valid & inputs.batch.live.unsqueeze(1)
+        return self.form.lay(present.to(self.dtype), inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMask(Padded):
+    """1 at tokens of the model, 0 at those of a tool, 1 in the padding; a row that is masked as a whole has only 0."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The completion mask tells the lengths."""
+        return frozenset({"length"})
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The mask with 1 in the padding of rows that train."""
+        outside = ~inputs.batch.valid & inputs.batch.live.unsqueeze(1)
+        laid = Padded.lay(self, torch.where(outside, torch.ones_like(column), column), inputs)
+        if inputs.layout.extra:
+            laid[:, column.shape[1] :] = inputs.batch.live.to(laid.dtype).unsqueeze(1)
+        return laid
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The mask with 0 in the padding."""
+        read = Padded.read(self, value, sizes)
+        length = torch.zeros(read.shape[0], dtype=torch.int64) if sizes.length is None else sizes.length
+        inside = torch.arange(read.shape[1]) < length.unsqueeze(1)
+        return torch.where(inside, read, torch.zeros_like(read))
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """The padding."""
+        return torch.where(batch.valid & batch.live.unsqueeze(1), column, torch.zeros_like(column))
+
+
+def first_trained(column: Tensor, batch: Batch) -> Tensor:
+    """``[B]``: the value at each row's first trained token, or at its first token where none is trained."""
+    first = batch.mask.int().argmax(1, keepdim=True)
+    return column.gather(1, first).squeeze(1)
+
+
+@dataclass(frozen=True, slots=True)
+class RowAdvantage(OneColumn):
+    """One advantage per row, ``[B]``: what tokens of a row have apart is lost, but for the first trained one."""
+
+    name: str = "advantage"
+
+    def put(self, inputs: Inputs) -> Tensor:
+        """The advantage of each row."""
+        return first_trained(inputs.batch.advantage, inputs.batch)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows."""
+        return Sizes(rows=len(value))
+
+    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
+        """The advantage at each token."""
+        return {} if sizes.width is None else {self.name: value.unsqueeze(1).expand(-1, sizes.width).clone()}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The same advantage at each token of a row."""
+        row = first_trained(batch.advantage, batch)
+        return {self.name: row.unsqueeze(1).expand(batch.mask.shape).clone()}
+
+
+def prompt(value: int) -> Derived:
+    """A prompt of one token."""
+    return Derived(lambda inputs: torch.full((inputs.batch.rows, 1), value, dtype=torch.int64))
+
+
+def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
+    """The dict that a micro-batch is; with ``tools`` some tokens of a completion are not the model's."""
+    masks: dict[str, Codec] = {"completion_mask": Column("mask", dtype=torch.int64)}
+    if tools:
+        masks = {
+            "completion_mask": CompletionMask(),
+            "tool_mask": Column("mask", ToolMask(), dtype=torch.int64),
+        }
+    ids = {"prompt_ids": prompt(4), "prompt_mask": prompt(1), "completion_ids": Column("token")}
+    return Table({**ids, **masks, "advantages": RowAdvantage(), **columns})
+
+
+def trains_whole_completions(inputs: Inputs) -> str:
+    """Without tools the mask has no gap: each token of a completion trains, or none does."""
+    batch = inputs.batch
+    gap = (batch.mask != batch.valid)[batch.live]
+    return "some tokens of a completion do not train, and no tool is called" if bool(gap.any()) else ""
+
+
+def trains_every_completion(inputs: Inputs) -> str:
+    """Without mask_truncated_completions each completion trains."""
+    return "" if bool(inputs.batch.live.all()) else "a completion does not train, and none is masked"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts(OneColumn):
+    """One dict per row with its prompt, as the data loader repeats them; labels become a partition."""
+
+    name: str = "group"
+
+    def put(self, inputs: Inputs) -> list[dict[str, str]]:
+        """The prompts."""
+        return [{"prompt": f"w{label}"} for label in inputs.batch.group.tolist()]
+
+    def sizes(self, value: list[dict[str, str]]) -> Sizes:
+        """Rows."""
+        return Sizes(rows=len(value))
+
+    def take(self, value: list[dict[str, str]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - as above
+        """The partition."""
+        return {self.name: partition([one["prompt"] for one in value])}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The labels, renumbered."""
+        return {self.name: partition(batch.group)}
+
+
+@dataclass(frozen=True, slots=True)
+class Completions(Codec):
+    """Token ids as an engine returns them: one list per row, whose last token ends it, unless it was cut off.
+
+    ``cut`` is the column that says which ones were cut off: ``"mask"`` (those without a trained token) or ``"scored"``.
+    """
+
+    cut: str = ""
+    word: int = 5
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The column that says which completions ended."""
+        return frozenset({self.cut} if self.cut else ())
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """The mask: the ids say only which rows have no trained token."""
+        return {self.cut: "ids do not say which tokens are trained"} if self.cut == "mask" else {}
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length."""
+        return frozenset({"length"})
+
+    def ended(self, batch: Batch) -> Tensor:
+        """``[B]``: the rows that were not cut off."""
+        if self.cut == "mask":
+            return batch.live
+        return batch.scored if self.cut else torch.ones(batch.rows, dtype=torch.bool)
+
+    def put(self, inputs: Inputs) -> list[list[int]]:
+        """The ids of each row."""
+        batch = inputs.batch
+        rows = zip(batch.length.tolist(), self.ended(batch).tolist(), strict=True)
+        return [[self.word] * (n - 1) + [1 if done else self.word] for n, done in rows]
+
+    def sizes(self, value: list[list[int]]) -> Sizes:
+        """Rows and lengths."""
+        return Sizes(rows=len(value), length=torch.tensor([len(ids) for ids in value]))
+
+    def take(self, value: list[list[int]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - lists say it
+        """The rows that ended."""
+        return {"scored": torch.tensor([ids[-1] == 1 for ids in value])} if self.cut == "scored" else {}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The rows that ended."""
+        return {"scored": batch.scored} if self.cut == "scored" else {}
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRows(Codec):
+    """The rows of the current micro-batch of what an earlier step left for all rows."""
+
+    place: Use
+
+    def put(self, inputs: Inputs) -> Call:
+        """The rows: micro-batches are equal, and in the order of the rows."""
+        rows = inputs.batch.rows
+        return Call(rows_of, (self.place, inputs.part[0] * rows, rows))
+
+
+def rows_of(value: Tensor, start: int, count: int) -> Tensor:
+    """``count`` rows from ``start``."""
+    return value[start : start + count]
+
+
+def cut_completions_fill_the_width(inputs: Inputs) -> str:
+    """A completion that is cut off has max_completion_length tokens."""
+    short = ~inputs.batch.scored & (inputs.batch.length < inputs.batch.width)
+    return "a completion was cut off before max_completion_length" if bool(short.any()) else ""

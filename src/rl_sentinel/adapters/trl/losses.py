@@ -1,0 +1,216 @@
+"""TRL's policy losses: ``_compute_loss`` of the trainers, over the micro-batches of one optimizer step."""
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Computed, Earlier
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import (
+    FIELDS,
+    GRPO,
+    POLICY,
+    RLOO,
+    EarlierRows,
+    micro_batch,
+    training,
+    trains_every_completion,
+    trains_whole_completions,
+)
+from rl_sentinel.adapters.trl.loss_families import FAMILIES, IMPLIED, MASKED, PLAIN, RATIO, REPLACED, ROW, Family
+from rl_sentinel.adapters.trl.release import config_fields, method, reads_tool_mask, source_of
+from rl_sentinel.adapters.trl.result_forms import Logged
+from rl_sentinel.adapters.trl.scoring import pads_to_the_longest, scored
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+#: Where the columns of a micro-batch come from.
+_PRODUCER = (
+    "grpo_trainer.py, _generate_and_score_completions: advantages [B], old_per_token_logps where a batch is used for "
+    "several optimizer steps, masks of int64; _prepare_inputs cuts its rows into micro-batches"
+)
+
+#: Loss types whose denominator is counted over the generation batch.
+COUNTED = ("dapo", "cispo", "vespo")
+
+#: Logged name -> what it is, and which of its definitions.
+LOGGED: Mapping[str, tuple[Output, str]] = {
+    "kl": (Output("", "nats", "kl.mean", over="live"), ""),
+    "entropy": (Output("", "nats", "entropy.mean", over="live"), ""),
+    "clip_ratio": (Output("", "", "clip_fraction", over="live"), ""),
+    "clip_ratio/low_mean": (Output("", "", "clip_fraction", over="live"), "below, where it binds"),
+    "clip_ratio/high_mean": (Output("", "", "clip_fraction", over="live"), "above, where it binds"),
+    "clip_ratio/region_mean": (Output("", "", "clip_fraction", over="live"), "where clipping binds"),
+    "cispo_clip_ratio": (Output("", over="live"), ""),
+}
+
+_LOGS = "grpo_trainer.py, _compute_loss: is_low_clipped, is_high_clipped, is_region_clipped"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """GRPO's loss in each form that the release has, then RLOO's."""
+    path = method(target, GRPO, "_compute_loss", "compute_loss")
+    try:
+        function = inspect.unwrap(target.find(path))
+    except Unbindable as why:
+        yield Unbound(path, "policy-loss", str(why))
+        return
+    if "old_per_token_logps" not in source_of(function):
+        yield Unbound(path, "policy-loss", f"{path} generates, scores and computes the loss at once")
+        return
+    for name, family in FAMILIES.items():
+        fitting = _fitted(target, family, path)
+        if fitting is not None and REPLACED.get(name) not in config_fields(target, "grpo"):
+            yield from bindable(target, _grpo(target, path, name, fitting))
+    yield from _rloo(target)
+
+
+def _fitted(target: Target, family: Family, path: str) -> Family | None:
+    """The family with the settings that the release names, or None where it lacks one of them."""
+    known = config_fields(target, "grpo")
+    settings = {
+        name: value
+        for name, value in family.settings.items()
+        if name in family.described
+        or FIELDS.get(name, name) in known
+        or (name in IMPLIED and value != IMPLIED[name])
+        or name not in (*IMPLIED, "clip_high", *MASKED)
+    }
+    lacking = {FIELDS.get(n, n) for n in settings if n not in family.described} - known
+    loss_type = settings.get("loss_type")
+    if lacking or (loss_type and f'"{loss_type}"' not in source_of(target.find(path))):
+        return None
+    return replace(family, settings=settings)
+
+
+def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
+    settings, described = family.settings, family.described
+    source = source_of(target.find(path))
+    tools = family.tools and reads_tool_mask(target)
+    columns: dict[str, Codec] = {"old_per_token_logps": Column("old_logprob")}
+    if "kl_loss_coef" in settings:
+        columns["ref_per_token_logps"] = Column("ref_logprob")
+    before = Step(call=_same, name="trainer", arguments={"trainer": training("grpo", settings, described)})
+    steps = [before]
+    vllm, counted = "use_vllm" in settings, settings.get("loss_type") in COUNTED
+    if vllm or counted:
+        steps = [*scored("grpo", settings, described, tools=tools), before]
+        columns["num_items_in_batch"] = Earlier(Use("generated")["num_items_in_batch"])
+    if vllm:
+        columns["importance_sampling_ratio"] = EarlierRows(Use("generated")["importance_sampling_ratio"])
+    loss = Step(
+        call=path,
+        name="loss",
+        arguments={
+            "self": Earlier(Use("trainer")),
+            "model": POLICY,
+            "inputs": micro_batch(columns, tools=tools),
+        },
+        each=("micro_batch",),
+        produced_by={"inputs": _PRODUCER},
+    )
+    logged = _logged(source, settings)
+    definitions = {n: LOGGED[n][1] for n in logged if LOGGED[n][1] and logged[n].quantity == "clip_fraction"}
+    masked = "mask_truncated_completions" in settings
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(*steps, loss),
+        unused=frozenset({"token", "prompt_length"} | (set() if _reads_entropy(settings) else {"entropy"})),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
+        settings={name: settings},
+        claims=RATIO | ROW | family.claims | claims(_LOGS, output_definitions=definitions),
+        reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items() if k not in described),
+        requires=(
+            equal_micro_batches,
+            no_empty_response,
+            *(() if tools else (trains_whole_completions,)),
+            *(() if masked else (trains_every_completion,)),
+            *((pads_to_the_longest,) if vllm else ()),
+        ),
+    )
+
+
+def _reads_entropy(settings: Settings) -> bool:
+    return "top_entropy_quantile" in settings or "entropy_coef" in settings
+
+
+def _same(trainer: object) -> object:
+    """The trainer, under a name that later steps use."""
+    return trainer
+
+
+def _logged(source: str, settings: Settings) -> dict[str, Output]:
+    """What this release logs under these settings, by the source of its loss."""
+    place = Use("trainer").attribute("_metrics")["train"]
+    by_row = settings.get("importance_sampling_level") == "sequence"
+    found = {}
+    for name, (output, _) in LOGGED.items():
+        apart = name.startswith("clip_ratio") and settings.get("loss_type") in ("cispo", "sapo", "vespo")
+        elsewhere = (name == "kl" and "kl_loss_coef" not in settings) or (
+            name == "cispo_clip_ratio" and settings.get("loss_type") != "cispo"
+        )
+        if apart or elsewhere or not re.search(rf'\["{name}"\]\.append', source):
+            continue
+        declared = replace(output, at=place[name], form=Logged())
+        if name.startswith("clip_ratio") and (by_row or "clip_low" not in settings):
+            declared = replace(declared, quantity="", over="")  # rows are counted, or there is no range
+        if name == "kl" and settings.get("use_bias_correction_kl"):
+            declared = replace(declared, quantity="")  # weighed by the ratio
+        found[name] = declared
+    return found
+
+
+_OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_token_logps * completion_mask).sum(1)"
+
+
+def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
+    """RLOO on the trainer of GRPO's form; earlier releases have one of PPO's form."""
+    path = f"{RLOO}._compute_loss"
+    if not target.has(path):
+        return
+    old = Computed(
+        frozenset({"old_logprob", "mask"}),
+        lambda inputs: (inputs.batch.old_logprob * inputs.batch.mask).sum(1),
+        "a sum does not tell its terms",
+    )
+    settings: Settings = {**PLAIN, "beta": 0.0}
+    known = config_fields(target, "rloo")
+    settings = {name: value for name, value in settings.items() if FIELDS.get(name, name) in known}
+    before = Step(call=_same, name="trainer", arguments={"trainer": training("rloo", settings)})
+    step = Step(
+        call=path,
+        name="loss",
+        arguments={
+            "self": Earlier(Use("trainer")),
+            "model": POLICY,
+            "inputs": micro_batch({"old_logps": old}, tools=False),
+        },
+        each=("micro_batch",),
+        produced_by={"inputs": _OLD},
+    )
+    source = source_of(target.find(path))
+    logged = {n: replace(o, quantity="", over="") for n, o in _logged(source, settings).items()}
+    yield from bindable(
+        target,
+        Boundary(
+            path=path,
+            stage="policy-loss",
+            steps=(before, step),
+            unused=frozenset({"token", "entropy", "prompt_length"}),
+            outputs={"loss": Output("", "", "loss", at=Use("loss"), join="mean"), **logged},
+            settings={"default": settings},
+            claims=claims("rloo_trainer.py, _compute_loss: exp(logps - old_logps)", ratio=True, scope="sequence")
+            | claims("transformers, Trainer.training_step divides by the accumulation steps", denominator="given"),
+            reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items()),
+            requires=(equal_micro_batches, no_empty_response, has_trained_token, trains_whole_completions),
+        ),
+    )

@@ -1,0 +1,67 @@
+"""Packages that TRL's trainers must really run: transformers, accelerate and datasets, as its releases pin them."""
+
+from rl_sentinel.adapters.installation import Installation, requirement
+
+#: What both tables share.
+COMMON = """
+PyYAML==6.0.3
+anyio==4.16.0
+certifi==2026.10.18
+charset-normalizer==3.5.2
+dill==0.4.0
+h11==0.16.0
+hf-xet==1.8.0
+httpcore==1.0.9
+httpx==0.28.1
+idna==3.20
+multiprocess==0.70.18
+pandas==3.1.1
+psutil==7.2.2
+pyarrow==22.0.0
+python-dateutil==2.9.0.post0
+regex==2026.11.15
+requests==2.34.2
+safetensors==0.8.0
+six==1.17.0
+tqdm==4.70.1
+tzdata==2026.6
+urllib3==2.8.0
+xxhash==4.1.0
+"""
+
+#: Release range -> the pins of it. Releases before 1.0 take the package lists of transformers 5 for a whole truth
+#: (``_is_package_available`` answers with a pair there), and import packages that are absent.
+LIGHT = {
+    "0": """
+transformers==4.57.6
+tokenizers==0.22.2
+huggingface_hub==0.36.2
+accelerate==1.10.1
+datasets==4.4.1
+fsspec==2025.10.0
+""",
+    "1": """
+transformers==5.23.0
+tokenizers==0.23.3
+huggingface_hub==2.4.0
+accelerate==1.15.0
+datasets==4.8.4
+httpx2==2.16.2
+httpcore2==2.16.2
+truststore==0.10.5
+""",
+}
+
+
+def light(version: str) -> str:
+    """Lines for pip, each an exact pin; a tree that states no version is taken for a newest one."""
+    return COMMON + LIGHT["0" if version.startswith("0.") else "1"]
+
+
+def installation(version: str) -> Installation:
+    """What a script needs: TRL with what it requires, and the pins of the libraries that it calls."""
+    release, note = requirement("trl", version)
+    pins = " ".join(
+        line for line in light(version).split() if line.startswith(("transformers", "accelerate", "datasets"))
+    )
+    return Installation(packages=f"{pins} {release}", note=note)

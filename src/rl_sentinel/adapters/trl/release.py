@@ -1,0 +1,31 @@
+"""What a release of TRL has: fields of its configurations, methods of its trainers, by their source."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO
+
+
+def config_fields(target: Target, kind: str) -> frozenset[str]:
+    """Fields of a trainer's configuration, ``use_vllm`` among them only where the release corrects for the engine."""
+    found = target.find(f"trl.trainer.{kind}_config.{kind.upper()}Config")
+    return frozenset(f.name for f in dataclasses.fields(found))
+
+
+def method(target: Target, trainer: str, *names: str) -> str:
+    """The path of the first of these methods that the release has, or of the first one."""
+    return next((f"{trainer}.{name}" for name in names if target.has(f"{trainer}.{name}")), f"{trainer}.{names[0]}")
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """The source of a function without its decorators' wrappers."""
+    return inspect.getsource(inspect.unwrap(function))
+
+
+def reads_tool_mask(target: Target) -> bool:
+    """Whether a rollout function can say which tokens are those of an environment."""
+    path = f"{GRPO}._generate"
+    return target.has(path) and "env_mask" in source_of(target.find(path))

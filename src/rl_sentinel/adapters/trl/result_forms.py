@@ -1,0 +1,23 @@
+"""How logged numbers are read: the mean of what was appended, as ``log`` takes it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.core.codec import Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Logged(Number):
+    """The plain mean of a list of logged numbers: one per micro-batch."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of numbers
+        """A tensor without axes."""
+        return torch.tensor(sum(value) / len(value))
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The mean."""
+        return f"torch.tensor(sum({expression}) / len({expression}))"

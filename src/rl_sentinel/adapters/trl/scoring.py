@@ -1,0 +1,269 @@
+"""From the sampler's tokens to advantages: ``_generate_and_score_completions``, with the engine replaced."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import PerRow, Ragged
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import (
+    GRPO,
+    RLOO,
+    Completions,
+    Prompts,
+    cut_completions_fill_the_width,
+    trainer,
+    trains_every_completion,
+    trains_whole_completions,
+)
+from rl_sentinel.adapters.trl.release import config_fields, source_of
+from rl_sentinel.adapters.trl.result_forms import Logged
+from rl_sentinel.adapters.trl.tiny_trainer import ready_to_score
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+
+NAME = "_generate_and_score_completions"
+
+_GROUPS = "grpo_trainer.py, _generate_and_score_completions: rewards.view(-1, num_generations), completions of a prompt"
+_SCALED = "grpo_config.py, scale_rewards: rewards are scaled by the standard deviation within each group"
+_UNSCALED = "grpo_config.py, scale_rewards: no scaling is applied"
+_BATCH = "grpo_config.py, scale_rewards: rewards are scaled by the standard deviation across the entire batch"
+_RLOO = (
+    "rloo_trainer.py, _generate_and_score_completions: the mean of the other completions of the prompt is subtracted"
+)
+
+#: How rows reach the method.
+_PRODUCER = (
+    "grpo_trainer.py, _get_train_sampler: RepeatSampler gives num_generations rows of a prompt in a row; "
+    "_generate_single_turn returns a list of ids per row, whose last one is EOS unless max_completion_length cut it"
+)
+
+_CENTRED = claims(_GROUPS, scope="group", baseline="relative", credit="outcome")
+_GRPO = _CENTRED | claims(_GROUPS, algorithm="grpo", deviation="n - 1")
+_EPSILON: Settings = {"epsilon": 1e-4}
+
+#: Setting -> configuration, and what it claims.
+FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
+    "default": ({}, _GRPO | claims(_SCALED, standardised=True)),
+    "no scaling": ({"scale_rewards": "none"}, _GRPO | claims(_UNSCALED, standardised=False)),
+    "batch scaling": (
+        {"scale_rewards": "batch"},
+        claims(_BATCH, baseline="relative", credit="outcome", scope="batch", standardised=True),
+    ),
+    "truncated masked": ({"mask_truncated_completions": True}, _GRPO | claims(_SCALED, standardised=True)),
+}
+
+#: The same of RLOO.
+RLOO_FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
+    "default": (
+        {"kl_loss_coef": 0.0},
+        claims(_RLOO, algorithm="rloo", scope="group", baseline="relative", credit="outcome", standardised=False),
+    ),
+    "normalized": (
+        {"kl_loss_coef": 0.0, "normalize_advantages": True},
+        claims(_RLOO, scope="batch", baseline="relative", credit="outcome"),
+    ),
+}
+
+#: Logged name -> what it is.
+LOGGED: Mapping[str, Output] = {
+    "reward": Output("", "reward", "outcome.mean"),
+    "reward_std": Output("", "reward", "outcome.std"),
+    "rewards/first/mean": Output("", "reward", "outcome.mean"),
+    "rewards/first/std": Output("", "reward", "outcome.std"),
+    "frac_reward_zero_std": Output("", "", "dead_group_fraction"),
+    "completions/mean_length": Output("", "tokens", "response_length.mean"),
+    "completions/min_length": Output("", "tokens", "response_length.min"),
+    "completions/max_length": Output("", "tokens", "response_length.max"),
+    "completions/clipped_ratio": Output("", "", "unscored.mean"),
+    "completion_length": Output("", "tokens", "response_length.mean"),
+}
+
+
+#: Setting -> configuration under which numbers are logged.
+LOGGING: Mapping[str, Settings] = {
+    "logged": {},
+    "logged, truncated masked": {"mask_truncated_completions": True},
+    "logged, weighted": {"reward_weight": 2.0},
+}
+
+#: Numbers of the weighted sum of rewards.
+WEIGHTED = ("reward", "reward_std", "frac_reward_zero_std")
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Advantages of GRPO and of RLOO under each setting, then what is logged of them."""
+    path = f"{GRPO}.{NAME}"
+    try:
+        target.find(path)
+    except Unbindable as why:
+        yield Unbound(path, "advantage", str(why))
+        return
+    for name, (settings, claimed) in FAMILIES.items():
+        if set(settings) <= config_fields(target, "grpo") and _named(target, settings):
+            yield from bindable(target, _advantages("grpo", name, settings, claimed))
+    yield from bindable(target, *_metrics(target, "grpo"))
+    if target.has(f"{RLOO}.{NAME}"):
+        for name, (settings, claimed) in RLOO_FAMILIES.items():
+            yield from bindable(target, _advantages("rloo", name, settings, claimed))
+        yield from bindable(target, *_metrics(target, "rloo"))
+
+
+def _named(target: Target, settings: Settings) -> bool:
+    """Whether the release knows the value of ``scale_rewards``: early ones have a flag."""
+    value = settings.get("scale_rewards")
+    return value is None or f'"{value}"' in source_of(target.find(f"{GRPO}.{NAME}"))
+
+
+def _engine(kind: str, settings: Settings, described: frozenset[str], parts: Mapping[str, Codec]) -> Object:
+    """The trainer before a rollout, with what its engine, its reward function and its forward passes answer."""
+    every: dict[str, Codec] = {"trainer": trainer(kind, settings, described), **parts}
+    at = {**{name: f"rollout.{name}" for name in parts}, "trainer": "", "generations": "num_generations"}
+    return Object(ready_to_score, every, at=at)
+
+
+def _environment(inputs: Inputs) -> list[list[int]]:
+    """1 at tokens of the model, for each completion; all are in one that is cut off, before it is masked."""
+    batch = inputs.batch
+    mask = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid).int()
+    return [row[:n] for row, n in zip(mask.tolist(), batch.length.tolist(), strict=True)]
+
+
+_ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "a completion that is cut off is masked later")
+
+
+def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: bool) -> list[Step]:
+    """Steps that leave ``generated``: a rollout of all rows, of which a loss takes what is counted over it."""
+    owner = GRPO if kind == "grpo" else RLOO
+    parts: dict[str, Codec] = {
+        "completions": Completions(cut="mask"),
+        "generations": Derived(lambda inputs: inputs.batch.rows),
+        "old_logprobs": Column("old_logprob"),
+        "ref_logprobs": Column("ref_logprob") if "kl_loss_coef" in settings else Constant(None),
+        "sampler_logprobs": Column("rollout_logprob", Ragged(plain=True)) if "use_vllm" in settings else Constant(None),
+        "env_mask": _ENVIRONMENT if tools else Constant(None),
+    }
+    prompts = Derived(lambda inputs: [{"prompt": "w1"} for _ in range(inputs.batch.rows)])
+    return [
+        Step(
+            call=f"{owner}.{NAME}",
+            name="generated",
+            arguments={"self": _engine(kind, settings, described, parts), "inputs": prompts},
+            produced_by={"inputs": _PRODUCER},
+        )
+    ]
+
+
+def pads_to_the_longest(inputs: Inputs) -> str:
+    """TRL pads a rollout to its longest completion."""
+    wide = inputs.batch.width + inputs.layout.extra
+    longest = int(inputs.batch.length.max())
+    return "" if longest == wide else "TRL pads to the longest completion, and all are shorter than the width"
+
+
+def _rollout(kind: str, settings: Settings, cut: str, rewards: Codec) -> Step:
+    parts: dict[str, Codec] = {
+        "completions": Completions(cut=cut),
+        "generations": Derived(lambda inputs: max(group_sizes(inputs))),
+        "rewards": rewards,
+    }
+    parts |= {"old_logprobs": Column("old_logprob")} if kind == "rloo" else {}
+    owner = GRPO if kind == "grpo" else RLOO
+    return Step(
+        call=f"{owner}.{NAME}",
+        name="generated",
+        arguments={"self": _engine(kind, settings, frozenset(), parts), "inputs": Prompts()},
+        produced_by={"inputs": _PRODUCER},
+    )
+
+
+def _requires(*, masked: bool) -> tuple[Callable[[Inputs], str], ...]:
+    """Conditions of a rollout; each completion trains where none is ``masked``."""
+    every = () if masked else (trains_every_completion,)
+    return (
+        prompts_are_contiguous,
+        groups_are_equal,
+        no_empty_response,
+        trains_whole_completions,
+        several_generations,
+        *every,
+    )
+
+
+def several_generations(inputs: Inputs) -> str:
+    """Each prompt has two completions or more."""
+    return "the configuration refuses one completion per prompt" if max(group_sizes(inputs)) < 2 else ""
+
+
+def _advantages(kind: str, name: str, settings: Settings, claimed: Claims) -> Boundary:
+    masked = "mask_truncated_completions" in settings
+    owner = GRPO if kind == "grpo" else RLOO
+    step = _rollout(kind, settings, "mask", Column("reward", PerRow("list")))
+    formula = _EPSILON if kind == "grpo" else {}
+    return Boundary(
+        path=f"{owner}.{NAME}",
+        stage="advantage",
+        steps=(step,),
+        unused=frozenset({"old_logprob"}),
+        outputs={"advantage": Output("B", "reward", "advantage", at=Use("generated")["advantages"])},
+        settings={name: {**settings, **formula}},
+        claims=claimed,
+        reach=", ".join(f"{k}={v}" for k, v in settings.items()),
+        requires=_requires(masked=masked),
+    )
+
+
+def _metrics(target: Target, kind: str) -> Iterator[Boundary]:
+    """What a rollout logs of its rewards, with a weight of their function or without, and of its lengths."""
+    owner = GRPO if kind == "grpo" else RLOO
+    path = f"{owner}.{NAME}"
+    source = source_of(target.find(path))
+    if target.has(f"{owner}._generate"):
+        source += source_of(target.find(f"{owner}._generate"))
+    place = Use("self").attribute("_metrics")["train"]
+    known = config_fields(target, kind)
+    for setting, own in LOGGING.items():
+        settings: Settings = {**({"kl_loss_coef": 0.0} if kind == "rloo" else {}), **own}
+        weighted = "reward_weight" in own
+        if not {"reward_weights" if n == "reward_weight" else n for n in own} <= known:
+            continue
+        logged = {
+            name: replace(output, at=place[name], form=Logged())
+            for name, output in LOGGED.items()
+            if _logs(source, name) and (not weighted or name in WEIGHTED)
+        }
+        step = _rollout(kind, settings, "scored", Column("reward", PerRow("list")))
+        yield Boundary(
+            path=path,
+            stage="metric",
+            steps=(step,),
+            unused=frozenset({"old_logprob"}),
+            outputs=logged,
+            settings={setting: settings},
+            reach=", ".join(f"{k}={v}" for k, v in own.items()) or "every rollout",
+            requires=(*_requires(masked=True), cut_completions_fill_the_width),
+        )
+
+
+def _logs(source: str, name: str) -> bool:
+    """Whether the source logs a number of this name, as this quantity: a mean of deviations is another one."""
+    if name == "reward_std" and re.search(r"std(_grouped)?_rewards\.mean\(\)", source):
+        return False
+    written = name.replace("first", "{reward_func_name}")
+    return f'["{written}"]' in source

@@ -1,0 +1,74 @@
+"""TRL's adapter, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_specimen import files, overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+
+Loads = Callable[..., Target]
+
+GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
+
+
+def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
+    """(path, setting) to boundary: both trainers have methods of the same names."""
+    every = list(FRAMEWORK.boundaries(target))
+    assert [b.reason for b in every if isinstance(b, Unbound)] == []
+    return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
+
+
+def test_all_boundaries_answer(loads: Loads) -> None:
+    """Each form that the release names binds, and its outputs move."""
+    target = loads(FRAMEWORK, files(), overlay())
+    boundaries = _bound(target)
+    losses = {setting for path, setting in boundaries if path.endswith("GRPOTrainer._compute_loss")}
+    assert losses == {"default", "dapo", "grpo", "dr_grpo", "KL", "vLLM, capped"}
+    assert answering(boundaries, target) == []
+
+
+def test_every_call_reads_back(loads: Loads) -> None:
+    """Columns, settings and arguments of every boundary survive the round trip."""
+    target = loads(FRAMEWORK, files(), overlay())
+    check_round_trips(target, _bound(target).values())
+
+
+@pytest.mark.parametrize("weighs", [True, False])
+def test_logged_reward_is_weighted(loads: Loads, weighs: bool) -> None:  # noqa: FBT001 - parametrised
+    """A mean of rewards as their functions give them is no mean of the outcome."""
+    target = loads(FRAMEWORK, files(weighs=weighs), overlay())
+    boundary = _bound(target)[f"{GRPO}._generate_and_score_completions", "logged, weighted"]
+    judgement = judged_at(MET001, boundary, "logged, weighted", target)
+    assert (judgement.found is None) is weighs
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize("setting", ["grpo", "dapo", "vLLM, capped"])
+def test_micro_batches_of_a_step(loads: Loads, setting: str) -> None:
+    """Denominators, and weights of the sampler, are those of the whole step."""
+    target = loads(FRAMEWORK, files(), overlay())
+    judgement = judged_at(SPL001, _bound(target)[f"{GRPO}._compute_loss", setting], setting, target)
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_a_tree_without_trainers_is_unbound(loads: Loads) -> None:
+    """It fails with the name of what is missing."""
+    tree = files()
+    del tree["trl/trainer/grpo_trainer.py"]
+    unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, tree, overlay())) if isinstance(b, Unbound)]
+    assert [b.stage for b in unbound] == ["advantage", "policy-loss"]
+
+
+@pytest.mark.parametrize(("version", "pin"), [("0.22.2", "4.57.6"), ("1.16.0", "5.23.0"), ("", "5.23.0")])
+def test_packages_follow_the_release(version: str, pin: str) -> None:
+    """Releases before 1.0 run on transformers 4; a tree without a version is a newest one."""
+    assert f"transformers=={pin}" in FRAMEWORK.light(version).split()
+    assert f"transformers=={pin}" in FRAMEWORK.installation(version).packages
