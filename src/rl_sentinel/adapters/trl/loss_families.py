@@ -53,8 +53,11 @@ _GSPO = claims(_DOC.format("importance_sampling_level"), algorithm="gspo")
 _HELD_ABOVE = frozenset({"clip_low", "clip_high"})
 
 FAMILIES: Mapping[str, Family] = {
-    "default": Family(
-        {"clip_low": 0.2, "num_iterations": 2, "loss_type": "dapo"}, _PPO | _TOKENS | _GLOBAL, tools=False
+    "default": Family(  # without epsilon_high both sides of the range are epsilon
+        {"clip_low": 0.2, "clip_high": 0.2, "num_iterations": 2, "loss_type": "dapo"},
+        _PPO | _TOKENS | _GLOBAL,
+        frozenset({"clip_high"}),
+        tools=False,
     ),
     "no loss type": Family(PLAIN, _PPO, tools=False),
     "dapo": Family({**PLAIN, "loss_type": "dapo"}, _PPO | _TOKENS | _GLOBAL),
