@@ -25,7 +25,7 @@ def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, verl"
+    every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, trl, verl"
     known = f"{every} with ==VERSION or @PATH, or pkg.module:function with --stage"
     assert error_line(capsys, "audit", "nonesuch==1.0") == (
         f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is no framework known here"

@@ -42,7 +42,7 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
     """
     root = root.resolve()
     package = framework.package_of(root)
-    if not package:
+    if framework.package and not package:
         raise Unbindable(f"{framework.package} is absent in {root}, expected the folder that holds it")
     folders = tuple(p.resolve() for p in overlay)
     sys.path[:0] = [str(root), *map(str, folders)]

@@ -49,7 +49,7 @@ def test_a_part_has_the_choices_of_its_rows() -> None:
         seen.append((batch.rows, chosen.tolist(), clip))
         return torch.tensor(float(batch.rows))
 
-    settings: Settings = {"aggregation": "token-mean", "micro_batches": 2}
+    settings: Settings = {"aggregation": "token-mean", "micro_batches": 2, "ranks": 1}
     found = in_parts(TARGET, BATCH, settings, loss, chosen=torch.tensor([1, 2, 3]), clip=0.5)
     assert found["loss"].item() == 3.0
     assert seen == [(2, [1, 2], 0.5), (1, [3], 0.5)]
