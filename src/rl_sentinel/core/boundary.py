@@ -68,7 +68,7 @@ class Step:
     ``optional`` arguments are left out where a release has no such parameter. A ``remembered`` step answers equal
     arguments with a copy of its first answer. ``explain`` turns an exception of the call, and the arguments by name,
     into the one that is raised. ``doubles`` are functions of ours that replace those at dotted paths of the target
-    while the step runs, as for a device that is not there. ``produced_by`` cites, for an argument whose form is a
+    while the step runs, for example of one that needs a GPU. ``produced_by`` cites, for an argument whose form is a
     choice, the line of the framework's trainer that makes it.
     """
 

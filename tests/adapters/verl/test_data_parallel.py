@@ -3,15 +3,18 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from adapters.checks import bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
+from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.case import Case
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 
 Loads = Callable[..., Target]
@@ -40,9 +43,9 @@ ACTOR = """
                     gap = part["ref_log_prob"] - log_prob
                     kl = agg_loss(gap.exp() - gap - 1, mask, mode)
                     loss = loss - config.entropy_coeff * agg_loss(entropy, mask, mode) SIGN config.kl_loss_coef * kl
-                    share = part["response_mask"].sum() / data.batch["response_mask"].sum()
-                    (loss * SHARE).backward()
-                    logged["actor/kl_loss"].append(kl.item())
+                    share = len(mask) / len(data)
+                    (loss * share).backward()
+                    logged["actor/kl_loss"].append((kl * WEIGHT).item())
                 self._optimizer_step()
             self.actor_optimizer.zero_grad()
             return logged
@@ -60,11 +63,15 @@ FIELDS = """        ppo_mini_batch_size: int = 1
 """
 
 
-def _tree(sign: str = "+", share: str = "len(part) / len(data)") -> dict[str, str]:
+#: What makes the mean of the micro-batches' numbers the mean over all tokens.
+WEIGHT = 'mask.sum() / data.batch["response_mask"].sum().clamp(min=1) / share'
+
+
+def _tree(sign: str = "+", weight: str = WEIGHT) -> dict[str, str]:
     tree = files()
     config = "verl/workers/config/actor.py"
     tree[config] = tree[config].replace("        clip_ratio: float = 0.2\n", FIELDS).replace('"k3")', '"low_var_kl")')
-    actor = ACTOR.replace("SIGN", sign).replace("SHARE", share.replace("len(part)", "len(part['responses'])"))
+    actor = ACTOR.replace("SIGN", sign).replace("WEIGHT", weight)
     return tree | {"verl/workers/actor/dp_actor.py": actor, "verl/utils/metric/__init__.py": REDUCE}
 
 
@@ -90,17 +97,22 @@ def test_sign_of_the_kl_loss(loads: Loads, sign: str, found: bool) -> None:  # n
     assert broken is found
 
 
-def test_gradient_of_the_last_epoch(loads: Loads) -> None:
-    """It is read once, and stays off the mask."""
-    tried, broken = _judged(loads, PLC002, _tree())
+def test_gradient_of_one_epoch(loads: Loads) -> None:
+    """Of two equal epochs the last one is read: at a ratio of 1 the slope is minus the advantage, not twice that."""
+    target = loads(FRAMEWORK, _tree())
+    ask = Asker(bound(FRAMEWORK, target)["update_policy", "token-mean"], {}, gate=target)
+    batch = batch_of(torch.ones(1, 1, dtype=torch.bool), advantage=torch.tensor([[3.0]]))
+    seen = ask(Case(batch, setting="token-mean"), gradients=("logprob",))
+    assert seen.gradients["logprob"].tolist() == [[-3.0]]
+    assert seen.values["loss"].item() == -3.0
+
+
+@pytest.mark.parametrize(("weight", "found"), [(WEIGHT, False), ("1", True)])
+def test_mean_of_means(loads: Loads, weight: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A logged mean over tokens weights each micro-batch by its tokens; a mean of means is found."""
+    tried, broken = _judged(loads, MET005, _tree(weight=weight))
     assert tried > 0
-    assert not broken
-
-
-def test_mean_of_means_is_found(loads: Loads) -> None:
-    """What the trainer logs of unequal micro-batches is the mean of their means."""
-    tried, broken = _judged(loads, MET005, _tree())
-    assert (tried > 0, broken) == (True, True)
+    assert broken is found
 
 
 def test_releases_without_the_actor(loads: Loads) -> None:

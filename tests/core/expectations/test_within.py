@@ -44,3 +44,13 @@ def test_bounds_may_differ_from_cell_to_cell() -> None:
         "x", torch.tensor([1.0, -1.0, -1.0]), torch.tensor([-2.0, 0.0, 0.0]), None, torch.tensor([1, 1, 0]) > 0
     )
     assert within.broken().tolist() == [False, True, False]
+
+
+def test_lower_bound_of_another_call() -> None:
+    """A script compares with the other call; other bounds are written as numbers."""
+    other = Within("x", ZERO, ONE, None, between_calls=True)
+    assert other.pairs()[0].expected is ONE
+    assert "observed) >= expected" in other.assertion("observed", "expected")
+    fixed = Within("x", ZERO, ONE, None)
+    assert fixed.pairs()[0].expected is None
+    assert "expected" not in fixed.assertion("observed", "expected")

@@ -96,7 +96,7 @@ def sizes_of(batch: Batch) -> Sizes:
     return Sizes(batch.rows, batch.width, batch.length, batch.prompt_length, batch.mask)
 
 
-#: Told of each call before it is made: its step, its live arguments by name, and the results of earlier steps.
+#: Called before each call, with its step, its live arguments by name, and the results of earlier steps.
 Listener = Callable[[Step, dict[str, Any], StepResults], None]
 
 

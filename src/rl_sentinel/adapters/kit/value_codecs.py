@@ -72,7 +72,7 @@ class IfSet(Knob):
 
 @dataclass(frozen=True, slots=True)
 class Derived(Codec):
-    """A value that follows from the number of rows, their groups or the layout, such as the size of a micro-batch.
+    """A value that follows from the number of rows or trained tokens, the groups or the layout, as a micro-batch size.
 
     It carries no column: a value computed from signals is :class:`Computed`.
     """

@@ -45,7 +45,7 @@ def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset
 
 
 def micro_batch_count() -> Derived:
-    """Gradient accumulation steps of the optimizer step that the rows are."""
+    """Number of gradient accumulation steps in the optimizer step that uses these rows."""
     return Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"}))
 
 
@@ -111,7 +111,7 @@ def first_trained(column: Tensor, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class RowAdvantage(OneColumn):
-    """One advantage per row, ``[B]``: what tokens of a row have apart is lost, but for the first trained one."""
+    """One advantage per row, ``[B]``: that of the first trained token; those of other tokens are lost."""
 
     name: str = "advantage"
 

@@ -29,8 +29,8 @@ urllib3==2.8.0
 xxhash==4.1.0
 """
 
-#: Release range -> the pins of it. Releases before 1.0 take the package lists of transformers 5 for a whole truth
-#: (``_is_package_available`` answers with a pair there), and import packages that are absent.
+#: First digit of a release -> its pins. Releases before 1.0 need transformers 4: ``_is_package_available`` of
+#: transformers 5 returns a pair, which they read as True, so that they import packages that are absent.
 LIGHT = {
     "0": """
 transformers==4.57.6

@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
-from rl_sentinel.adapters.kit.value_codecs import Computed, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants, described
 from rl_sentinel.adapters.verl.registries import MODULE
@@ -165,9 +165,7 @@ def _in_parts(target: Target, mode: str, said: Claims) -> Boundary:
         names[1]: MASK,
         **constants(loss_agg_mode=mode, **({"loss_scale_factor": 6} if width else {})),
         "dp_size": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
-        "batch_num_tokens": Computed(
-            frozenset({"mask"}), lambda inputs: int(inputs.mini_batch.mask.sum()), "a count of all ranks' tokens"
-        ),
+        "batch_num_tokens": Derived(lambda inputs: int(inputs.mini_batch.mask.sum())),
         "global_batch_size": Derived(lambda inputs: inputs.mini_batch.rows),
     }
     step = Step(

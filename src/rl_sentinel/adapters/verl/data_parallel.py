@@ -18,7 +18,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants, every_token_is_trained
-from rl_sentinel.adapters.verl.doubles import cpu_device, data_parallel_actor, no_memory, stay, updated
+from rl_sentinel.adapters.verl.doubles import cpu_device, data_parallel_actor, no_memory, return_unmoved, updated
 from rl_sentinel.adapters.verl.engine import NUMBERS
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -71,7 +71,7 @@ def _accelerator(target: Target, source: str) -> dict[str, Callable[..., Any]]:
     if "get_device_id()" in source:
         found[f"{ACTOR.rpartition('.')[0]}.get_device_id"] = cpu_device
     if ".cuda()" in source:
-        found["verl.protocol.TensorDict.cuda"] = stay
+        found["verl.protocol.TensorDict.cuda"] = return_unmoved
     for path in ("verl.utils.debug.performance", "verl.utils.profiler.performance"):
         if target.has(f"{path}._get_current_mem_info"):
             found[f"{path}._get_current_mem_info"] = no_memory

@@ -16,13 +16,13 @@ def cpu_device() -> str:
     return "cpu"
 
 
-def stay(data: Any) -> Any:  # noqa: ANN401 - tensors in a container
-    """Data that is moved to an accelerator, where it is."""
+def return_unmoved(data: Any) -> Any:  # noqa: ANN401 - tensors in a container
+    """The data itself, in place of a move to an accelerator."""
     return data
 
 
 def no_memory(*_units: object) -> tuple[str, ...]:
-    """What is logged of the memory of an accelerator."""
+    """Memory figures to log, where there is no accelerator."""
     return ("0", "0", "0", "0")
 
 
@@ -66,8 +66,8 @@ class Engine:
         return loss, {"loss": loss.detach().item(), "metrics": logged}
 
 
-class Accumulated:
-    """The optimizer and the model of a data-parallel actor: log-probs from a table, gradients on its leaf.
+class ModelDouble:
+    """Stands for the model and the optimizer of a data-parallel actor; log-probs come from a table.
 
     ``losses`` are those that were differentiated for the last optimizer step.
     """
@@ -79,22 +79,22 @@ class Accumulated:
         self.last: tuple[list[Tensor], Tensor | None] = ([], None)
 
     def zero_grad(self, **_about: object) -> None:
-        """Forget the gradient, and the losses that it is of."""
+        """Clear the gradient, and the losses that it belongs to."""
         self.leaf.grad, self.losses = None, []
 
     def step(self) -> Tensor:
-        """Keep what a step would apply; the norm of a gradient."""
+        """Store the gradient instead of applying it; return 0 as its norm."""
         self.last = (self.losses, self.leaf.grad)
         return torch.zeros(())
 
     def finish(self) -> None:
-        """Hand the gradient of the last step on to the log-probs that were passed."""
+        """Pass the gradient of the last step on to the log-probs that were given to the double."""
         self.losses, gradient = self.last
         if gradient is not None:
             torch.autograd.backward([self.answers["log_probs"]], [gradient])
 
     def train(self) -> None:
-        """A table has no mode."""
+        """Do nothing: a table has no training mode."""
 
     def forward(self, micro_batch: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - a dict of tensors
         """Entropies and log-probs of the rows of a micro-batch, whose prompts are one token: the number of the row."""
@@ -103,8 +103,8 @@ class Accumulated:
 
 
 @cache
-def without_model(kind: Any) -> Any:  # noqa: ANN401 - the target's class
-    """The target's actor, whose model and optimizer are an :class:`Accumulated`."""
+def actor_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
+    """The target's actor, whose model and optimizer are an :class:`ModelDouble`."""
 
     class Actor(kind):  # type: ignore[misc] # its base is known at run time only
         scaler = None
@@ -112,7 +112,7 @@ def without_model(kind: Any) -> Any:  # noqa: ANN401 - the target's class
         use_ulysses_sp = use_remove_padding = False
 
         def __init__(self, config: Any, answers: dict[str, Tensor]) -> None:  # noqa: ANN401 - the target's configuration
-            self.config, self.actor_optimizer = config, Accumulated(answers)
+            self.config, self.actor_optimizer = config, ModelDouble(answers)
             self.actor_module = self.actor_optimizer
 
         def _forward_micro_batch(self, micro_batch: Any, **_about: object) -> tuple[Tensor, Tensor]:  # noqa: ANN401
@@ -126,7 +126,7 @@ def without_model(kind: Any) -> Any:  # noqa: ANN401 - the target's class
 
 def data_parallel_actor(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - the target's class
     """An actor of the target's class, with its configuration, without a model and without an optimizer."""
-    return without_model(kind)(config, answers)
+    return actor_class(kind)(config, answers)
 
 
 def updated(update: Any, actor: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - a method and objects of the target

@@ -1,0 +1,58 @@
+"""verl's aggregation over ranks and micro-batches, on a specimen of it in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import bound, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
+
+Loads = Callable[..., Target]
+
+CORE = "verl/trainer/ppo/core_algos.py"
+
+HEAD = "def agg_loss(loss_mat, loss_mask, loss_agg_mode):"
+
+WITH_COUNTS = """def agg_loss(
+        loss_mat, loss_mask, loss_agg_mode, dp_size=1, batch_num_tokens=None, global_batch_size=None
+    ):
+        if batch_num_tokens is not None and loss_agg_mode == "token-mean":
+            return (loss_mat * loss_mask).sum() * COUNT"""
+
+
+def _tree(count: str) -> dict[str, str]:
+    tree = files()
+    tree[CORE] = tree[CORE].replace(HEAD, WITH_COUNTS.replace("COUNT", count))
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("law", "count", "found"),
+    [
+        (SPL002, "dp_size / batch_num_tokens", False),
+        (SPL002, "1 / batch_num_tokens", True),
+        (SPL001, "dp_size / batch_num_tokens", False),
+        (SPL001, "dp_size / loss_mask.sum().clamp(min=1)", True),
+    ],
+)
+def test_counts_of_all_parts(loads: Loads, law: Law, count: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Ranks are averaged, so that a loss is multiplied by their number, and divided by the tokens of all parts."""
+    target = loads(FRAMEWORK, _tree(count))
+    boundary = bound(FRAMEWORK, target)["agg_loss", "token-mean, in parts"]
+    judgement = judged_at(law, boundary, "token-mean, in parts", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+def test_parts_read_back(loads: Loads) -> None:
+    """Columns, settings and arguments survive the round trip."""
+    target = loads(FRAMEWORK, _tree("dp_size / batch_num_tokens"))
+    parts = [b for (_, setting), b in bound(FRAMEWORK, target).items() if setting.endswith("in parts")]
+    assert len(parts) == 2
+    check_round_trips(target, parts)
