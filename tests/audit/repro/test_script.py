@@ -17,7 +17,8 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Sprea
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import search, smallest
-from rl_sentinel.audit.repro.script import ScriptRecorder, script
+from rl_sentinel.audit.repro.recorded_run import ScriptRecorder
+from rl_sentinel.audit.repro.script import script
 from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims

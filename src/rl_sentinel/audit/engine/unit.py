@@ -17,7 +17,8 @@ from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
 from rl_sentinel.audit.engine.judge import Break, canary, recheck, search, smallest
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.audit.repro.provenance import Marker, views
-from rl_sentinel.audit.repro.script import ScriptRecorder, no_script, script
+from rl_sentinel.audit.repro.recorded_run import ScriptRecorder
+from rl_sentinel.audit.repro.script import no_script, script
 from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary

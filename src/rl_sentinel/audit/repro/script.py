@@ -2,82 +2,25 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.execution import Encoded, cuts, encode, inputs_of, sizes_of
+from rl_sentinel.adapters.kit.execution import Encoded, cuts, inputs_of, sizes_of
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.audit.engine.executor import REFUSALS, Asker
+from rl_sentinel.audit.engine.executor import REFUSALS
 from rl_sentinel.audit.repro.call_source import Source, keyword, variable, wrapped
 from rl_sentinel.audit.repro.literal import Unwritable, literal
+from rl_sentinel.audit.repro.matching_outputs import sides
 from rl_sentinel.audit.repro.provenance import View
-from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.audit.repro.recorded_run import Run
+from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Call, Use
-from rl_sentinel.core.case import Case
-from rl_sentinel.core.codec import Sizes
-from rl_sentinel.core.expectations import Expectation, Pair, Refuses
-from rl_sentinel.core.observation import Observation
+from rl_sentinel.core.expectations import Expectation, Refuses
 
 #: How a script refuses to be what it is not: exceptions by which code refuses an input.
 _REFUSALS = f"({', '.join(kind.__name__ for kind in REFUSALS)})"
-
-
-@dataclass(slots=True, eq=False)
-class Run:
-    """One run of a boundary: its calls as data, the shape of its batch, and its outputs (none where it was refused)."""
-
-    boundary: Boundary
-    case: Case
-    calls: list[Encoded]
-    answer: Observation = field(default_factory=lambda: Observation({}))
-
-    @property
-    def outputs(self) -> Mapping[str, Tensor]:
-        """The outputs by name."""
-        return self.answer.values
-
-    @property
-    def sizes(self) -> Sizes:
-        """The shape of the batch."""
-        return sizes_of(self.case.batch)
-
-    def cut(self, output: str) -> str:
-        """The expression that takes the padding of the layout away from an output per token."""
-        padded = self.case.layout.extra and "T" in self.boundary.outputs[output].axes.split()
-        return f"[:, :{self.case.batch.width}]" if padded else ""
-
-
-@dataclass(slots=True)
-class ScriptRecorder:
-    """An asker that keeps the calls and outputs of each run."""
-
-    asker: Asker
-    runs: list[Run] = field(default_factory=list)
-
-    @property
-    def boundary(self) -> Boundary:
-        """The boundary that is asked."""
-        return self.asker.boundary
-
-    def __call__(
-        self,
-        case: Case,
-        /,
-        *,
-        gradients: Iterable[str] = (),
-        on: str | None = None,
-        fresh: bool = False,
-        watched: bool = False,
-    ) -> Observation:
-        """Call the boundary, or its twin, and keep what was called."""
-        boundary = self.boundary if on is None else self.asker.others[on]
-        run = Run(boundary, case, encode(boundary, inputs_of(boundary, case)))
-        self.runs.append(run)
-        seen = self.asker(case, gradients=gradients, on=on, fresh=fresh, watched=watched)
-        run.answer = seen
-        return seen
 
 
 def script(
@@ -97,11 +40,11 @@ def script(
         return _of_refusals(code, expectation, runs)
     pairs = expectation.pairs()
     places = places or [(None, None)] * len(pairs)
-    found = [_sides(pair, runs, *place) for pair, place in zip(pairs, places, strict=True)]
+    found = [sides(pair, runs, *place) for pair, place in zip(pairs, places, strict=True)]
     if not pairs or any(side is None for side in found):
         raise Unwritable("no run of the boundary holds what was compared")
-    sides = [side for side in found if side is not None]
-    used = list(dict.fromkeys(view.run for pair in sides for view in pair if view is not None))
+    compared = [both for both in found if both is not None]
+    used = list(dict.fromkeys(view.run for both in compared for view in both if view is not None))
     chosen = [runs[number] for number in used]
     outputs = tuple(dict.fromkeys(pair.output for pair in pairs))
     text = Source()
@@ -110,7 +53,7 @@ def script(
     lines = [f"{names[number]} = {call}" for number, call in zip(used, functions.calls, strict=True)]
     lines += ["", f"# {code}: {expectation.sentence()}"]
     tests = []
-    for n, (pair, (expected, observed)) in enumerate(zip(pairs, sides, strict=True)):
+    for n, (pair, (expected, observed)) in enumerate(zip(pairs, compared, strict=True)):
         mark = "" if len(pairs) == 1 else f"_{n}"
         known, got = f"expected{mark}", f"observed{mark}"
         if pair.expected is not None:
@@ -130,53 +73,6 @@ def _text(view: View, runs: Sequence[Run], names: Mapping[int, str], output: str
 
 def _label(number: int, count: int) -> str:
     return "answer" if count == 1 else ("before", "after")[number] if count == 2 else f"answer_{number}"
-
-
-def _sides(
-    pair: Pair, runs: Sequence[Run], expected: View | None, observed: View | None
-) -> tuple[View | None, View] | None:
-    """The views of what was expected (None: it is a literal) and of what was observed (the last run that holds it)."""
-    observed = observed or next(
-        (view for n in reversed(range(len(runs))) if (view := _view(n, runs[n], pair.output, pair.observed))), None
-    )
-    if observed is None:
-        return None
-    others = [n for n in range(len(runs)) if n != observed.run]
-    if pair.expected is not None and expected is None:
-        expected = next((view for n in others if (view := _view(n, runs[n], pair.output, pair.expected))), None)
-    return expected, observed
-
-
-def _view(number: int, run: Run, output: str, wanted: Tensor) -> View | None:
-    held = run.outputs.get(output)
-    if held is None:
-        return None
-    if _equal(held, wanted):
-        return View(number)
-    if held.dim() != wanted.dim() or not held.dim() or held.shape[1:] != wanted.shape[1:]:
-        narrow = held.dim() == 2 and wanted.dim() == 2 and held.shape[1] > wanted.shape[1]
-        fits = narrow and _equal(held[:, : wanted.shape[1]], wanted)
-        return View(number, f"[:, :{wanted.shape[1]}]") if fits else None
-    rows = _rows(held, wanted)
-    return View(number, f"[{rows}]") if rows else None
-
-
-def _rows(held: Tensor, wanted: Tensor) -> list[int]:
-    """Rows of a tensor that are the wanted ones, in any order, each once; empty where some are missing."""
-    rows: list[int] = []
-    for row in wanted:
-        match = next((n for n, other in enumerate(held) if n not in rows and _equal(other, row)), None)
-        if match is None:
-            return []
-        rows.append(match)
-    return rows
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape:
-        return False
-    a, b = one.detach().double(), other.detach().double()
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _tensor(tensor: Tensor) -> str:
