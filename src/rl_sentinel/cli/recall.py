@@ -13,7 +13,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.recall.bugs import Bug, read_bugs
 from rl_sentinel.recall.histories import Histories
 from rl_sentinel.recall.measurement import Row, measure
-from rl_sentinel.recall.page import as_json, as_markdown, summary
+from rl_sentinel.recall.page import as_json, as_markdown, share, summary
 
 
 def recall(  # noqa: PLR0913 - the options of the command
@@ -95,5 +95,5 @@ def _line(row: Row) -> str:
 def _total(results: Sequence[Row]) -> str:
     counts = summary(results)
     controls = counts["controls"]
-    shown = "; ".join(f"{name.replace('_', ' ')} {c['changed']} of {c['run']}" for name, c in controls.items())
+    shown = "; ".join(f"{name.replace('_', ' ')} {share(c)}" for name, c in controls.items())
     return f"caught {counts['outcomes'].get('caught', 0)} of {counts['rows']}; controls that changed: {shown}"

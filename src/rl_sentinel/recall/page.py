@@ -1,7 +1,7 @@
 """Results of a recall measurement as a Markdown page, and as JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -44,10 +44,21 @@ def as_markdown(rows: Sequence[Row]) -> str:
         lines.append(f"| {framework} | {cpu} | {len(mine)} | {caught} | {levels['fault']} | {levels['contested']} |")
     counts = summary(rows)["controls"]
     lines += ["", "Controls, which should show no change of verdict:", ""]
-    lines += [f"- {_control(name)}: {c['changed']} of {c['run']}" for name, c in counts.items()]
+    lines += [f"- {_control(name)}: {share(c)}" for name, c in counts.items()]
     lines += ["", "| bug | function | outcome | law at boundary, or reason |", "|---|---|---|---|"]
     lines += [_line(row) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def share(counts: Mapping[str, int]) -> str:
+    """How many of the controls that were run show a change.
+
+    Example:
+        >>> from rl_sentinel.recall.page import share
+        >>> share({"changed": 1, "run": 4}), share({"changed": 0, "run": 0})
+        ('1 of 4', 'not run')
+    """
+    return f"{counts['changed']} of {counts['run']}" if counts["run"] else "not run"
 
 
 def _control(name: str) -> str:
