@@ -43,21 +43,14 @@ How many small faults do the laws find? One fault at a time is put into `rl_sent
 
 `make mutants` repeats this and rewrites this page; an interrupted run continues where it stopped.
 
+The seed of the draw is the last commit that changed `signal`, so nobody chooses it.
+
 - **killed**: some law is broken at some boundary (or, for contract checks, some unit test fails).
 - **loud**: the fault shows without a law: the module does not import, a call raises, an output never moves, or a batch
   is refused that was answered before. These are not counted.
 - **survived**: it runs, and every law holds. Listed below; *equivalent* are those whose results are argued to differ by
   no more than rounding.
 """
-
-FRESH = """\
-## A second draw
-
-The survivors of the first draw were reviewed, and laws and cases were added for them, so its figure depends on the
-draw. This draw was made afterwards and nothing was changed for it: it estimates the rate on unseen mutants. After a
-change for its survivors, use another seed (`--fresh`).
-"""
-
 
 class Draw(NamedTuple):
     """Mutants that were drawn and their outcomes, how many there are to draw from, and the seed."""
@@ -68,10 +61,9 @@ class Draw(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The draws of the page: of the signal, of the signal again, and of contract checks."""
+    """The draws of the page: of the signal, and of contract checks."""
 
     signal: Draw
-    fresh: Draw
     contracts: Draw
 
 
@@ -124,7 +116,7 @@ def contract_summary(tried: Tried, every: int, seed: int) -> str:
 
 def page(figures: Figures, beside: Beside) -> str:
     """The whole page."""
-    signal, fresh, contracts = figures
+    signal, contracts = figures
     tables = [*_others(signal.tried, beside), *_laws(signal.tried), *_operators(signal.tried)]
     return "\n".join(
         [
@@ -135,14 +127,9 @@ def page(figures: Figures, beside: Beside) -> str:
             "## Contract checks\n",
             contract_summary(*contracts),
             "",
-            FRESH,
-            summary(*fresh),
-            "",
             *tables,
             "## Survivors\n",
             *_left(signal.tried),
-            "## Survivors of the second draw\n",
-            *_left(fresh.tried),
             "## Contract checks that survived\n",
             *_left(contracts.tried),
         ]

@@ -145,12 +145,11 @@ def test_figures() -> None:
         "a test": {"kl.py k1: 0 -> 1": {"outcome": "killed"}, "kl.py k1: 0 -> 2": {"outcome": "no such function"}}
     }
     survivor = [(alive, tried[1][1])]
-    figures = page.Figures(page.Draw(tried, 3, 0), page.Draw(survivor, 3, 5), page.Draw(survivor * 2, 9, 1))
-    whole = page.page(figures, beside)
-    assert "1 of 3 possible mutants were tried (drawn with seed 5): 0 are loud, 1 run." in whole
+    whole = page.page(page.Figures(page.Draw(tried, 3, 5), page.Draw(survivor * 2, 9, 1)), beside)
+    assert "3 of 3 possible mutants were tried (drawn with seed 5): 1 are loud, 2 run." in whole
     assert "2 of 9 possible mutants of contract checks were tried" in whole
     assert "Of the other 2, the unit tests kill 0 (0.0%)." in whole
-    assert whole.count("- kl.py k1: `0` -> `2` in `r") == 4
+    assert whole.count("- kl.py k1: `0` -> `2` in `r") == 3
     assert "| a test | 1 | 1 | 1 | 1 | 0 |" in whole
     assert "1 are loud, 2 run." in whole
     assert "- kl.py k1: `0` -> `2` in `r" in whole
