@@ -52,6 +52,7 @@ The seed of the draw is the last commit that changed `signal`, so nobody chooses
   no more than rounding.
 """
 
+
 class Draw(NamedTuple):
     """Mutants that were drawn and their outcomes, how many there are to draw from, and the seed."""
 

@@ -183,6 +183,8 @@ def test_exit_status(trees: Mapping[bool, Path], law: Law, boundary: Boundary) -
     faulty, right = _run(lines, trees[False]), _run(lines, trees[True])
     assert (faulty.returncode, faulty.stderr) == (1, "")
     assert (right.returncode, right.stderr) == (0, "")
+    without = _run(lines, trees[False].parent)
+    assert (without.returncode, "ModuleNotFoundError" in without.stderr) == (2, True)
     if law is not CFG003:
         assert faulty.stdout.splitlines()[0].startswith("expected: [[")
 

@@ -22,6 +22,19 @@ from rl_sentinel.core.expectations import Expectation, Refuses
 #: How a script refuses to be what it is not: exceptions by which code refuses an input.
 _REFUSALS = f"({', '.join(kind.__name__ for kind in REFUSALS)})"
 
+#: Exit status 1 means "reproduced", which is also Python's status for an exception: a script that fails ends with 2.
+_ERRORS = (
+    "import sys",
+    "",
+    "",
+    "def exit_2_on_error(*error):",
+    "    sys.__excepthook__(*error)",
+    "    raise SystemExit(2)",
+    "",
+    "",
+    "sys.excepthook = exit_2_on_error",
+)
+
 
 def script(
     code: str,
@@ -243,7 +256,15 @@ def _head(text: Source, body: list[str]) -> list[str]:
     carried = [line for part in text.carried.values() for line in ("", *part.splitlines())]
     code = "\n".join([*carried, *body, *(v for values in text.parameters.values() for v in values)])
     imports = [line for line in sorted(text.names.imports) if _is_used(line, code) or line == "import torch"]
-    return ["from __future__ import annotations", *imports, "", *carried[1:], *([""] if carried else []), *body]
+    return [
+        "from __future__ import annotations",
+        *_ERRORS,
+        *imports,
+        "",
+        *carried[1:],
+        *([""] if carried else []),
+        *body,
+    ]
 
 
 def _is_used(line: str, code: str) -> bool:
