@@ -1,4 +1,4 @@
-"""The one place where positions are shifted: from full sequences to responses, from rows to tokens."""
+"""Alignment: from positions of full sequences to response tokens, and from rows to tokens."""
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ def response_aligned(
     width: int,
     predicts_next: bool,
 ) -> Float[Tensor, "B T"]:
-    """Values of response tokens, from values of full sequences of prompt, response and padding.
+    """Extract the values of response tokens from sequences of prompt, response and padding.
 
     Args:
         values: one number per position of the sequence.
@@ -63,7 +63,7 @@ def response_aligned(
 
 @validate()
 def spread(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """A row's number at each of its trained tokens, and exactly 0 elsewhere.
+    """Repeat a row's value at each of its trained tokens; exactly 0 elsewhere.
 
     Raises:
         InputError: if a kind is wrong, or there is not one number for each row.
@@ -83,7 +83,7 @@ def spread(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
 
 @validate()
 def at_last(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """A row's number at its last trained token, and exactly 0 elsewhere.
+    """Place a row's value at its last trained token; exactly 0 elsewhere.
 
     Raises:
         InputError: if a kind is wrong, or there is not one number for each row.

@@ -1,4 +1,4 @@
-"""The coefficient of a KL: fixed, or steered towards a target by the raw KL that was seen."""
+"""KL coefficients: fixed, or adapted so that the observed raw KL approaches a target."""
 
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -21,7 +21,7 @@ CLAIMS_OF = {"Adaptive": {"knob:target": "0.05|5.0", "knob:horizon": "40.0|400.0
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A coefficient that stays, in reward units per nat.
+    """A constant coefficient, in reward units per nat.
 
     Example:
         >>> from rl_sentinel.signal.controller import Fixed
@@ -32,11 +32,11 @@ class Fixed:
     coefficient: float
 
     def __post_init__(self) -> None:
-        """Refuse a coefficient below 0."""
+        """Validate that the coefficient is at least 0."""
         validate_record(self, coefficient=NON_NEGATIVE)
 
     def after(self, observed: float, *, samples: int) -> Self:
-        """The same, whatever was seen; what could not be a KL is refused all the same."""
+        """Return the same coefficient; ``observed`` is validated as in :class:`Adaptive`."""
         _check(observed, samples)
         return self
 
@@ -65,19 +65,19 @@ class Adaptive:
     horizon: float
 
     def __post_init__(self) -> None:
-        """Refuse what no controller can steer by."""
+        """Validate the target, the horizon and the coefficient."""
         validate_record(self, coefficient=NON_NEGATIVE, target=POSITIVE, horizon=POSITIVE)
 
     def after(self, observed: float, *, samples: int) -> Self:
-        """The controller for the next step.
+        """Return the controller for the next step.
 
         Args:
             observed: mean raw KL over the trained tokens (or responses) of the whole batch and all ranks, in
                 nats; never a shaped reward. It may be negative: k1 of few samples is.
-            samples: responses that it was seen on, a count.
+            samples: number of responses over which it was observed.
 
         Returns:
-            A new controller; this one stays as it is.
+            A new controller; this one does not change.
 
         Raises:
             InputError: if ``observed`` is not finite, or ``samples`` is below 0 or 5 times the horizon and more.

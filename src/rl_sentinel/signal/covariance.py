@@ -1,4 +1,4 @@
-"""Which tokens a loss treats apart: by the covariance of log-prob and advantage over a whole mini-batch."""
+"""Token selection by the covariance of log-prob and advantage over a mini-batch, for Clip-Cov and KL-Cov."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,7 +12,7 @@ from rl_sentinel.signal.validation import validate
 
 @validate(explain="logprob advantage")
 def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    r"""What each trained token adds to the covariance of log-prob and advantage.
+    r"""The contribution of each trained token to the covariance of log-prob and advantage.
 
     .. math:: c_t = \left(\log \pi_t - \overline{\log \pi}\right) \left(A_t - \bar A\right)
 
@@ -44,7 +44,7 @@ def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *,
 
 @validate(finite="covariance", share=SHARE)
 def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Bool[Tensor, "*S"]:
-    """The trained tokens of largest covariance: this share of them, at least one where any is trained.
+    """Select a share of the trained tokens, those of largest covariance; at least one if any is trained.
 
     Args:
         covariance: what each token adds to the covariance, of the whole mini-batch.
@@ -82,7 +82,7 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
     share: float,
     generator: torch.Generator | None,
 ) -> Bool[Tensor, "*S"]:
-    """Trained tokens drawn among those whose covariance lies between two bounds.
+    """Draw trained tokens at random among those whose covariance is between two bounds.
 
     Args:
         covariance: what each token adds to the covariance, of the whole mini-batch.

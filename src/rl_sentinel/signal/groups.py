@@ -1,4 +1,4 @@
-"""The one place for statistics of a prompt's responses: live rows only, centred, any labels."""
+"""Statistics over the live responses of each prompt: sums, counts, maxima, centring, deviations."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -111,7 +111,7 @@ def centred(
 def moments(
     values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], biased: bool = False
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """What :func:`centred` and :func:`deviations` give, in one pass over the groups.
+    """Compute :func:`centred` and :func:`deviations` in one pass over the groups.
 
     Example:
         >>> import torch
@@ -146,7 +146,7 @@ def deviations(
 
 @validate()
 def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """A number from 0 for each group, at each of its rows."""
+    """Number the groups from 0; return the number of each row's group."""
     place: Tensor = torch.unique(group.long(), return_inverse=True)[1]
     return place
 
@@ -157,7 +157,7 @@ def _require_rewards(values: Tensor, live: Tensor) -> None:
 
 
 def _require_weight(weight: Tensor, live: Tensor, place: Tensor) -> None:
-    """Refuse a group whose live rows all have weight 0: it has no weighted mean."""
+    """Raise for a group whose live rows all have weight 0: its weighted mean is undefined."""
     wrong = live & (_sums(weight, place) <= 0).index_select(0, place)
     refuse_where(
         wrong, lambda at: f"weight{at} is 0, as all of its group, expected one above 0: their mean is by weight"
@@ -165,13 +165,13 @@ def _require_weight(weight: Tensor, live: Tensor, place: Tensor) -> None:
 
 
 def _sums(kept: Tensor, place: Tensor) -> Tensor:
-    """``[B]``, of which the first count: the sum of each group, at the group's place; in float32 or wider."""
+    """``[B]``: the sum of group ``n`` at place ``n``, in float32 or wider; unused places are 0."""
     wide = kept.float() if kept.dtype in (torch.float16, torch.bfloat16) else kept
     return torch.zeros_like(wide).index_add_(0, place, wide).to(kept.dtype)
 
 
 def _roots(squares: Tensor) -> Tensor:
-    """Square roots, from which no gradient goes on where they are 0: it would be infinite."""
+    """Square roots whose gradient is 0 at 0, where it would be infinite."""
     if not squares.requires_grad and not traced(squares):
         return squares.sqrt()
     positive = squares > 0
@@ -179,7 +179,7 @@ def _roots(squares: Tensor) -> Tensor:
 
 
 def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
-    """As :func:`_sums`, the largest live value; minus infinity without any."""
+    """As :func:`_sums`, but the largest live value; minus infinity if there is none."""
     lowest = torch.full_like(values, -torch.inf)
     found: Tensor = lowest.scatter_reduce(0, place, torch.where(live, values, lowest), "amax")
     return found
@@ -199,7 +199,7 @@ def _centred(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tupl
 
 
 def _require_near(middle: Tensor, values: Tensor) -> None:
-    """Refuse finite values that lie further apart than their type can represent."""
+    """Raise for finite values whose difference overflows their dtype."""
     if not CHECKED or sum_is_finite(middle):
         return
     kind = str(middle.dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-r"""Estimators of a KL from samples: the policy's own tokens, its log-probs and those of a reference.
+r"""KL estimators from sampled tokens: log-probs of the policy and of a reference.
 
 With :math:`d = \log \pi - \log \pi_{ref}` at a sampled token, each estimates
 :math:`KL(\pi \| \pi_{ref})`, in nats per token. The plain ones are those of John Schulman's note
@@ -57,7 +57,7 @@ def k3(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
 
 
 def absolute(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """The size of the log-ratio, ``abs(d)``: biased, never negative, with a kink at 0.
+    """The absolute log-ratio, ``abs(d)``: biased, never negative, with a kink at 0.
 
     Example:
         >>> import torch
@@ -118,7 +118,7 @@ def importance_weighted(
     *,
     mask: Mask,
 ) -> Float[Tensor, "*S"]:
-    r"""An estimate times the ratio of the policy to the one that sampled, so that stale samples do not bias it.
+    r"""Multiply an estimate by the importance ratio to the sampling policy, which removes the bias of stale samples.
 
     .. math:: \rho_t \hat k_t, \quad \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
 
@@ -148,5 +148,5 @@ def importance_weighted(
 
 
 def _straight_through(value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """The first one's numbers, exactly, with the second one's gradient."""
+    """Return the first tensor's values, exactly, with the second tensor's gradient."""
     return value.detach() + (slope - slope.detach())

@@ -1,4 +1,4 @@
-"""Merging of steps that share a prefix: each token is trained once, and none is lost."""
+"""Merge the steps of a conversation that share a prefix, so that each token is trained once."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call of the policy in a trajectory: what it read, what it wrote, what of that is trained.
+    """One call of the policy in a trajectory: prompt, response, and which response tokens are trained.
 
     ``response``, ``trained``, ``token_reward`` (reward units) and ``logprob`` (nats, of the policy that
     sampled) have one entry per token of the response. ``last`` marks the end of the trajectory.
@@ -45,7 +45,7 @@ class Step:
     last: bool
 
     def __post_init__(self) -> None:
-        """Refuse columns that are no tuples, or of unequal length, and entries that are not what they are called."""
+        """Validate types and lengths of all fields."""
         validate_record(self)
         require_instance("trajectory", self.trajectory, str, "the name of a trajectory")
         for name in ("prompt", "response", "trained", "token_reward", "logprob"):
@@ -75,7 +75,7 @@ class Step:
 
 
 def merge(steps: Sequence[Step]) -> list[Step]:
-    """Join each step to the one before it where its prompt begins with all that came before.
+    """Join each step to the previous one if its prompt starts with the previous prompt and response.
 
     A conversation of n turns, each sent with its whole history, is n sequences of growing length;
     joined it is one, with the text between turns (tool output, the user) as untrained tokens of the
@@ -117,7 +117,7 @@ def merge(steps: Sequence[Step]) -> list[Step]:
 
 
 def counts(before: Sequence[Step], after: Sequence[Step]) -> dict[str, int]:
-    """Numbers of sequences before and after merging, for the log.
+    """Count sequences before and after merging, for the log.
 
     Example:
         >>> from rl_sentinel.signal.merging import Step, counts, merge

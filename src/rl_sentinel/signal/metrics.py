@@ -1,6 +1,6 @@
-"""Numbers for the log, each a function of the raw batch with one definition; live rows and trained tokens only.
+"""Metrics for the log, over live rows and trained tokens only.
 
-Each is of all that it is given: cut into parts it would be another number, so hand it the whole batch, of all ranks.
+Call them on the whole batch of all ranks: the mean of metrics of its parts is a different number.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ CLAIMS = {"masked-slots": "any"}
 
 
 class Statistics(NamedTuple):
-    """Of numbers, in their unit: mean, deviation (n - 1), the smallest and the largest; and how many there are."""
+    """Mean, deviation (n - 1), minimum, maximum and count, in the unit of the values."""
 
     mean: Float[Tensor, ""]
     deviation: Float[Tensor, ""]
@@ -46,7 +46,7 @@ class MeanKl(NamedTuple):
 
 @validate(rows=True, finite="values")
 def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
-    r"""Mean, deviation and bounds of the numbers that count: rewards of live rows, entropies of trained tokens.
+    r"""Mean, deviation, minimum and maximum of rewards of live rows or entropies of trained tokens.
 
     .. math:: \bar x = \frac1n \sum x, \quad s^2 = \frac{1}{n - 1} \sum (x - \bar x)^2
 
@@ -78,7 +78,7 @@ def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
 
 @validate(rows=True)
 def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
-    """How much of what counts has a fact: truncated responses among live ones, tokens kept among trained ones.
+    """The share for which a fact holds: truncated responses among live ones, kept tokens among trained ones.
 
     Args:
         fact: one fact per row ``[B]`` or per token.
@@ -110,7 +110,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
     clip_low: float,
     clip_high: float,
 ) -> Clipped:
-    r"""How much of what trains has its ratio cut, where the cut takes the gradient away.
+    r"""The share of trained tokens and live responses whose ratio is clipped so that they have no gradient.
 
     .. math:: \rho > 1 + \epsilon_h \text{ and } A > 0, \quad \text{or } \rho < 1 - \epsilon_l \text{ and } A < 0
 
@@ -147,7 +147,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
 
 @validate(finite="logprob other_logprob")
 def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *, mask: Mask) -> MeanKl:
-    r"""The KL of the policy that sampled against another one, as the mean over trained tokens.
+    r"""The KL of the sampling policy to another policy, as the mean over trained tokens.
 
     Args:
         logprob: log-probs of the policy that sampled, in nats.
@@ -175,7 +175,7 @@ def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *,
 
 @validate(rows=True, finite="weight")
 def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
-    r"""What share of the samples is left, as it were, when they are weighed this unevenly.
+    r"""The effective sample size of importance weights, as a share of the samples.
 
     .. math:: \frac{(\sum w)^2}{n \sum w^2}
 
@@ -212,7 +212,7 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
 def dead_group_fraction(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, ""]:
-    """How many prompts teach nothing to an estimator that compares: their live responses all have one reward.
+    """The share of prompts whose live responses all have the same reward, so that group advantages are 0.
 
     Args:
         reward: outcome per response, in reward units, as it is compared.
@@ -239,7 +239,7 @@ def dead_group_fraction(
 
 @validate(finite="value returns")
 def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
-    r"""How much of the returns' variance a critic accounts for, over trained tokens.
+    r"""The share of the returns' variance that the critic explains, over trained tokens.
 
     .. math:: 1 - \frac{\operatorname{Var}(R - V)}{\operatorname{Var}(R)}
 
@@ -271,5 +271,5 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
 
 
 def _mean(values: Tensor, count: Tensor) -> Tensor:
-    """Whose sum may be larger than its type."""
+    """The mean, also where the sum overflows the dtype."""
     return (values.sum(dtype=torch.float64) / count).to(values.dtype)

@@ -1,4 +1,4 @@
-"""Mini-batches counted in prompts: one optimizer step each, however many turns a prompt's responses have."""
+"""Mini-batches of whole prompts: one optimizer step each, whatever the number of turns."""
 
 import torch
 from jaxtyping import Int
@@ -53,7 +53,7 @@ def prompt_minibatches(
 def aggregation(
     mode: Mode, *, mask: Mask, length: int | None = None, group: Int[Tensor, " B"] | None = None
 ) -> Aggregation:
-    """How a mini-batch's token losses become one number, counted over all that the mask holds.
+    """Build the aggregation of a mini-batch, with its denominator counted over the whole mask.
 
     Args:
         mode: as for ``reduce.Aggregation``.
@@ -98,7 +98,7 @@ def aggregation(
 
 @validate()
 def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggregation:
-    r"""The mean over prompts of the mean over each prompt's trained tokens, counted by rows from wherever they are.
+    r"""Build the aggregation that averages tokens within each prompt, then prompts, from token counts of all rows.
 
     .. math:: \frac{1}{P} \sum_{p} \frac{1}{n_p} \sum_{b \in p} \sum_{t} x_{b,t}
 

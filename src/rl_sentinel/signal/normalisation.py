@@ -1,4 +1,4 @@
-"""Rewards about a mean and by a deviation, each over the batch, over the prompt's responses, or not at all."""
+"""Reward normalisation: mean and deviation, each over the batch, over the prompt's responses, or not at all."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -21,7 +21,7 @@ CLAIMS = {"algorithm": "normalised", "masked": "yes", "masked-slots": "any", "kn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation:
-    """Which mean is subtracted, and which deviation divides.
+    """Which mean to subtract, and which deviation to divide by.
 
     ``mean`` and ``deviation`` say over which live rows each is taken; ``leave_one_out`` compares a row
     with the mean of the others; ``biased`` divides squares by n instead of n - 1; ``epsilon`` is added

@@ -38,7 +38,7 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What is done at each stage, in the order in which it is done; each default does nothing.
+    """The function of each stage, in order; by default a stage does nothing.
 
     A function comes with its numbers filled in, as ``partial(grpo.advantages, standardise=False, epsilon=0.0)``.
 
@@ -66,7 +66,7 @@ class Choices:
     kl_coefficient: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Validate the combination of choices."""
         validate_record(self, kl_coefficient=NON_NEGATIVE, bias=ANY, scale=POSITIVE)
         require_order(least=self.least, most=self.most)
         for name, given in (("rejections", self.rejections), ("bounds", self.bounds)):
@@ -89,11 +89,11 @@ class Choices:
 
 @validate()
 def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
-    r"""Carry raw rewards to advantages, every stage in the one order in which none corrupts another.
+    r"""Compute advantages from raw rewards, with all stages in a fixed order.
 
     1. Rejection: rejected tokens leave the mask, before any statistic is taken.
     2. Weights of the tokens that stay, against the policy that sampled them.
-    3. The raw KL, which nothing after changes; the penalty is a separate tensor.
+    3. The raw KL; the penalty is a separate tensor, and later stages do not change the KL.
     4. Rewards of trajectories: shifted, scaled, clipped; void where not scored; then normalised over those that
        are scored.
     5. Advantages: of trajectories by an outcome estimator, each step's own tokens carrying its trajectory's;
@@ -155,9 +155,9 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
 
 
 def is_outcome(estimator: Callable[..., Tensor]) -> bool:
-    """Whether an estimator judges whole responses, so that trajectories of several steps can be given to it.
+    """Whether an estimator takes one reward per response, and so supports trajectories of several steps.
 
-    A temporal one reads tokens, and so wants a mask.
+    A temporal estimator has a ``mask`` parameter.
 
     Example:
         >>> from rl_sentinel.signal.advantage import gae, grpo
@@ -178,9 +178,9 @@ def _after_rejection(rollout: Rollout, by: Choices) -> Mask:
 
 
 def _of_rows(function: Callable[..., Tensor], found: Tensor, mask: Mask) -> bool:
-    """Whether a function has answered for rows: beside padded columns its axes tell, beside packed ones what it says.
+    """Whether a result is per row: by its axes if columns are padded, by the annotation of the function if packed.
 
-    There may be as many packed tokens as rows, so that no shape can tell.
+    The shape of packed columns does not say: there may be as many tokens as rows.
     """
     if not isinstance(mask, Segments):
         return found.dim() == 1
@@ -213,7 +213,7 @@ def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
 
 
 def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None) -> penalty.Penalised:
-    """Rewards per token, less the price of the KL, and the raw KL beside them."""
+    """Rewards per token minus the KL penalty, and the raw KL."""
     nothing = torch.zeros_like(trained(mask), dtype=rollout.reward.dtype)
     gained = nothing if rollout.token_reward is None else rollout.token_reward
     priced = nothing if raw_kl is None else raw_kl
@@ -221,7 +221,7 @@ def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None)
 
 
 def _outcomes(reward: Tensor, *, group: Tensor, live: Tensor, scored: Tensor, by: Choices) -> Tensor:
-    """Outcomes as they will be compared; what never ended is void before anything is compared with it."""
+    """Rescale, clip and normalise outcomes; unscored ones are excluded first."""
     counts = live & scored
     outcome = suppressed(reward, live=live, scored=scored)
     outcome = rescaled(outcome, live=counts, bias=by.bias, scale=by.scale)
@@ -230,7 +230,7 @@ def _outcomes(reward: Tensor, *, group: Tensor, live: Tensor, scored: Tensor, by
 
 
 def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
-    """Outcomes at each row's last trained token, and advantages of tokens."""
+    """Place outcomes at each row's last trained token, and compute advantages per token."""
     if rollout.last is not None and not bool(rollout.last.all()):
         row = int(torch.nonzero(~rollout.last)[0])
         raise InputError(
@@ -253,7 +253,7 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
 
 
 def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
-    """Outcomes and advantages of trajectories, at each of their live rows."""
+    """Compute outcomes and advantages of trajectories, and repeat them at each of their live rows."""
     every = torch.arange(len(rollout.reward), device=rollout.reward.device)
     trajectory = every if rollout.trajectory is None else rollout.trajectory
     last = torch.ones_like(every, dtype=torch.bool) if rollout.last is None else rollout.last
@@ -300,7 +300,7 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
 
 
 def _judged(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
-    """A critic's value of each step of the scan, at its tokens: of the token, or of its turn."""
+    """The critic's value of each step, at its tokens: the value of the token, or of its turn."""
     if rollout.value is None or rollout.turn is None or "turn" not in inspect.signature(by.estimator).parameters:
         return rollout.value
     return turn_values(rollout.value, mask=mask, turn=rollout.turn)
@@ -311,7 +311,7 @@ def _scored(rollout: Rollout) -> Tensor:
 
 
 def _called(estimator: Callable[..., Tensor], known: Mapping[str, Tensor | Mask]) -> Tensor:
-    """By the names of its parameters; all must be known but those with a number, and ``None`` is filled where it is."""
+    """Call a function with the columns that its parameters name; parameters with a default may be unknown."""
     named = {n: p for n, p in inspect.signature(estimator).parameters.items() if p.kind not in _REST}
     wanted = [n for n, p in named.items() if p.default is inspect.Parameter.empty or (p.default is None and n in known)]
     lacking = [name for name in wanted if name not in known]

@@ -1,4 +1,4 @@
-"""A KL put to use: taken off the reward, or added to the loss; the KL itself stays as it was."""
+"""KL penalties: subtracted from the reward, or added to the loss; the raw KL stays available for the log."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ CLAIMS = {"masked": "yes", "masked-slots": "any", "denominator": "given", "mean"
 
 
 class Penalised(NamedTuple):
-    """A reward that has paid for its KL, and that KL.
+    """The reward after the KL penalty, and the raw KL.
 
     ``token_reward`` ``[B, T]`` goes into an advantage, in reward units; ``kl`` ``[B, T]`` into the log
     and the controller, in nats per token. They share no memory with each other or with what was given.
@@ -33,12 +33,12 @@ def in_reward(
     mask: Mask,
     coefficient: float,
 ) -> Penalised:
-    r"""Take the KL off each token's reward, and hand the raw KL back beside it.
+    r"""Subtract the KL penalty from each token's reward; return it with the raw KL.
 
     .. math:: r'_t = r_t - \beta k_t
 
-    No gradient flows through either: a reward is a number. ``kl`` is left as it is, so that whoever logs
-    it logs a KL, whatever the coefficient and the reward were.
+    Neither has a gradient. ``kl`` does not include the coefficient or the reward, so that it can be logged
+    as a KL.
 
     Args:
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
@@ -69,7 +69,7 @@ def in_reward(
 
 @validate(explain="kl", coefficient=NON_NEGATIVE)
 def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregation: Aggregation) -> Float[Tensor, ""]:
-    r"""The KL as a term of the loss, aggregated as the policy loss beside it.
+    r"""The KL as a loss term, aggregated like the policy loss.
 
     .. math:: L = \beta \operatorname{agg}(k)
 

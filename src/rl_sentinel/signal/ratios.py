@@ -1,4 +1,4 @@
-"""Ratios of probabilities and their products: an overflowed ratio times 0 is 0, forwards and backwards."""
+"""Probability ratios and their products: an infinite ratio times 0 is 0, in the forward and backward pass."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,7 +8,7 @@ from rl_sentinel.signal.kernels import overflow
 
 
 def weighed(ratio: Float[Tensor, "*S"], gain: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """The product of ratios and what they weigh; 0 where an infinite ratio meets a gain of 0.
+    """Multiply ratios and gains; 0 where an infinite ratio meets a gain of 0.
 
     Args:
         ratio: exponentials of log-ratios, infinite where one overflows its type.
@@ -29,7 +29,7 @@ def weighed(ratio: Float[Tensor, "*S"], gain: Float[Tensor, "*S"]) -> Float[Tens
 
 
 def exponential(log_ratio: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """Ratios from their logs; where the incoming gradient is 0 the outgoing one is, also from an overflow.
+    """Ratios from log-ratios; a gradient of 0 stays 0, also where the ratio overflows.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What the path hands on: mini-batches of it, and what the policy may still learn from at the time of an update."""
+"""Output of the signal path: its mini-batches, and the off-policy mask at the time of an update."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -40,14 +40,14 @@ class Ready:
     returns: Float[Tensor, "*S"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse columns of other kinds or shapes than their names say."""
+        """Validate dtypes and shapes of all columns."""
         validate_record(self)
         require_columns(self.live if self.outcome else self.mask, advantage=self.advantage)
 
     def token_advantage(self) -> Float[Tensor, "*S"]:
-        """What a loss takes: each token's advantage by its weight; exactly 0 where nothing trains.
+        """The advantage that a loss takes: each token's advantage times its weight; exactly 0 off the mask.
 
-        A weight may stand inside, since the loss of a ratio is proportional to the size of its advantage.
+        Multiplying the advantage is valid, since the loss is proportional to its absolute value.
         """
         wide = align.spread(self.advantage, mask=self.mask) if self.outcome else self.advantage
         return wide if self.weight is None else selected(weighed(self.weight, wide), mask=self.mask)
@@ -55,7 +55,7 @@ class Ready:
 
 @validate()
 def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | None) -> list[Ready]:
-    """Split into mini-batches of so many prompts, one optimizer step each.
+    """Split into mini-batches of a number of prompts, one optimizer step each.
 
     Args:
         ready: what ``path.loss_ready`` gave.
@@ -81,7 +81,7 @@ def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | No
 
 
 class Trusted(NamedTuple):
-    """The mask of what the policy may still learn from, and the share of responses that it lost."""
+    """The mask after off-policy sequence masking, and the share of responses that were dropped."""
 
     mask: Mask
     dropped_fraction: Float[Tensor, ""]
@@ -96,7 +96,7 @@ def trusted(
     threshold: float,
     denominator: float,
 ) -> Trusted:
-    """Off-policy sequence masking at the time of an update: whole responses, each counted once.
+    """Apply off-policy sequence masking at the time of an update; each response counts once.
 
     Args:
         ready: the mini-batch, or a micro-batch of it.

@@ -1,4 +1,4 @@
-"""Sums and means over trained tokens, each with its denominator given; nothing is hidden by a product."""
+"""Sums and means over trained tokens with explicit denominators; NaN and infinity off the mask have no effect."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
@@ -18,7 +18,7 @@ Mode = Literal["token-mean", "sequence-mean-token-mean", "sequence-mean-token-su
 
 @validate(rows=True)
 def selected(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """The values on trained tokens and exactly 0 elsewhere, whatever stood there.
+    """The values at trained tokens and exactly 0 elsewhere, also instead of NaN and infinity.
 
     Example:
         >>> import torch
@@ -112,7 +112,7 @@ def row_maxima(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregation:
-    """How token losses become one number, and by what they are divided.
+    """How token losses are summed or averaged to a scalar, with an explicit denominator.
 
     ``denominator`` is counted over the whole mini-batch and all ranks, never over the micro-batch at
     hand: trained tokens for ``"token-mean"``, live rows for the two sequence means, prompts with a trained token for
@@ -129,7 +129,7 @@ class Aggregation:
     prompt_tokens: Int[Tensor, " B"] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a denominator that no count can be, and prompts where none are asked for, or none where they are."""
+        """Validate the denominator, and that ``prompt_tokens`` is given exactly for ``"prompt-mean"``."""
         validate_record(self)
         if not 0 < self.denominator < torch.inf:
             raise InputError(
@@ -146,18 +146,18 @@ class Aggregation:
             object.__setattr__(self, "prompt_tokens", self.prompt_tokens.long())
 
     def __eq__(self, other: object) -> bool:
-        """Whether both divide alike."""
+        """Whether mode and denominators are equal."""
         if not isinstance(other, Aggregation) or (self.mode, self.denominator) != (other.mode, other.denominator):
             return False
         mine, theirs = self.prompt_tokens, other.prompt_tokens
         return mine is theirs or (mine is not None and theirs is not None and torch.equal(mine, theirs))
 
     def __hash__(self) -> int:
-        """Equal for equal ones; prompts are left out."""
+        """The hash of mode and denominator; ``prompt_tokens`` is left out."""
         return hash((self.mode, float(self.denominator)))
 
     def of_rows(self, rows: Int[Tensor, " n"]) -> Self:
-        """The same for some rows of the mini-batch, which is one of its parts; only ``"prompt-mean"`` knows rows.
+        """The aggregation of some rows of the mini-batch; only ``"prompt-mean"`` depends on them.
 
         Example:
             >>> import torch
@@ -173,7 +173,7 @@ class Aggregation:
         return replace(self, prompt_tokens=self.prompt_tokens[rows_taken(self.prompt_tokens.unsqueeze(1) > 0, rows)[1]])
 
     def shares(self, *, mask: Mask) -> Int[Tensor, " B"] | None:
-        """What each row's sum is divided by before rows are added up: 1 or more; None where that is 1 for all.
+        """The divisor of each row's sum before rows are added up, at least 1; None if it is 1 for all.
 
         Raises:
             InputError: if ``prompt_tokens`` are those of other rows: not as many, or fewer tokens than a row has.
@@ -207,7 +207,7 @@ class Aggregation:
 
 @validate()
 def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregation) -> Float[Tensor, ""]:
-    """One number from values per token; the parts of a mini-batch add up to the whole.
+    """Reduce values per token to a scalar; the results of a mini-batch's parts add up to that of the whole.
 
     Args:
         values: one number per token; anything off the mask.

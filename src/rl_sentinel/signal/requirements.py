@@ -1,4 +1,4 @@
-"""Requirements on arguments, each refused in one line: dtypes, ranges, order, finite numbers where they count."""
+"""Argument requirements with one-line errors: dtypes, ranges, order, finite values on the mask."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ class Range:
     """The range of a number.
 
     ``most`` is the largest allowed value; None allows any finite number, infinity allows infinity too. ``least`` itself
-    is refused if ``open_below``, and a number between two integers if ``whole``.
+    is not allowed if ``open_below``, and only integers are if ``whole``.
     """
 
     least: float = -torch.inf
@@ -83,7 +83,7 @@ def require_kind(name: str, tensor: object, kind: str) -> None:
 
 
 def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
-    """Refuse columns of floating numbers that do not have the shape of a mask, such as a user's function returned.
+    """Require floating-point columns of the mask's shape, for results of user functions.
 
     Example:
         >>> import torch
@@ -98,7 +98,7 @@ def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
 
 
 def require_instance(name: str, value: object, kind: type | UnionType, what: str) -> None:
-    """Refuse an object of another class.
+    """Require an instance of a class.
 
     Example:
         >>> from rl_sentinel.signal.requirements import require_instance
@@ -110,7 +110,7 @@ def require_instance(name: str, value: object, kind: type | UnionType, what: str
 
 
 def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -> None:
-    """Refuse a number that is not finite where it counts.
+    """Require finite values where a mask is True.
 
     Raises:
         InputError: naming the first such place.
@@ -131,7 +131,7 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
 
 
 def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Shaped[Tensor, "..."]) -> None:
-    """Where a result is not finite, refuse a column that is not: a result of finite numbers may be infinite.
+    """If a result is not finite, raise for a column that is not; finite columns may give an infinite result.
 
     Example:
         >>> import torch
@@ -149,7 +149,7 @@ def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Sha
 def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible numbers
     name: str, values: Shaped[Tensor, "..."], *, where: Mask, span: tuple[float, float], slack: float = 0.0, why: str
 ) -> None:
-    """Refuse a number outside of a closed range where it counts; NaN is left to :func:`require_finite`.
+    """Require values of a closed range where a mask is True; NaN is left to :func:`require_finite`.
 
     Args:
         name: the parameter.
@@ -179,7 +179,7 @@ def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible
 
 
 def require_logprobs(*, where: Mask, **logprobs: Shaped[Tensor, "..."]) -> None:
-    """Refuse what cannot be the log of a probability, by more than rounding.
+    """Require log-probs of at most 0, apart from rounding.
 
     Example:
         >>> import torch
@@ -194,7 +194,7 @@ def require_logprobs(*, where: Mask, **logprobs: Shaped[Tensor, "..."]) -> None:
 
 
 def sum_is_finite(values: Shaped[Tensor, "..."]) -> bool:
-    """Whether the sum is finite, in one read: a number that is not finite makes the sum so."""
+    """Whether the sum is finite, in one pass: one value that is not finite makes the sum not finite."""
     return math.isfinite((values.detach().sum() if values.dim() else values).item())
 
 
@@ -203,7 +203,7 @@ def _at(name: str, values: Tensor, place: list[int]) -> str:
 
 
 def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 - whether it is a number is checked
-    """Require a number in a range; NaN is in none.
+    """Require a number in a range; NaN is in no range.
 
     Raises:
         InputError: with the range.
@@ -229,7 +229,7 @@ def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 
 
 
 def require_order(**bounds: float) -> None:
-    """Refuse two bounds that are exchanged, or that are no numbers.
+    """Require two bounds in ascending order, neither of them NaN.
 
     Args:
         bounds: the lower one, then the upper one, by parameter name.

@@ -1,4 +1,4 @@
-"""Rewards before they are compared: shifted, scaled, clipped, suppressed, and lowered for length."""
+"""Reward shaping: shift, scale, clip, suppress unfinished responses, penalize length."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -62,7 +62,7 @@ def rescaled(
 
 @validate(finite="reward", ordered="least most")
 def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: float, most: float) -> Float[Tensor, " B"]:
-    r"""Hold each reward within two bounds.
+    r"""Clip each reward to two bounds.
 
     .. math:: r'_b = \min(\max(r_b, l), u)
 
@@ -91,12 +91,12 @@ def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: flo
 def suppressed(
     reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], scored: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
-    r"""Void the reward of responses that never ended, before anything is compared with it.
+    r"""Set the reward of responses that never ended to 0.
 
     .. math:: r'_b = r_b \text{ if scored, else } 0
 
-    The response keeps its place: its 0 counts in a mean that follows, its old reward nowhere. To leave
-    it out of the statistics as well, give :func:`~rl_sentinel.signal.normalisation.normalised` ``live &
+    The 0 still counts in the statistics that follow. To leave the response
+    out of them as well, give :func:`~rl_sentinel.signal.normalisation.normalised` ``live &
     scored`` for its ``live``.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a trainer has of its sampled responses before the signal is computed: one frozen record."""
+"""The input of the signal path: sampled responses as one frozen record of tensors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ OF_TOKENS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rollout:
-    """Sampled responses, a row each, or a row for each step of a trajectory.
+    """Sampled responses: one row each, or one row for each step of a trajectory.
 
     ``reward`` is the outcome, in reward units; that of a trajectory's last step is the trajectory's.
     ``mask`` marks trained tokens, padded or packed. ``scored`` is False where the outcome says nothing, since
@@ -64,7 +64,7 @@ class Rollout:
     turn: Int[Tensor, "*S"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse columns of other kinds or shapes than their names say, and half a trajectory."""
+        """Validate dtypes and shapes of all columns, and that ``trajectory`` and ``last`` come together."""
         validate_record(self)
         if (self.trajectory is None) != (self.last is None):
             given = "trajectory" if self.last is None else "last"
@@ -73,7 +73,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
-    """Steps as tensors: whole sequences for the model, and response-aligned columns for the signal.
+    """Steps as tensors: full sequences for the model, and response-aligned columns for the signal.
 
     ``token`` ``[B, S]`` holds prompt, response and padding; response t of row b is at ``prompt_length[b] + t``,
     where ``align.response_aligned`` finds what belongs to it.
@@ -96,7 +96,7 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
     padding: int,
     device: torch.device | None = None,
 ) -> Laid:
-    """Steps of trajectories as padded tensors, joined first where they share a prefix.
+    """Lay out the steps of trajectories as padded tensors; steps that share a prefix are merged first.
 
     Args:
         steps: those of one trajectory together and in order, as ``merging.merge`` wants them.
@@ -162,6 +162,6 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
 
 
 def _padded(rows: Sequence[Sequence[float]], *, fill: float, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-    """The dtype is a parameter, since it cannot be read from rows without an entry."""
+    """Pad lists of numbers; the dtype is a parameter, since empty rows have none."""
     width = max(len(row) for row in rows)
     return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Suffix sums over trained tokens, and the reordering that puts trained tokens first and back."""
+"""Discounted suffix sums over trained tokens, and the reordering that moves trained tokens to the front."""
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -16,7 +16,7 @@ LOOP = 8
 
 @validate(discount=FRACTION)
 def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> Float[Tensor, "B T"]:
-    r"""At each position its own value and all later ones, each discounted once per position between.
+    r"""At each position, the sum of its value and all later ones, discounted once per position.
 
     .. math:: y_t = x_t + \gamma y_{t+1}
 
@@ -48,10 +48,10 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
 
 @validate()
 def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
-    """Places of each row's trained tokens, in order and first; None where padded rows have them so already.
+    """The positions of each row's trained tokens, in order; None if they come first already.
 
-    Of padded rows ``K`` is the width, and the tokens that do not train follow. Of packed ones it is the most
-    trained tokens of a row, and the place after the last token fills up the others.
+    For padded rows ``K`` is the width, and untrained tokens follow. For packed rows it is the largest number of
+    trained tokens of a row; shorter rows are filled with the position after the last token.
 
     Example:
         >>> import torch
@@ -76,7 +76,7 @@ def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
 
 
 def lined_up(values: Shaped[Tensor, "*S"], *, mask: Mask, order: Int[Tensor, "B K"] | None) -> Shaped[Tensor, "B K"]:
-    """Columns with trained tokens first, by the order that :func:`trained_first` gave.
+    """Reorder columns by the result of :func:`trained_first`.
 
     Example:
         >>> import torch
@@ -95,7 +95,7 @@ def lined_up(values: Shaped[Tensor, "*S"], *, mask: Mask, order: Int[Tensor, "B 
 
 
 def put_back(values: Float[Tensor, "B K"], *, mask: Mask, order: Int[Tensor, "B K"] | None) -> Float[Tensor, "*S"]:
-    """What :func:`lined_up` has moved, at its own tokens again; exactly 0 where nothing is trained.
+    """Undo :func:`lined_up`; exactly 0 at untrained tokens.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Rows stored one after another without padding: which tokens are whose, for every function that has a token axis."""
+"""Packed rows, stored one after another without padding; accepted by every function with a token axis."""
 
 from dataclasses import dataclass, field
 from operator import index
@@ -15,10 +15,10 @@ _AXES = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """A mask of packed tokens ``[N]``, and how many of them each row has ``[B]``, in order; 0 is allowed.
+    """A mask of packed tokens ``[N]``, and the number of tokens of each row ``[B]``, which may be 0.
 
-    It stands wherever a function takes the mask of padded ``[B, T]`` columns: the columns are then ``[N]``, and
-    one number per row stays ``[B]``. ``row`` ``[N]`` is the row of each token.
+    Pass it as the mask instead of a padded ``[B, T]`` one: columns per token are then ``[N]``, and columns
+    per row stay ``[B]``. ``row`` ``[N]`` is the row of each token.
 
     Example:
         >>> import torch
@@ -50,7 +50,7 @@ Mask = Bool[Tensor, "*S"] | Segments
 
 
 def packed(values: Shaped[Tensor, "B T"], *, length: Int[Tensor, " B"]) -> Shaped[Tensor, " N"]:
-    """Right-padded columns as packed ones: the first ``length`` tokens of each row, one row after another.
+    """Pack right-padded columns: the first ``length`` tokens of each row, one row after another.
 
     Raises:
         InputError: if there is not one length for each row, or one is negative or exceeds the width.
@@ -102,7 +102,7 @@ def padded(
 
 
 def trained(mask: Mask) -> Bool[Tensor, "*S"]:
-    """The mask itself, in the shape of the columns beside it.
+    """The mask as a tensor, in the shape of the columns.
 
     Example:
         >>> import torch
@@ -144,7 +144,7 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
 
 
 def rows_taken(mask: Mask, rows: Int[Tensor, " K"]) -> tuple[Mask, Int[Tensor, " P"]]:
-    """The mask of some rows, and the places of their tokens along the first axis of the columns beside it.
+    """The mask of some rows, and the positions of their tokens along the first axis of the columns.
 
     Raises:
         InputError: if there is no such row.
@@ -171,7 +171,7 @@ def rows_taken(mask: Mask, rows: Int[Tensor, " K"]) -> tuple[Mask, Int[Tensor, "
 
 
 def turns(mask: Mask) -> Int[Tensor, "*S"]:
-    """At each trained token, how many trained ones of its row stand before it; anything elsewhere.
+    """At each trained token, the number of trained tokens before it in its row; undefined elsewhere.
 
     Example:
         >>> import torch
@@ -210,7 +210,7 @@ def _told(got: object) -> str:
 
 
 def _whole(name: str, numbers: Tensor, axis: str) -> Tensor:
-    """The same, as wide as whole numbers get."""
+    """The same as int64."""
     odd = not isinstance(numbers, Tensor) or numbers.is_floating_point() or numbers.is_complex()
     if odd or numbers.dtype == torch.bool or numbers.dim() != 1:
         raise InputError(f"{name} is {_told(numbers)}, expected whole numbers of shape [{axis}]")
@@ -218,7 +218,7 @@ def _whole(name: str, numbers: Tensor, axis: str) -> Tensor:
 
 
 def lengths(length: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """Tokens of each row, as wide as whole numbers get, so that nothing that is done to them wraps.
+    """The number of tokens of each row as int64, so that arithmetic does not overflow.
 
     Raises:
         InputError: if they are no whole numbers ``[B]``, or one is negative.

@@ -1,4 +1,4 @@
-"""Staleness of trained tokens: how many versions behind the weights are that sampled them."""
+"""Staleness: how many updates behind the current weights the sampling weights of a token are."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ CLAIMS_OF = {"fresh_rows": {"knob:most": "3.0|4.0"}}
 
 
 class Staleness(NamedTuple):
-    """Updates behind, as the mean over trained tokens and at the most; and the share of rows of mixed versions."""
+    """Mean and maximum number of updates behind, over trained tokens; and the share of rows with mixed versions."""
 
     mean: Float[Tensor, ""]
     most: Float[Tensor, ""]
@@ -29,7 +29,7 @@ class Staleness(NamedTuple):
 
 @validate(rows=True, current=COUNT)
 def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Staleness:
-    r"""How many updates lie between the weights that sampled a token and those that are trained on it.
+    r"""Count the updates between the weights that sampled a token and the weights trained on it.
 
     .. math:: a_t = c - v_t, \quad \bar a = \frac1n \sum_t a_t
 
@@ -66,7 +66,7 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
 
 @validate(current=COUNT, most=LIMIT)
 def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: float) -> Bool[Tensor, " B"]:
-    r"""The responses whose oldest trained token is not too old: one decision each.
+    r"""Select the responses whose oldest trained token is recent enough.
 
     .. math:: \max_t (c - v_t) \le m
 

@@ -1,4 +1,4 @@
-"""Trajectories of several steps: the outcome is judged once per trajectory, each step carries it on its own tokens."""
+"""Trajectories of several steps: one advantage per trajectory, shared by all of its steps."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from rl_sentinel.signal.validation import validate
 
 @validate()
 def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> Int[Tensor, " K"]:
-    """The row of each trajectory's last step, trajectories in the order of their ids.
+    """The row of each trajectory's last step, in the order of trajectory ids.
 
     Args:
         trajectory: trajectory id per step; any integers, rows in any order.
@@ -54,7 +54,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
     trajectory: Int[Tensor, " B"],
     last: Bool[Tensor, " B"],
 ) -> Float[Tensor, " B"]:
-    r"""One advantage per trajectory, by an outcome estimator, given to each of its live steps.
+    r"""Compute one advantage per trajectory by an outcome estimator, and repeat it at each live step.
 
     .. math:: A_b = \hat A_{\tau(b)}, \quad \hat A = f\left((r_{last(\tau)})_\tau\right)
 

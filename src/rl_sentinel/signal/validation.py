@@ -1,6 +1,6 @@
-"""Argument checks, from annotations by one decorator: dtypes, shapes, words, ranges, finite numbers where they count.
+"""The decorator that checks arguments by their annotations: dtypes, shapes, literals, ranges, finite values.
 
-``RL_SENTINEL_CHECKS=0`` in the environment switches all of them off at import: nothing is then read from a device.
+``RL_SENTINEL_CHECKS=0`` in the environment switches it off at import; then no check synchronizes with a device.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ def validate(
     """Check the arguments of a function by their annotations.
 
     Tensors are checked for dtype and shape (columns annotated ``"*S"`` have the shape of the mask), flags for bool,
-    words for their ``Literal``, numbers for being numbers.
+    strings for their ``Literal``, numbers for their type.
 
     Args:
         rows: whether columns ``"*S"`` may be one number per row, too.
@@ -100,7 +100,7 @@ def validate_record(record: Any, **ranges: Range) -> None:  # noqa: ANN401 - any
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The checks of a signature, made once: of plain values, and of tensors."""
+    """The checks of a signature, for plain values and for tensors."""
 
     plain: Mapping[str, Plain]
     tensors: Mapping[str, Column]
@@ -147,7 +147,7 @@ class _Plan:
             plain.check(values[name])
 
     def require_tensors(self, values: Mapping[str, Any]) -> None:
-        """Refuse the first tensor that does not fit, if one does not."""
+        """Raise for the first tensor that does not fit its annotation."""
         shapes = _Shapes(values.get("mask"), rows=self.rows)
         for name, about in self.tensors.items():
             if name not in values or (values[name] is None and about.optional):
@@ -198,17 +198,17 @@ def _in_range(span: Range) -> tuple[str, Mapping[str, object]]:
 
 
 class _Shapes:
-    """The sizes of named axes, as the columns of one call show them."""
+    """The sizes of named axes in one call."""
 
     def __init__(self, mask: object, *, rows: bool) -> None:
-        """Of ``rows``, columns of tokens may be columns of rows."""
+        """In ``rows``, columns per token may also be per row."""
         self.packed, self.rows = isinstance(mask, Segments), rows
         self.tokens: tuple[str, ...] = ("*S",) if mask is None else ("N",) if self.packed else ()
         self.columns: dict[str, tuple[str, torch.Size]] = {}
         self.sizes: dict[str, tuple[str, int]] = {"B": ("mask", len(mask.length))} if isinstance(mask, Segments) else {}
 
     def check(self, name: str, shape: torch.Size, options: tuple[tuple[str, ...], ...]) -> None:
-        """Refuse a column whose axes are not those of its annotation, or whose sizes differ from other columns."""
+        """Raise for a column whose axes differ from its annotation, or whose sizes differ from other columns."""
         axes = self._axes(options, len(shape))
         if axes[0].startswith("*") and len(shape) >= len(axes) - 1:  # any axes, then named ones
             free = len(shape) - len(axes) + 1
@@ -229,7 +229,7 @@ class _Shapes:
             raise InputError(f"{name} has shape {list(shape)}, expected {list(known)}: that of {first}")
 
     def _axes(self, options: tuple[tuple[str, ...], ...], count: int) -> tuple[str, ...]:
-        """The axes of the first option with so many; columns of tokens are all of one form."""
+        """The axes of the first option with this number of axes; all columns per token have the same form."""
         if self.packed and len(options) > 1:
             return ("*either",)  # no shape can tell tokens from rows: the function does
         if not self.tokens and ("*S",) in options:

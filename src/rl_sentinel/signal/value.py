@@ -1,4 +1,4 @@
-"""Losses of a critic."""
+"""The clipped value loss of a critic."""
 
 import torch
 from jaxtyping import Float
@@ -30,7 +30,7 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
     value_clip: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""Half the larger of two squared errors: of the value, and of the value held near the old one; aggregated.
+    r"""Half the larger squared error of the value and of the value clipped around the old one, aggregated.
 
     .. math:: L_t = \frac12 \max\left((V_t - R_t)^2, (\operatorname{clip}(V_t, V^{old}_t - \epsilon,
         V^{old}_t + \epsilon) - R_t)^2\right)

@@ -34,7 +34,7 @@ def advantages(
     discount: float,
     decay: float,
 ) -> Float[Tensor, "*S"]:
-    r"""Advantages of trained tokens; a token that does not train is no step of the scan.
+    r"""Compute the advantage of each trained token; untrained tokens are skipped.
 
     .. math:: A_t = \delta_t + \gamma \lambda A_{t'}, \quad \delta_t = r_t + \gamma V_{t'} - V_t
 

@@ -1,4 +1,4 @@
-"""GDPO: each part of the reward is standardised in its group, then their weighted sum over the batch."""
+"""GDPO: standardise each part of the reward within its group, then their weighted sum over the batch."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -37,7 +37,7 @@ def advantages(
     weight: Float[Tensor, " K"],
     epsilon: float,
 ) -> Float[Tensor, " B"]:
-    r"""Standardise each part within its group, add them up by weight, standardise over all live rows.
+    r"""Standardise each part within its group, take their weighted sum, and standardise it over all live rows.
 
     .. math:: A_b = \frac{S_b - \bar S}{s_S + \epsilon}, \quad S_b = \sum_k w_k A^{(k)}_b, \quad
         A^{(k)}_b = \frac{r^{(k)}_b - \bar r^{(k)}_{g(b)}}{s^{(k)}_{g(b)} + \epsilon}

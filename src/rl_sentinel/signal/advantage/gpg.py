@@ -1,4 +1,4 @@
-"""GPG: centred rewards, rescaled for the groups that carry no signal."""
+"""GPG: centred rewards, rescaled for the groups whose rewards are all equal."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor

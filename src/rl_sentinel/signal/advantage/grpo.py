@@ -1,4 +1,4 @@
-"""GRPO: each response against the mean of its prompt's responses."""
+"""GRPO: rewards centred on the mean of their prompt's responses, and divided by its deviation."""
 
 import torch
 from jaxtyping import Bool, Float, Int

@@ -1,4 +1,4 @@
-"""MaxRL: each response against the mean of its prompt's responses, by that mean."""
+"""MaxRL: rewards centred on the mean of their prompt's responses and divided by that mean."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -24,7 +24,7 @@ CLAIMS = {
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
-    r"""Centre each reward on its group's live mean and divide by that mean, so that rare success counts most.
+    r"""Centre each reward on its group's live mean and divide by that mean: rare success counts most.
 
     .. math:: A_b = \frac{r_b - \bar r_{g(b)}}{\bar r_{g(b)}}
 

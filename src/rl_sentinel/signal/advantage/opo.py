@@ -1,4 +1,4 @@
-"""OPO: each response against the length-weighted mean of its prompt's responses."""
+"""OPO: rewards minus the length-weighted mean of their prompt's responses."""
 
 import torch
 from jaxtyping import Bool, Float, Int

@@ -1,4 +1,4 @@
-"""Optimal token baseline: rewards to go against their mean at the same token, weighted by gradients so far."""
+"""Optimal token baseline: rewards to go minus their mean at the same token, weighted by gradient norms."""
 
 import torch
 from jaxtyping import Float, Int
@@ -31,7 +31,7 @@ def advantages(
     mask: Mask,
     group: Int[Tensor, " B"],
 ) -> Float[Tensor, "*S"]:
-    r"""Reward to go, less the group's weighted mean at the same trained token.
+    r"""Subtract the group's weighted mean at the same trained token from the reward to go.
 
     .. math:: A_{b,t} = G_{b,t} - \frac{\sum_{j \in g(b)} W_{j,t} G_{j,t}}{\sum_{j \in g(b)} W_{j,t}}, \quad
         W_{b,t} = \sum_{s \le t} \left(1 - 2 \pi_{b,s} + \sum_v \pi_{b,s}(v)^2\right)
@@ -82,7 +82,7 @@ def advantages(
 
 
 def _against_the_mean(reward: Tensor, step: Tensor, *, mask: Tensor, group: Tensor) -> Tensor:
-    """With trained tokens first, so that tokens of the same number share a column."""
+    """Move trained tokens to the front, so that the n-th trained tokens of all rows share a column."""
     gain = discounted_suffix_sums(reward, discount=1.0)
     weight = selected(step.clamp(min=0), mask=mask).cumsum(dim=1)
     turn = torch.arange(mask.shape[1], device=mask.device)

@@ -1,4 +1,4 @@
-"""Pass@k: only the best response of a prompt counts, by its margin over the second."""
+"""Pass@k: the best response of a prompt gets its margin over the second best, all others 0."""
 
 import torch
 from jaxtyping import Bool, Float, Int

@@ -1,4 +1,4 @@
-"""REINFORCE: each response by its own reward, with nothing subtracted."""
+"""REINFORCE: the advantage is the reward, without a baseline."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,13 +19,13 @@ CLAIMS = {
 
 @validate(finite="reward")
 def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Float[Tensor, " B"]:
-    r"""Take the reward of each response as it is.
+    r"""Use the reward of each live response as its advantage.
 
     .. math:: A_b = r_b
 
-    It is what remains to be done where the baseline came before: of rewards that were normalised over their
-    group or batch (``rl_sentinel.signal.normalisation``). A response whose reward is then 0, such as one that
-    was suppressed, pushes nothing, where a second baseline would move it with its siblings.
+    Use it for rewards that were already normalised over their group or batch
+    (``rl_sentinel.signal.normalisation``). A response whose reward is then 0, such as a suppressed one, has no
+    gradient; a second baseline would give it one that depends on its siblings.
 
     Args:
         reward: task reward per response, in reward units.

@@ -30,7 +30,7 @@ CLAIMS = {
 def advantages(
     token_reward: Float[Tensor, "*S"], *, mask: Mask, discount: float, epsilon: float
 ) -> Float[Tensor, "*S"]:
-    r"""Rewards to go over trained tokens, about their mean and by their deviation over the batch.
+    r"""Standardise the rewards to go over all trained tokens of the batch.
 
     .. math:: A_t = \frac{G_t - \bar G}{s_G + \epsilon}, \quad G_t = r_t + \gamma G_{t'}
 
@@ -52,7 +52,7 @@ def advantages(
             to 1, or ``epsilon`` is negative.
 
     Source:
-        REINFORCE++, arXiv 2501.03262. Tokens that do not train are no step and no sample.
+        REINFORCE++, arXiv 2501.03262. Untrained tokens neither discount nor count in the mean and deviation.
 
     Example:
         >>> import torch

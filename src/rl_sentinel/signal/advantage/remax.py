@@ -1,4 +1,4 @@
-"""ReMax: each response against the greedy response to its prompt."""
+"""ReMax: rewards minus that of the greedy response to the same prompt."""
 
 import torch
 from jaxtyping import Bool, Float

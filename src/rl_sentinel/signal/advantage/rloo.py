@@ -1,4 +1,4 @@
-"""RLOO: each response against the mean of its prompt's other responses."""
+"""RLOO: rewards minus the mean of the prompt's other responses."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""GAE of turns: each turn of a conversation is one step, and all of its trained tokens have its advantage."""
+"""GAE over turns: each turn of a conversation is one step, and its trained tokens share its advantage."""
 
 from typing import NamedTuple
 
@@ -36,14 +36,14 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
     discount: float,
     decay: float,
 ) -> Float[Tensor, "*S"]:
-    r"""Advantages of turns, each at all trained tokens of its turn; what does not train is part of no turn.
+    r"""Compute the advantage of each turn, and repeat it at the turn's trained tokens.
 
     .. math:: A_k = \delta_k + \gamma \lambda A_{k+1}, \quad
         \delta_k = \sum_{t \in k} r_t + \gamma V_{k+1} - V_k
 
     where :math:`V_k` is the value of the first trained token of turn :math:`k`, before which the turn is decided;
-    after the last turn of a row :math:`A` and :math:`V` are 0. How many tokens a turn has, and how many stand between
-    two of them, neither discounts nor fades anything. Returns are ``advantages(...) + turn_values(...)``.
+    after the last turn of a row :math:`A` and :math:`V` are 0. Discounting is per turn: the number of tokens in or
+    between turns has no effect. Returns are ``advantages(...) + turn_values(...)``.
 
     Args:
         token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
@@ -92,7 +92,7 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
 
 @validate()
 def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """The value of each turn, that of its first trained token, at all of its trained tokens.
+    """Repeat the value of each turn, that of its first trained token, at all of its trained tokens.
 
     Args:
         value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
@@ -133,12 +133,12 @@ class _Turns(NamedTuple):
     rows: int
 
     def lined_up(self, of_turns: Float[Tensor, " K"]) -> Float[Tensor, "B S"]:
-        """Turns of a row side by side, 0 behind its last."""
+        """Lay out the turns of each row as columns; 0 after the last."""
         most = int(self.step.max()) + 1 if len(self.step) else 0
         return of_turns.new_zeros(self.rows, most).index_put((self.row, self.step), of_turns)
 
     def put_back(self, found: Tensor, mask: Mask, *, of_turns: bool = True) -> Tensor:
-        """Numbers of turns at each of their tokens, or those of tokens; 0 where nothing is trained."""
+        """Repeat values of turns at each of their tokens; values of tokens stay; 0 at untrained tokens."""
         where = trained(mask)
         empty = found.new_zeros(where.numel())
         return empty.scatter(0, self.place, found[self.number] if of_turns else found).view(where.shape)

@@ -1,1 +1,1 @@
-"""Rollout correction: what samples of another policy count for; one module for each kind of answer."""
+"""Rollout correction for samples of another policy: importance weights, their bounds, and rejection."""

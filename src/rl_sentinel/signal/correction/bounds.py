@@ -1,4 +1,4 @@
-"""What becomes of importance weights that are too large or too small, and their mean."""
+"""Bounds on importance weights (truncation, clipping, masking) and self-normalisation."""
 
 import torch
 from jaxtyping import Float
@@ -23,7 +23,7 @@ CLAIMS_OF = {
 
 @validate(rows=True, high=POSITIVE_LIMIT)
 def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[Tensor, "*S"]:
-    r"""Weights up to a bound, and the bound above it.
+    r"""Truncate weights at an upper bound.
 
     .. math:: w' = \min(w, C)
 
@@ -52,7 +52,7 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
 
 @validate(rows=True, ordered="low high", low=NON_NEGATIVE)
 def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
-    r"""Weights between two bounds, and the nearer bound beyond them.
+    r"""Clip weights to two bounds.
 
     .. math:: w' = \min(\max(w, l), u)
 
@@ -79,11 +79,11 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
 
 @validate(rows=True, ordered="low high", low=NON_NEGATIVE)
 def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) -> Float[Tensor, "*S"]:
-    r"""Weights between two bounds, and 0 beyond them: tokens too far from the sampler are not trained.
+    r"""Set weights outside two bounds to 0: tokens too far from the sampler get no gradient.
 
     .. math:: w' = w \text{ if } l \le w \le u \text{, else } 0
 
-    The denominator of the loss stays that of the trained tokens; a weight of 0 is no mask.
+    A weight of 0 is not a mask: the denominator of the loss still counts the token.
 
     Args:
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
@@ -112,11 +112,11 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
 
 @validate(rows=True)
 def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    r"""Weights by their mean, so that they are 1 on average.
+    r"""Divide weights by their mean, so that they average 1.
 
     .. math:: w' = \frac{w}{\frac{1}{n} \sum w}
 
-    Give it the whole mini-batch, after the bounds: the mean is of what it sees. A weight of 0 counts.
+    Call it on the whole mini-batch, after the bounds: the mean is over its input. Weights of 0 count.
 
     Args:
         weight: finite ratios per token ``[B, T]`` or per response ``[B]``.

@@ -1,4 +1,4 @@
-"""Which tokens and which responses are near enough to the policy that sampled them, by an estimate of the KL."""
+"""Rejection: keep tokens or responses whose estimated KL to the sampling policy is within bounds."""
 
 from collections.abc import Callable, Mapping
 from math import log
@@ -44,7 +44,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
     low: float,
     high: float,
 ) -> Bool[Tensor, "*S"]:
-    r"""The trained tokens whose own estimate lies within two bounds.
+    r"""Select the trained tokens whose own KL estimate is within two bounds.
 
     .. math:: l \le k_t \le u
 
@@ -87,7 +87,7 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
     low: float,
     high: float,
 ) -> Bool[Tensor, " B"]:
-    r"""The responses whose estimate, over their trained tokens, lies within two bounds: one decision each.
+    r"""Select the responses whose KL estimate, reduced over their trained tokens, is within two bounds.
 
     .. math:: l \le \operatorname{over}_t k_t \le u
 
@@ -101,8 +101,8 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         high: the largest, in nats (per token for a mean).
 
     Returns:
-        True for responses that are kept; False in a row without a trained token. It is the ``live`` of what
-        comes after.
+        True for responses that are kept; False in a row without a trained token. Pass it as ``live``
+        to the functions that follow.
 
     Raises:
         InputError: as :func:`tokens_kept`, and if ``over`` is not one of the three.
@@ -126,7 +126,7 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
 def vetoed(
     logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask, floor: float
 ) -> Bool[Tensor, " B"]:
-    r"""The responses that survive a veto: one token that the policy holds all but impossible ends a response.
+    r"""Select the responses without a token that the trained policy considers almost impossible.
 
     .. math:: \min_t e^{d_t} \ge f
 

@@ -1,4 +1,4 @@
-"""Which responses and tokens the current policy has moved too far from: OPSM and M2PO."""
+"""Drop responses or tokens from which the current policy has moved too far: OPSM and M2PO."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -29,12 +29,12 @@ def off_policy_sequences_kept(
     mask: Mask,
     threshold: float,
 ) -> Bool[Tensor, " B"]:
-    r"""Off-policy sequence masking: a response is dropped where it did badly and the policy has left it.
+    r"""Off-policy sequence masking: drop responses with a negative advantage that the policy has moved away from.
 
     .. math:: \text{dropped if } \bar A_b < 0 \text{ and } \frac{1}{n_b} \sum_t (\log \pi^{old}_t - \log \pi_t) > \delta
 
     There is one decision for each response, from its trained tokens alone: with advantages that differ
-    from token to token, their mean decides, so that no part of a dropped response goes on to train.
+    from token to token, their mean decides, so that a dropped response is dropped as a whole.
 
     Args:
         logprob: log-probs of the current policy, in nats.
@@ -88,8 +88,8 @@ def second_moment_kept(
 
     .. math:: \frac{1}{|K|} \sum_{t \in K} (\log \pi_t - \log \pi^{old}_t)^2 \le \tau
 
-    Tokens that moved equally far are kept or dropped together, so that the order of rows decides nothing.
-    Give it the whole mini-batch: the mean is of what it sees.
+    Tokens that moved equally far are kept or dropped together, so that the order of rows has no effect.
+    Call it on the whole mini-batch: the mean is over its input.
 
     Args:
         logprob: log-probs of the current policy, in nats.
@@ -126,7 +126,7 @@ def second_moment_kept(
 
 @validate(denominator=POSITIVE)
 def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], denominator: float) -> Float[Tensor, ""]:
-    r"""The share of responses that were dropped, each counted once, however long and on however many ranks it lies.
+    r"""The share of responses that were dropped; each counts once, whatever its length or number of ranks.
 
     .. math:: \frac{1}{D} \sum_b [\text{live}_b \text{ and not kept}_b]
 

@@ -1,4 +1,4 @@
-"""Importance weights of samples that another policy, or another engine, has drawn."""
+"""Importance weights for samples drawn by another policy or another engine."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ CLAIMS = {"weights": "constant", "masked": "yes", "masked-slots": "any"}
 def log_ratios(
     logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, "*S"]:
-    r"""How much likelier the trained policy holds each token than the one that sampled it.
+    r"""The log-ratio of the trained policy to the sampling policy at each trained token.
 
     .. math:: d_t = \log \pi_t - \log \mu_t
 
@@ -49,7 +49,7 @@ def log_ratios(
 def token_weights(
     logprob: Float[Tensor, "*S"], rollout_logprob: Float[Tensor, "*S"], *, mask: Mask
 ) -> Float[Tensor, "*S"]:
-    r"""Each token's own ratio; biased, of low variance.
+    r"""The ratio of each token; biased, of low variance.
 
     .. math:: w_t = \exp d_t
 

@@ -1,4 +1,4 @@
-"""Masks and masked columns on a CPU, as integers: ``torch.where`` and reductions of bools are slow there."""
+"""Masking and mask reductions by integer operations: on a CPU ``torch.where`` and bool reductions are slow."""
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ def count_true(mask: Tensor) -> Tensor:
 
 
 def any_true(mask: Tensor) -> Tensor:
-    """``mask.any(dim=1)``, ten times as fast."""
+    """``mask.any(dim=1)``, about ten times as fast on a CPU."""
     return mask.view(torch.uint8).amax(dim=1).bool() if mask.shape[1] else mask.any(dim=1)
 
 

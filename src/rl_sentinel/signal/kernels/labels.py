@@ -1,4 +1,4 @@
-"""Numbers of groups without sorting, where labels are dense."""
+"""Group numbers without sorting, for dense labels."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""In which mode derivatives are taken, which decides what a kernel may do."""
+"""Which autograd mode is active, which decides what a kernel may do."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch.autograd import forward_ad
 
 
 def traced(*columns: Tensor) -> bool:
-    """Whether derivatives are taken forwards or by ``torch.func``, which follow plain operations only.
+    """Whether forward-mode autograd or ``torch.func`` is active; these support plain operations only.
 
     Example:
         >>> import torch

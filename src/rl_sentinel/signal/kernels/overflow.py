@@ -1,4 +1,4 @@
-"""Gradients of ratios that may overflow: a slope of 0 stays 0 beside an infinite ratio, where autograd gives NaN."""
+"""Gradients of ratios that may overflow: 0 times an infinite ratio is 0, where autograd gives NaN."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ def weighed(ratio: Tensor, gain: Tensor) -> Tensor:
 
 
 def exponential(log_ratio: Tensor) -> Tensor:
-    """``log_ratio.exp()``; where the incoming gradient is 0 the outgoing one is, also from an overflow."""
+    """``log_ratio.exp()``; a gradient of 0 stays 0, also where the ratio overflows."""
     result: Tensor = _Exponential.apply(log_ratio)  # type: ignore[no-untyped-call]  # torch has no types here
     return result
 
 
 def _times(slope: Tensor, factor: Tensor) -> Tensor:
-    """The product of the chain rule, which has to be differentiable again."""
+    """The product of the chain rule, itself differentiable."""
     return weighed(factor, slope) if slope.requires_grad or factor.requires_grad else product(factor, slope)
 
 

@@ -1,4 +1,4 @@
-"""Token losses with their slopes, for :func:`~rl_sentinel.signal.kernels.blocks.fused`: minus the loss, and its slope.
+"""Token losses with hand-written derivatives, for :func:`~rl_sentinel.signal.kernels.blocks.fused`.
 
 Each is the formula of the loss of its name; the slope is the derivative by the first column.
 """

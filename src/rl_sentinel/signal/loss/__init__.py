@@ -1,5 +1,5 @@
-"""Policy losses: one module each, with ``loss(...)``; one number, by a denominator that is given.
+"""Policy losses: one module each, with ``loss(...)``, which returns a scalar.
 
-Derivatives of any order, forward ones and those of ``torch.func`` are taken of one batch; under ``torch.vmap``, which
-hides the numbers that a loss may have to refuse, it is refused itself.
+They support higher derivatives, forward mode and ``torch.func``, but not ``torch.vmap``, which hides the values that
+argument checks read.
 """

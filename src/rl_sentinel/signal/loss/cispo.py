@@ -49,7 +49,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         aggregation: mode and denominator of the aggregation.
 
     Returns:
-        The loss; 0 where no token is trained. Its value is no distance to anything: only its gradient counts.
+        The loss; 0 where no token is trained. Only its gradient is meaningful.
 
     Raises:
         InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;

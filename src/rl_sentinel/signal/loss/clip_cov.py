@@ -1,4 +1,4 @@
-"""Clip-Cov: PPO's clipped loss, from which tokens of large covariance are left out."""
+"""Clip-Cov: PPO's clipped loss without the gradient of tokens with a large covariance."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -38,11 +38,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
     clip_high: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""PPO's clipped loss, with 0 and no gradient at chosen tokens that PPO itself does not clip.
+    r"""PPO's clipped loss; chosen tokens that PPO does not clip get value 0 and no gradient.
 
     .. math:: L_t = L^{PPO}_t [t \notin C \lor t \in K]
 
-    :math:`K` are the tokens that PPO's clip holds: they keep its value, and have no gradient either way.
+    :math:`K` are the tokens that PPO clips: they keep its value, and have no gradient anyway.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
@@ -64,7 +64,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
 
     Source:
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617. The choice
-        is made before and passed, so that a micro-batch does not change it.
+        is an argument, so that micro-batches do not change it.
 
     Example:
         >>> import torch

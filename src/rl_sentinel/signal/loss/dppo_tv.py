@@ -1,4 +1,4 @@
-"""DPPO, total variation: tokens whose probability has moved too far, and would move on, are dropped."""
+"""DPPO with total variation: tokens whose probability moved too far, and would move further, are dropped."""
 
 import torch
 from jaxtyping import Float
@@ -33,7 +33,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     ceiling: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""The log-prob by the advantage and a constant weight, where the policy may still move, aggregated.
+    r"""Minus log-prob times advantage times a constant weight, without the dropped tokens, aggregated.
 
     .. math:: L_t = -A_t \, \operatorname{sg}[\min(\rho_t, c)] \log \pi_t \, [t \in K], \quad
         \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)

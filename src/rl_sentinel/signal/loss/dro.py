@@ -1,4 +1,4 @@
-"""DRO: the log-prob by the advantage, with a quadratic penalty on the log-ratio; no importance weight."""
+"""DRO: log-prob times advantage, with a quadratic penalty on the log-ratio; no importance weight."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -28,7 +28,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
     penalty: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""Minus the log-prob by the advantage, and half the squared log-ratio by a coefficient, aggregated.
+    r"""Minus log-prob times advantage, plus half the squared log-ratio times ``penalty``, aggregated.
 
     .. math:: L_t = -A_t \log \pi_t + \frac{\tau}{2} \left(\log \pi_t - \log \pi^{old}_t\right)^2
 
@@ -37,11 +37,11 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
         old_logprob: log-probs of the policy that the current one is held to, in nats.
         advantage: advantage per token, in reward units or deviations.
         mask: True on trained tokens; other values are ignored.
-        penalty: what the squared log-ratio is multiplied by (tau), in units of the advantage per nat.
+        penalty: factor of the squared log-ratio (tau), in units of the advantage per nat.
         aggregation: mode and denominator of the aggregation.
 
     Returns:
-        The loss, which is no bound on anything: its gradient is what counts; 0 where no token is trained.
+        The loss; only its gradient is meaningful; 0 where no token is trained.
 
     Raises:
         InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;

@@ -1,4 +1,4 @@
-"""PPO's clipped loss with a second bound, for tokens whose advantage is negative."""
+"""Dual-clip PPO: a second bound on the loss of tokens with a negative advantage."""
 
 import torch
 from jaxtyping import Float
@@ -38,12 +38,12 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     ceiling: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""PPO's gain, and never below ``ceiling`` times a negative advantage.
+    r"""PPO's clipped loss, at most ``-ceiling`` times a negative advantage.
 
     .. math:: L_t = -\max(\min(\rho_t A_t, \operatorname{clip}(\rho_t, 1 - \epsilon_l, 1 + \epsilon_h) A_t), c A_t)
         \quad \text{where } A_t < 0
 
-    Elsewhere :math:`L_t` is PPO's: a positive advantage never meets the bound.
+    Where the advantage is positive, :math:`L_t` is PPO's.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.

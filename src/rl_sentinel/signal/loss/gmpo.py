@@ -41,7 +41,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         \ell_t = \min(\log \rho_t, \epsilon_h) \text{ where } A_t > 0 \text{, else }
         \max(\log \rho_t, -\epsilon_l)
 
-    Each token is cut by itself and before the mean, on the side to which its advantage pushes.
+    Each token's log-ratio is clipped before the mean, on the side to which its advantage pushes.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.

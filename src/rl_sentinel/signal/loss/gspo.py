@@ -44,7 +44,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         s_t = \operatorname{sg}\left[\exp \frac{1}{|y|} \sum_{j} \log \rho_j\right]
         \frac{\pi_t}{\operatorname{sg}[\pi_t]}
 
-    All tokens of a response have one ratio and are cut together; each carries its own share of the
+    All tokens of a response share one ratio and are clipped together; each has its own share of the
     gradient, so that the advantage may differ from token to token.
 
     Args:

@@ -1,4 +1,4 @@
-"""The ratio times the advantage, with no clip."""
+"""Importance sampling: ratio times advantage, without a clip."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -30,7 +30,7 @@ def loss(
     mask: Mask,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""Minus the weighted advantage.
+    r"""Minus ratio times advantage, aggregated.
 
     .. math:: L_t = -\rho_t A_t, \quad \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
 

@@ -1,4 +1,4 @@
-"""KL-Cov: tokens of large covariance are held near the old policy by a penalty."""
+"""KL-Cov: a KL penalty on tokens with a large covariance."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -34,7 +34,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
     penalty: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""Minus the weighted advantage, and at chosen tokens the absolute log-ratio by a coefficient, aggregated.
+    r"""Minus ratio times advantage, plus the absolute log-ratio times ``penalty`` at chosen tokens, aggregated.
 
     .. math:: L_t = -\rho_t A_t + \beta \left|\log \rho_t\right| [t \in C], \quad
         \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
@@ -58,7 +58,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
     Source:
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617, with the
         absolute log-ratio of the sampled token for the KL of the paper's penalty, as frameworks have it. The choice is
-        made before and passed, so that a micro-batch does not change it.
+        an argument, so that micro-batches do not change it.
 
     Example:
         >>> import torch

@@ -36,7 +36,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     clip_high: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""Minus the smaller of the weighted advantage and its clipped form, aggregated.
+    r"""Minus the smaller of ratio times advantage and its clipped form, aggregated.
 
     .. math:: L_t = -\min(\rho_t A_t, \operatorname{clip}(\rho_t, 1 - \epsilon_l, 1 + \epsilon_h) A_t),
         \quad \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)

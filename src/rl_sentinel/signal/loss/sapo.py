@@ -1,4 +1,4 @@
-"""SAPO: a soft gate on the ratio in place of a clip."""
+"""SAPO: a smooth gate on the ratio instead of a clip."""
 
 import torch
 from jaxtyping import Float
@@ -41,7 +41,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
     .. math:: L_t = -\frac{4}{\tau_t} \sigma(\tau_t (\rho_t - 1)) A_t, \quad
         \tau_t = \tau_{pos} \text{ where } A_t > 0 \text{, else } \tau_{neg}
 
-    At ratio 1 the gradient is REINFORCE's, and it fades on both sides.
+    At ratio 1 the gradient is that of REINFORCE; it decreases to both sides.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
