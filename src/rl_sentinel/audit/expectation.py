@@ -1,4 +1,4 @@
-"""What an audit shows, against what was expected of it."""
+"""Compare the findings of an audit with an expectation file."""
 
 from collections.abc import Sequence
 

@@ -113,9 +113,9 @@ def columns(*, axes: str = "", role: str = "") -> tuple[str, ...]:
 
 
 def batch_of(mask: Tensor, **given: Tensor) -> Batch:
-    """Make a total batch from a trained-token mask ``[B, T]`` and the columns that matter.
+    """Make a full batch from a trained-token mask ``[B, T]`` and some columns.
 
-    Every column that is not given gets its plainest value: one group, one trajectory per row,
+    Other columns get their default: one group, one trajectory per row,
     full length, reward 0, log-probs 0.
 
     Example:
@@ -159,7 +159,7 @@ class _Lazy(Batch):
     _source: Batch
 
     def __getattr__(self, name: str) -> Tensor:
-        """A column that was not read yet."""
+        """Derive a column when it is first read."""
         fresh: Tensor = self._derive(getattr(self._source, name))
         object.__setattr__(self, name, fresh)
         return fresh

@@ -1,4 +1,4 @@
-"""What a law sees of one call, and how it makes a call."""
+"""The result of one call as a law sees it, and the interface for making calls."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Numbers and places of tensors in the words of a sentence."""
+"""Format numbers and tensor positions for sentences."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def two_numbers(one: float, other: float) -> tuple[str, str]:
 
 
 def at(cell: Sequence[int]) -> str:
-    """A place as an adverb, with a space before it; empty for a number that has no place.
+    """A position as an adverbial with a leading space; empty for a scalar.
 
     Example:
         >>> from rl_sentinel.core.phrasing import at
@@ -48,7 +48,7 @@ def at(cell: Sequence[int]) -> str:
 
 
 def of(output: str, cell: Sequence[int]) -> str:
-    """A cell of an output as the object of a sentence.
+    """A cell of an output as a noun phrase.
 
     Example:
         >>> from rl_sentinel.core.phrasing import of
@@ -59,7 +59,7 @@ def of(output: str, cell: Sequence[int]) -> str:
 
 
 def named(cell: Sequence[int]) -> str:
-    """A place as a noun: ``row 1, token 0``."""
+    """A position as a noun: ``row 1, token 0``."""
     return ", ".join(f"{axis} {index}" for axis, index in zip(_AXES, cell, strict=False))
 
 

@@ -1,4 +1,4 @@
-"""Refusals of arguments that are not tensors, each in one line; the switch for all argument checks."""
+"""Checks of arguments that are not tensors, with one-line errors; the switch for all argument checks."""
 
 import inspect
 import os
@@ -16,7 +16,7 @@ CHECKED = os.environ.get("RL_SENTINEL_CHECKS", "1") != "0"
 
 
 def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
-    """Refuse the first place where ``wrong`` is True; with checks off nothing is read.
+    """Raise for the first position where ``wrong`` is True; with checks off nothing is read.
 
     Example:
         >>> import torch
@@ -30,7 +30,7 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
 
 
 def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the question
-    """Whether it is a real number, of Python or NumPy or a tensor without axes; NaN and infinity are.
+    """Whether it is a real number of Python or NumPy or a scalar tensor; NaN and infinity count.
 
     A bool does not count, nor an integer of more than 64 bits (no tensor can be compared with it), nor a tensor that
     requires a gradient: a setting gets no gradient.
@@ -49,7 +49,7 @@ def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the questio
 
 
 def number(name: str, value: object) -> None:
-    """Refuse a value that is not a real number.
+    """Require a real number.
 
     Raises:
         InputError: naming the parameter and what was given.
@@ -65,7 +65,7 @@ def number(name: str, value: object) -> None:
 
 
 def one_of(name: str, value: object, words: Sequence[str]) -> None:
-    """Refuse a value that is not one of some words.
+    """Require one of several strings.
 
     Raises:
         InputError: naming the parameter, what was given, and the words.
@@ -81,7 +81,7 @@ def one_of(name: str, value: object, words: Sequence[str]) -> None:
 
 
 def function(name: str, value: object) -> None:
-    """Refuse what cannot be called, or does not say which parameters it has.
+    """Require a callable with a readable signature.
 
     Raises:
         InputError: naming the parameter and what was given.
@@ -99,7 +99,7 @@ def function(name: str, value: object) -> None:
 
 
 def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> None:
-    """Refuse a function that cannot be called with so many columns, and others by these names.
+    """Require a function that accepts a number of positional arguments and these keywords.
 
     Raises:
         InputError: naming the parameter, how it would be called, and why it cannot be.
@@ -119,7 +119,7 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
 
 
 def by_name(name: str, value: Callable[..., Any]) -> None:
-    """Refuse a function with a parameter that has no name to be given by, or with none at all.
+    """Require a function whose parameters can all be passed by keyword, at least one.
 
     Raises:
         InputError: naming the parameter.
@@ -141,7 +141,7 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
 
 
 def unmapped(*columns: Tensor) -> None:
-    """Refuse columns that ``torch.vmap`` maps: which numbers are refused cannot be asked of many at once.
+    """Raise for columns that ``torch.vmap`` maps: argument checks cannot read batched values.
 
     Raises:
         InputError: if one is, under derivatives of ``torch.func`` or not.

@@ -1,4 +1,4 @@
-"""Whether numbers from a file make a case: shapes, kinds and ranges, checked before anything is run on them."""
+"""Validate a case that was read from a file: shapes, dtypes and ranges, before anything runs on it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def dtype_of(name: str, word: object) -> torch.dtype:
 
 
 def check_values(name: str, values: object) -> None:
-    """Hold nested lists to the depth of the column's axes and the kind of its role.
+    """Validate nested lists: the depth of the column's axes, the type of its role.
 
     Raises:
         ValueError: if a list is missing, is one too many, or holds another kind of value.
@@ -59,7 +59,7 @@ def _short(x: object) -> str:
 
 
 def check_batch(batch: Batch) -> None:
-    """Hold a batch to one shape, and its labels to their ranges.
+    """Validate that all columns have one shape, and labels are in range.
 
     Raises:
         ValueError: naming the column, what it is and what was expected.
@@ -92,7 +92,7 @@ def _within(name: str, column: Tensor, low: int, high: int) -> None:
 
 
 def check_knobs(name: str, given: object) -> dict[str, Any]:
-    """A mapping of words to plain values.
+    """Validate a mapping of names to plain values.
 
     Raises:
         ValueError: if it is not one.
@@ -106,7 +106,7 @@ def check_knobs(name: str, given: object) -> dict[str, Any]:
 
 
 def check_whole(name: str, given: object, most: int) -> int:
-    """A whole number from 0 to ``most``.
+    """Validate an integer from 0 to ``most``.
 
     Raises:
         ValueError: if it is not one.

@@ -1,4 +1,4 @@
-"""Cases as JSON: all columns that count, in plain lists, and back."""
+"""Cases to JSON and back: the columns that are read, as plain lists."""
 
 import math
 from collections.abc import Iterable, Mapping

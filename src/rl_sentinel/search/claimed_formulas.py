@@ -35,7 +35,7 @@ _OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**LOSSES, **KL_
 
 
 def claimed(boundary: Boundary, name: str) -> str:
-    """The algorithm that an output is claimed to be: its own, or the boundary's."""
+    """The algorithm that an output claims: its own, or else the boundary's."""
     return value_of(boundary.claims.output_algorithms.get(name) or boundary.claims.algorithm) or ""
 
 
@@ -53,9 +53,9 @@ def known_output(boundary: Boundary, name: str) -> bool:
 
 
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
-    """Where an output is held to its formula: at live rows and trained tokens, a token's reward in all the response.
+    """Where an output must equal its formula: at live rows and trained tokens; token rewards in the whole response.
 
-    What is laid out anew by the mask counts everywhere, as does what has one reading and is claimed to be 0 elsewhere.
+    An output that the mask rearranges counts everywhere, and so does one that is claimed to be 0 elsewhere.
     """
     algorithm = claimed(boundary, name)
     if (algorithm in LAID_OUT and "mask" in boundary.reads) or (algorithm in PLAIN and boundary.claims.masked):
@@ -65,7 +65,7 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
 
 
 def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Named:
-    """The accepted values of one output, by reading, in float64; none where the case leaves them open.
+    """The accepted values of one output, by reading, in float64; empty if the case does not determine them.
 
     A gradient flows to the columns that a loss is a function of.
     """
@@ -127,7 +127,7 @@ def _open(tokens: Tensor | None) -> Named:
 
 
 def _weighted(found: Named, boundary: Boundary, batch: Batch) -> Named:
-    """Times the weight that corrects for the sampler, held at the number that the boundary claims.
+    """Multiply by the importance weight to the sampler, truncated as the boundary claims.
 
     It is each token's ratio, or at every token of a row the geometric mean of these.
     """
@@ -145,7 +145,7 @@ def _weighted(found: Named, boundary: Boundary, batch: Batch) -> Named:
 
 
 def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mapping[str, Tensor | float]:
-    """What an entropy and a KL add to each token's loss, by the reading of the KL where it has several."""
+    """Add the entropy and KL terms to each token's loss, for each reading of the KL."""
     fixed: Tensor | float = 0.0
     if "entropy" in boundary.reads and settings.get("entropy_coeff"):
         fixed = fixed - float(settings["entropy_coeff"] or 0) * batch.entropy.double()
@@ -157,7 +157,7 @@ def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mappin
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch with the policy and its reference in the places of the formulas."""
+    """The batch with the columns that the formulas read as policy and reference."""
     if "logprob" not in boundary.reads and "old_logprob" in boundary.reads:
         batch = with_columns(batch, logprob=batch.old_logprob)
     if "old_logprob" not in boundary.reads and "rollout_logprob" in boundary.reads:

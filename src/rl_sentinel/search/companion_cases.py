@@ -23,12 +23,12 @@ def companions(case: Case) -> Iterator[Case]:
 
 @cache
 def drawn() -> tuple[Case, ...]:
-    """The companions of every case: always the same objects."""
+    """The companions of every case; always the same objects, so that answers can be cached."""
     return (*random_cases(SEED, COUNT), *small_cases())
 
 
 def answered(ask: Ask, case: Case) -> Observation | None:
-    """What the boundary answers, or None where it refuses the case."""
+    """Call the boundary; None if it refuses the case."""
     try:
         return ask(case)
     except (NotApplicable, Refused):

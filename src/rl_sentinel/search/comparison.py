@@ -1,4 +1,4 @@
-"""Two observations side by side: expectations that outputs do not move."""
+"""Compare two observations: expectations that outputs are equal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def magnitude(batch: Batch, reads: Iterable[str]) -> float:
 
 @lru_cache(maxsize=512)
 def _magnitude(batch: Batch, reads: frozenset[str]) -> float:
-    """Kept by the batch itself, since a law asks for it once for each of the others."""
+    """Cached by the batch, since each law asks for it many times."""
     signals = [getattr(batch, n).flatten() for n in reads if COLUMNS[n]["role"] == "signal"]
     if not signals:
         return 0.0
@@ -44,7 +44,7 @@ def _magnitude(batch: Batch, reads: frozenset[str]) -> float:
 
 
 def finite_only(equal: Equal) -> Equal:
-    """The expectation without the positions where the observed number overflowed, of which another law speaks."""
+    """The expectation without the positions where the result overflowed, which another law reports."""
     finite = equal.observed.isfinite()
     return replace(equal, where=finite if equal.where is None else equal.where & finite)
 
@@ -55,13 +55,13 @@ def change_of(column: str, batch: Batch, other: Batch, subject: str) -> Change:
 
 
 def not_trained(rows: Sequence[int]) -> str:
-    """That some rows have no trained token, as the reason of an expectation."""
+    """The reason "rows ... have no trained token" of an expectation."""
     many = len(rows) > 1
     return f"row{'s' * many} {', '.join(map(str, rows))} {'are' if many else 'is'} not trained"
 
 
 def tokens_not_trained(tokens: Sequence[Sequence[int]]) -> str:
-    """That some tokens, each by row and position, are not trained, as the reason of an expectation."""
+    """The reason "tokens ... are not trained" of an expectation."""
     if len(tokens) > 1:
         return f"{len(tokens)} tokens of the responses are not trained"
     return f"token {tokens[0][1]} of row {tokens[0][0]} is not trained"
@@ -116,7 +116,7 @@ def cells(where: Tensor, like: Tensor) -> Tensor:
 
 
 def slopes(boundary: Boundary) -> tuple[str, ...]:
-    """The columns to which a gradient can be asked: none where there is no loss."""
+    """The columns that a gradient can be taken to; empty without a loss."""
     wanted = ("logprob", "value") if boundary.stage == "value-loss" else ("logprob",)
     return tuple(n for n in wanted if n in boundary.reads) if "loss" in boundary.outputs else ()
 
@@ -169,7 +169,7 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
 
 
 def at_rows(boundary: Boundary, seen: Observation, index: Tensor) -> Observation:
-    """What was seen, at the rows ``index`` and in that order; numbers for the whole batch stay."""
+    """The observation at rows ``index``, in that order; numbers for the whole batch stay."""
     values = {n: v[index] if "B" in boundary.outputs[n].axes.split() else v for n, v in seen.values.items()}
     return replace(seen, values=values, gradients={n: g[index] for n, g in seen.gradients.items()})
 

@@ -1,4 +1,4 @@
-"""Make a batch from a mask and a few columns; all others get distinct plain numbers."""
+"""Make a batch from a mask and a few columns; the others are filled with distinct simple numbers."""
 
 from collections.abc import Sequence
 
@@ -65,7 +65,7 @@ def filled(
 
 
 def at_least(logprob: Tensor) -> Tensor:
-    """The least eighth that a sum of squared probabilities can be where one of them is known."""
+    """The smallest multiple of 1/8 that a sum of squared probabilities can be, given one of them."""
     return ((2 * logprob).exp() * 8).ceil() / 8
 
 

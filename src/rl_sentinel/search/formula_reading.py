@@ -1,4 +1,4 @@
-"""Several accepted values of one output: the one that fits over all cases is what it is held to."""
+"""Choose among several accepted formulas of an output the one that fits over all cases."""
 
 from collections.abc import Callable, Mapping
 from statistics import fmean
@@ -41,7 +41,7 @@ _last: list[tuple[Boundary, str, str, Fit]] = []
 
 
 def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of several accepted values those that the boundary claims: all, where it leaves open which one it is.
+    """The accepted values that the boundary claims; all of them if it does not say which.
 
     ``output_definitions`` gives the name of the value, or words, with ``; `` between them, that it must have.
 
@@ -63,10 +63,10 @@ def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) ->
 
 
 def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
-    """The accepted value that fits most cases under this setting, and comes nearest of these.
+    """The accepted value that fits most cases under this setting; ties go to the smallest distance.
 
-    It is weighed once for a boundary and setting, whatever case is at hand, so that no quantity is
-    one thing on one case and another on the next.
+    It is chosen once for a boundary and setting, not for each case, so that a quantity has the same
+    definition on all cases.
     """
     whose = getattr(accepted, "func", accepted)  # two laws accept different values of one output
     key = f"{whose.__module__}.{whose.__qualname__} {case.setting} {sorted(case.override.items(), key=str)}"
@@ -97,13 +97,13 @@ def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
 
 
 def _tied(wrong: dict[str, list[float]]) -> bool:
-    """Whether the two best of several are as good as each other."""
+    """Whether the two best ones fit equally well."""
     best = sorted(fmean(misses) for misses in wrong.values())[:2]
     return len(best) > 1 and best[1] - best[0] < 1e-9
 
 
 def _settled(wrong: Mapping[str, list[float]]) -> bool:
-    """Whether one alone has fitted every case so far."""
+    """Whether exactly one has fitted every case so far."""
     return sum(max(misses) < 1 for misses in wrong.values()) == 1
 
 

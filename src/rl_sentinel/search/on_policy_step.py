@@ -29,7 +29,7 @@ def first_step(boundary: Boundary, case: Case) -> Case:
 
 
 def row_constant(batch: Batch) -> Batch:
-    """Each row's advantage is its first one, or 1 where that is 0; the same at each token."""
+    """Give every token of a row the same advantage: the row's first one, or 1 where that is 0."""
     first = batch.advantage[:, :1]
     plain = torch.where(first == 0, torch.ones_like(first), first)
     return with_columns(batch, advantage=plain.expand(batch.advantage.shape).clone())

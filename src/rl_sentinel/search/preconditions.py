@@ -22,10 +22,10 @@ def repeats_trajectory(batch: Batch) -> bool:
 
 
 def without_a_say(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
-    """``[B]``: rows whose numbers may move nothing: those that are not ``live``.
+    """``[B]``: rows whose values must have no effect: those that are not ``live``.
 
-    Of a boundary that claims steps, only rows of trajectories without any live step: the outcome of a trajectory stands
-    on its last step, and is of every other one too.
+    If the boundary claims steps, only rows of trajectories without any live step: the outcome on the last step of a
+    trajectory belongs to all of its steps.
     """
     if value_of(boundary.claims.trajectories) != "step-wise":
         return ~live
@@ -34,7 +34,7 @@ def without_a_say(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
 
 
 def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
-    """The rows whose outcomes are compared, and for each row of the batch which of these is its own.
+    """The rows whose outcomes are compared, and for each row of the batch the index of its own.
 
     They are all rows, or of a boundary that claims steps the last one of each trajectory.
 
@@ -90,16 +90,16 @@ def first_trained(batch: Batch) -> Tensor:
 
 
 def outcomes_compare(batch: Batch) -> bool:
-    """Whether every outcome counts, and has a sibling to be compared with.
+    """Whether every outcome counts and has another one in its group.
 
     Each row is scored, trained up to its last token, a trajectory of its own, and no row is alone
-    in its group: what an estimator does with other rows is not what a relative baseline says.
+    in its group: estimators treat other rows in ways that a relative baseline does not define.
     """
     ends = batch.live & (last_trained(batch) == batch.length - 1)
     return bool((ends & batch.scored & (live_in_group(batch) >= 2)).all()) and not repeats_trajectory(batch)
 
 
 def level_of_dead_row(case: Case) -> Level:
-    """Contested where the row ``draw["row"]`` was sampled and then thrown away, a fault otherwise."""
+    """``contested`` if the row ``draw["row"]`` was sampled and then rejected, else ``fault``."""
     why = int(case.batch.excluded[int(case.draw.get("row") or 0)])
     return "contested" if why in (EXCLUDED["rejected"], EXCLUDED["truncated"]) else "fault"

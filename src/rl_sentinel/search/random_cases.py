@@ -56,7 +56,7 @@ def _batch(seed: int) -> Batch:
 def random_case(seed: int, setting: str = "default") -> Case:
     """One case; the same seed gives the same case on every machine.
 
-    Its batch is nobody's to change: it is kept.
+    Do not modify its batch: it is cached.
     """
     return Case(batch=_batch(seed), setting=setting, seed=seed)
 

@@ -1,4 +1,4 @@
-"""One batch in one part or in several: expectations that the loss and its gradient do not depend on the cut."""
+"""Split a batch into parts: expectations that the loss and its gradient do not depend on the split."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -17,7 +17,7 @@ WORDS: dict[Cut, str] = {"micro_batches": "micro-batches", "ranks": "ranks"}
 
 
 def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
-    """Why a boundary's loss cannot be compared in parts; ``otherwise`` where its adapter does not make the cut."""
+    """Why a boundary's loss cannot be compared in parts; ``otherwise`` if its adapter cannot split."""
     if value_of(boundary.claims.denominator) != "given":
         return "it does not claim denominators that are given from outside"
     if cut not in boundary.axes:
@@ -32,12 +32,12 @@ def several_rows(case: Case, variant: int) -> Case | None:
 
 
 def in_parts(case: Case, cut: Cut, parts: int) -> Case:
-    """The case with its rows in so many parts."""
+    """The case with its rows split into a number of parts."""
     return with_layout(case, micro_batches=parts) if cut == "micro_batches" else with_layout(case, ranks=parts)
 
 
 def cutting(case: Case, cut: Cut, parts: int) -> Change:
-    """The cut, as the subject of a sentence."""
+    """The split, as the subject of a sentence."""
     return Change(f"cutting {case.batch.rows} rows into {parts} {WORDS[cut]}")
 
 

@@ -1,4 +1,4 @@
-"""Greedy shrinking of a counterexample: fewer rows, fewer positions, plainer numbers, then a canonical form."""
+"""Shrink a counterexample greedily: fewer rows, fewer positions, simpler numbers, then a canonical form."""
 
 from collections.abc import Callable, Iterator
 
@@ -62,13 +62,13 @@ def _canonical(batch: Batch) -> Iterator[Batch]:
 
 
 def _as_sound(candidates: Iterator[Batch], before: Batch) -> Iterator[Batch]:
-    """Those in which no more cells hold a number that their column cannot than did before."""
+    """The candidates that have no more out-of-range cells than before."""
     most = outside(before)
     yield from (batch for batch in candidates if outside(batch) <= most)
 
 
 def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) -> Case:
-    """The smallest case that a greedy search finds for which ``broken`` still says True.
+    """The smallest case that a greedy search finds for which ``broken`` is still True.
 
     ``broken`` checks the law's precondition anew, so that a shrunk case never shows another fault. No step puts a
     number into a column that it cannot hold (:data:`rl_sentinel.search.value_ranges.DOMAINS`), and numbers that are

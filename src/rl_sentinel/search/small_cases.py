@@ -82,7 +82,7 @@ def _step_wise() -> Iterator[Batch]:
 
 
 def _step_wise_without_its_end() -> Iterator[Batch]:
-    """The last step of a trajectory is out of training; the one before trains."""
+    """The last step of a trajectory is not trained, the one before it is."""
     yield filled(
         [[1, 1], [0, 0], [1, 1]],
         reward=[0, 1, 0],
@@ -125,7 +125,7 @@ def _with_token_rewards() -> Iterator[Batch]:
 
 
 def _without_neighbours() -> Iterator[Batch]:
-    """No two trained tokens stand beside each other."""
+    """No two trained tokens are adjacent."""
     yield filled([[1, 0, 1], [0, 1, 0]], reward=[1, 0], group=[0, 0], length=[3, 2])
 
 
@@ -150,9 +150,9 @@ def _batches() -> tuple[tuple[str, Batch], ...]:
 
 
 def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
-    """All tiny cases, smallest first within each kind; plain ones before odd ones.
+    """All small cases, smallest first within each kind; common kinds before unusual ones.
 
-    The batches are the same objects at each call, and nobody's to change.
+    The batches are the same objects at each call; do not modify them.
     """
     return [Case(batch=batch, setting=setting, seed=seed) for _, batch in _batches()]
 

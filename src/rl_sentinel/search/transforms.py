@@ -11,7 +11,7 @@ from rl_sentinel.core.batch import COLUMNS, Batch, columns, take_rows, with_colu
 def moved(batch: Batch, column: str, where: Tensor, amount: float) -> Batch:
     """Add ``amount`` to a signal column where ``where`` (``[B]`` or ``[B, T]``) is True.
 
-    A log-probability stays at most 0: no sampler emits another, and its exponential overflows.
+    Log-probabilities stay at most 0: no sampler emits larger ones, and their exponential overflows.
     """
     old = getattr(batch, column)
     while where.dim() < old.dim():
@@ -29,7 +29,7 @@ def replaced(batch: Batch, column: str, where: Tensor, number: float) -> Batch:
 
 
 def padded(batch: Batch, extra: int) -> Batch:
-    """``extra`` more positions of padding at the right; lengths and masks stay."""
+    """Add ``extra`` positions of padding at the right; lengths and masks stay."""
     wide = {}
     for name, about in COLUMNS.items():
         if about["axes"].startswith("B T"):
@@ -45,7 +45,7 @@ def without_rows(batch: Batch, gone: Tensor) -> Batch:
 
 
 def doubled(batch: Batch) -> Batch:
-    """Every row twice; the second copies are groups and trajectories of their own."""
+    """Repeat every row; the copies form groups and trajectories of their own."""
     again = take_rows(batch, torch.arange(batch.rows, device=batch.device).repeat(2))
     second = torch.arange(2 * batch.rows, device=batch.device) >= batch.rows
     apart = {
@@ -56,7 +56,7 @@ def doubled(batch: Batch) -> Batch:
 
 
 def relabelled(batch: Batch) -> Batch:
-    """The same groups under other ids, in another order."""
+    """Rename the groups, with ids in another order."""
     ids = torch.tensor(sorted(set(batch.group.tolist())), device=batch.device)
     fresh = 7 * torch.arange(len(ids), device=batch.device).flip(0) + 11
     return with_columns(batch, group=fresh[torch.searchsorted(ids, batch.group)])
@@ -69,7 +69,7 @@ def on_policy(batch: Batch) -> Batch:
 
 
 def outcome_moved(batch: Batch, reads: Iterable[str], where: Tensor, amount: float) -> Batch:
-    """Add ``amount`` to the task reward, in each column that holds it and is read."""
+    """Add ``amount`` to the task reward, in each column that carries it and is read."""
     for column in sorted({"reward", "reward_parts"} & set(reads)):
         batch = moved(batch, column, where, amount)
     return batch

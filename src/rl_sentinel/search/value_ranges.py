@@ -18,7 +18,7 @@ _LOGPROBS = tuple(name for name in DOMAINS if name.endswith("logprob"))
 
 
 def inside(column: str, number: float) -> bool:
-    """Whether a column can hold a number.
+    """Whether a number is in a column's range.
 
     Example:
         >>> inside("logprob", 1.0), inside("logprob", -1.0), inside("reward", 1.0)
@@ -29,7 +29,7 @@ def inside(column: str, number: float) -> bool:
 
 
 def outside(batch: Batch) -> int:
-    """How many cells of a batch hold a number that their column cannot."""
+    """Count the cells of a batch whose number is out of their column's range."""
     count = 0
     for name, (low, high) in DOMAINS.items():
         column = getattr(batch, name)
@@ -40,8 +40,8 @@ def outside(batch: Batch) -> int:
 def brought_inside(batch: Batch) -> Iterator[Batch]:
     """Batches near this one whose cells are all within their domains; none where it is one already.
 
-    First each cell at the nearest number that its column can hold; then all log-probs of the batch lowered
-    by one whole number, so that each stays as far from the others as it was.
+    First with each cell at the nearest number in range; then with all log-probs lowered by one integer,
+    which keeps their differences.
     """
     if not outside(batch):
         return

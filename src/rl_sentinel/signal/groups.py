@@ -179,7 +179,7 @@ def _roots(squares: Tensor) -> Tensor:
 
 
 def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
-    """As :func:`_sums`, but the largest live value; minus infinity if there is none."""
+    """As :func:`_sums`, but the largest live value; minus infinity without live rows."""
     lowest = torch.full_like(values, -torch.inf)
     found: Tensor = lowest.scatter_reduce(0, place, torch.where(live, values, lowest), "amax")
     return found

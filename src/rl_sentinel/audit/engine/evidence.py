@@ -47,7 +47,7 @@ def _result(pair: Pair) -> dict[str, Any]:
 
 
 def _word(number: float) -> float | str:
-    """A number as JSON has it: one that is not finite is a word."""
+    """A number for JSON; a string if it is not finite."""
     return number if math.isfinite(number) else str(number)
 
 

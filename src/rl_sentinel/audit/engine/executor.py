@@ -1,4 +1,4 @@
-"""Calling a boundary on a case: copies in, checked tensors out, refusals separated from accidents."""
+"""Call a boundary on a case: copied inputs, checked outputs; refusals and crashes are distinguished."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """All that a law may do with a target; batches that are drawn for every law are asked once.
+    """The interface of a law to a target; results on batches that all laws share are cached.
 
     ``kept`` has, by the identity of such a batch, what was observed on it. A call is watched at the ``gate`` of
     the target, where there is one, and the law wants it or it is kept for all of them.

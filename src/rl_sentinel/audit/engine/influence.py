@@ -47,7 +47,7 @@ class Influence:
         return self.boundary.path, self.setting
 
     def pieces(self) -> list[str]:
-        """There is but one."""
+        """The only piece."""
         return [_PIECE]
 
     def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is but one piece
@@ -55,7 +55,7 @@ class Influence:
         return self
 
     def lost(self, piece: str, reason: str) -> Event:
-        """No map, with the reason."""
+        """Report that there is no map, with the reason."""
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a record says of itself in several places must be one story: the one that is replayed."""
+"""Validate that the fields of a stored finding agree with what its replay runs."""
 
 from collections.abc import Mapping
 from typing import Any

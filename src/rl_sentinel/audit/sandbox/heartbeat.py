@@ -1,4 +1,4 @@
-"""The pulse of a child: how many calls it began, readable by the process that watches it."""
+"""Heartbeat of a child: the number of calls it began, in memory shared with the parent."""
 
 import mmap
 import struct
@@ -22,7 +22,7 @@ class Pulse:
         self._memory = mmap.mmap(-1, struct.calcsize(_FORM))
 
     def beat(self) -> None:
-        """Count one call more."""
+        """Count one more call."""
         struct.pack_into(_FORM, self._memory, 0, self.count + 1)
 
     @property
@@ -44,6 +44,6 @@ def adopt(pulse: Pulse) -> None:
 
 
 def beat() -> None:
-    """Count a call of this process, where someone watches it."""
+    """Count a call of this process, if it is watched."""
     if _mine:
         _mine[0].beat()

@@ -1,4 +1,4 @@
-"""An import that does not end is interrupted, and fails at once from then on."""
+"""Interrupt an import that does not end; later imports of that module fail at once."""
 
 import resource
 import signal

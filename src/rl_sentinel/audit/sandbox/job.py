@@ -1,4 +1,4 @@
-"""What a forked child is given to do."""
+"""The interface of a job for a forked child."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path

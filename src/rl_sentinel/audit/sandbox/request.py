@@ -1,4 +1,4 @@
-"""What the driver asks of a worker, as JSON."""
+"""The request to a worker process, as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -1,4 +1,4 @@
-"""Where a process is: its stack, written by the interpreter's fault handler when a signal asks for it.
+"""The stack of a running child, written by ``faulthandler`` when the parent sends a signal.
 
 The handler is C and needs no turn of the interpreter, so it answers from a loop, a lock and a library
 call alike.
@@ -20,10 +20,10 @@ _PATIENCE, _LOOK = 2.0, 0.01
 
 
 class StackDump:
-    """A place in memory into which a child writes its stack."""
+    """Shared memory into which a child writes its stack."""
 
     def __init__(self) -> None:
-        """Open the place; a fork shares it."""
+        """Open the shared memory; a fork shares it."""
         self._file = os.memfd_create("rl-sentinel-stack")
 
     def answer(self) -> None:
@@ -48,7 +48,7 @@ class StackDump:
         return functions(text, root)
 
     def close(self) -> None:
-        """Give the place back."""
+        """Release the shared memory."""
         os.close(self._file)
 
 

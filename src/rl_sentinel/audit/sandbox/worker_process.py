@@ -1,4 +1,4 @@
-"""Starting a worker on a request and reading what it finds."""
+"""Start a worker on a request and read its events."""
 
 import contextlib
 import json

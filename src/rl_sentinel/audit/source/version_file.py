@@ -1,4 +1,4 @@
-"""Which release a tree of code says that it is: read, never run."""
+"""The version that a source tree states, read from its files without running code."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ _ASSIGNED = re.compile(r"""^(?:__version__|version|VERSION)\s*(?::\s*str\s*)?=\s
 
 
 def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
-    """The version that a checkout states of itself, or empty where it states none.
+    """The version that a checkout states; empty if it states none.
 
     Args:
         root: the folder that holds the import package.
