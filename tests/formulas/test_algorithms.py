@@ -18,7 +18,7 @@ PAIRS = filled([[1, 1], [1, 0], [1, 1], [1, 1]], reward=[4, 2, 1, 1], group=[0, 
         ("rloo", "against the others' mean", [2, -2, 0, 0]),
         ("opo", "mean weighted by tokens of the response", [2 / 3, -4 / 3, 0, 0]),
         ("pass@k", "margin of the best", [2, 0, 0, 0]),
-        ("gpg", "times all rows by rows whose group has a signal", [2, -2, 0, 0]),
+        ("gpg", "scaled by rows / rows of groups with unequal rewards", [2, -2, 0, 0]),
         ("outcome", "the outcome itself", [4, 2, 1, 1]),
         (
             "reinforce++ baseline",

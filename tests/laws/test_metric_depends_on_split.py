@@ -39,7 +39,7 @@ def _mean_over_ranks(batch: Batch, ranks: int) -> Mapping[str, Tensor]:
 
 
 def test_sound() -> None:
-    """Sums and counts that are added first do not depend on the cut."""
+    """Sums and counts that are added first do not depend on the split."""
     judgement = judged(LAW, specimen(_weighted, reads=READS, stage="policy-loss", outputs=OUTPUTS, **CUTS))
     assert judgement.found is None
     assert judgement.tried > 0
@@ -51,7 +51,7 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.rows <= 3
     assert re.match(
-        r"a number over all trained tokens does not depend on the cut, yet cutting \d rows into 2 micro-batches moves "
+        r"a number over all trained tokens must not depend on the split, yet splitting \d rows into 2 micro-batches moves "
         r"mean entropy from ",
         found.expectation.sentence(),
     )
@@ -63,13 +63,13 @@ def test_ranks() -> None:
     one = specimen(_mean_over_ranks, reads=READS, stage="metric", outputs=OUTPUTS, follows=frozenset({"ranks"}))
     found = judged(LAW, one).found
     assert found is not None
-    assert "cutting 2 rows into 2 ranks" in found.expectation.sentence()
+    assert "splitting 2 rows into 2 ranks" in found.expectation.sentence()
 
 
 @pytest.mark.parametrize(
     ("more", "outputs", "reason"),
     [
-        ({}, OUTPUTS, "it does not cut the rows into parts"),
+        ({}, OUTPUTS, "it does not split the rows"),
         (CUTS, {"loss": OUTPUTS["loss"]}, "it logs no number that is declared over rows"),
     ],
 )

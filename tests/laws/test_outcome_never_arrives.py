@@ -40,7 +40,7 @@ def test_broken() -> None:
     assert found.case.batch.mask.tolist() == [[True, False], [True, True]]
     assert found.expectation.sentence() == (
         "the outcome of row 0 had no effect on advantage at row 0, token 0: "
-        "an outcome reaches the last trained token of its response"
+        "an outcome must reach the last trained token of its response"
     )
     assert LAW.level(found.case) == "fault"
 
@@ -48,7 +48,7 @@ def test_broken() -> None:
 def test_wrong_way() -> None:
     found = judged(LAW, specimen(lambda b: -_standardised(b), reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
-    reason = "an outcome reaches the last trained token of its response"
+    reason = "an outcome must reach the last trained token of its response"
     moves = r"the outcome of row 0 moves advantage at row 0, token 0 from \S+ to \S+, expected a (rise|fall)"
     assert re.fullmatch(f"{moves}: {reason}", found.expectation.sentence())
 

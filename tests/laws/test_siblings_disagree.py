@@ -47,7 +47,7 @@ def test_broken() -> None:
     assert found.case.batch.mask.tolist() == [[True]]
     assert found.expectation.sentence() == (
         "advantage is 0 at row 0, token 0, expected 1: "
-        "fast implements the same algorithm and returns this for the same batch"
+        "the expected value is that of fast, which implements the same algorithm"
     )
     assert LAW.level(found.case) == "contested"
 

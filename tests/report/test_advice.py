@@ -30,7 +30,8 @@ def test_modules_of_stages_exist() -> None:
             {"claims": {"algorithm": {"value": "unknown", "cite": ""}}, "stage": "kl"},
             "compute it with a function of rl_sentinel.signal.kl",
         ),
-        ({"law": "CFG001"}, "connect the setting, or refuse it when the configuration is read"),
+        ({"law": "CFG001"}, "do not rely on this setting"),
+        ({"law": "PAR001"}, "use one of the two functions everywhere"),
     ],
 )
 def test_advice_is_the_most_specific_one(changed: dict[str, Any], words: str) -> None:

@@ -52,7 +52,7 @@ def test_block_has_its_parts_in_order() -> None:
         "  input     group     [0, 0]",
         "            mask      [[1], [0]]",
         "            reward    [1, 0 -> 1]",
-        "            excluded  [0, 1]  (0 trained, 1 padding)",
+        "            excluded  [0, 1]  (1 = padding)",
         "  got       advantage [[0.25], [0]]",
         "  expected  advantage [[0.5], [0]], as before the change",
         "  when      algorithm.adv_estimator=x",
@@ -69,8 +69,8 @@ def test_contested_finding_prints_the_other_reading() -> None:
 
 
 def test_annotations_of_known_files() -> None:
-    known = replace(finding(), known="seen (link)", known_from="ships with RL-Sentinel")
-    assert "  known     ships with RL-Sentinel: seen (link)" in block([known])
+    known = replace(finding(), known="seen (link)", known_from="built-in list")
+    assert "  known     built-in list: seen (link)" in block([known])
     assert "  new here  known of releases <1: why" in block([replace(finding(), elsewhere="known of releases <1: why")])
     assert "  level     stays fault" in block([replace(finding(), level_note="stays fault")])
 

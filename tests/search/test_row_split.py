@@ -19,8 +19,8 @@ def test_the_layout_of_a_case_in_parts() -> None:
     """Only the chosen cut is made."""
     assert in_parts(CASE, "micro_batches", 3).layout.changed() == {"micro_batches": 3}
     assert in_parts(CASE, "ranks", 2).layout.changed() == {"ranks": 2}
-    assert cutting(CASE, "micro_batches", 3).subject == "cutting 3 rows into 3 micro-batches"
-    assert cutting(CASE, "ranks", 2).subject == "cutting 3 rows into 2 ranks"
+    assert cutting(CASE, "micro_batches", 3).subject == "splitting 3 rows into 3 micro-batches"
+    assert cutting(CASE, "ranks", 2).subject == "splitting 3 rows into 2 ranks"
 
 
 def test_a_loss_is_needed() -> None:

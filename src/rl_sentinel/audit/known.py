@@ -97,7 +97,7 @@ class Known:
 
 
 #: Source of the entries that come with this package.
-SHIPPED = "ships with RL-Sentinel"
+SHIPPED = "built-in list"
 
 #: Comparisons that leave the range of releases without an upper end.
 _OPEN = frozenset({">=", ">", "!="})

@@ -157,7 +157,7 @@ def _gpg(batch: Batch, _settings: Settings) -> Rows:
     centred, reward = _centred(batch), batch.reward.tolist()
     live = sum(len(rows) for rows in _groups(batch))
     unequal = sum(len(rows) for rows in _groups(batch) if len({reward[b] for b in rows}) > 1)
-    return {"times all rows by rows whose group has a signal": [x * live / max(1, unequal) for x in centred]}
+    return {"scaled by rows / rows of groups with unequal rewards": [x * live / max(1, unequal) for x in centred]}
 
 
 def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:

@@ -33,7 +33,7 @@ from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import magnitude
 from rl_sentinel.search.row_split import Cut, cutting, in_parts, several_rows
 
-#: What the rows are cut into, one per variant.
+#: What the rows are split into, one per variant.
 CUTS: tuple[Cut, ...] = ("micro_batches", "ranks")
 
 
@@ -43,7 +43,7 @@ def _logged(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if not boundary.axes & set(CUTS):
-        return "it does not cut the rows into parts"
+        return "it does not split the rows"
     return "" if _logged(boundary) else "it logs no number that is declared over rows"
 
 
@@ -56,7 +56,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         after, change = ask(in_parts(case, cut, parts)).values, cutting(case, cut, parts)
         for name in _logged(ask.boundary):
             population = "trained tokens" if ask.boundary.outputs[name].over == "live" else "rows"
-            reason = f"a number over all {population} does not depend on the cut"
+            reason = f"a number over all {population} must not depend on the split"
             yield Equal(name, whole[name], after[name], None, scale, change=change, reason=reason)
 
 

@@ -123,7 +123,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             break
     column = "reward" if "reward" in boundary.reads else "reward_parts"
     change = change_of(column, batch, other, f"the outcome of row {row}")
-    reason = "an outcome reaches the last trained token of its response"
+    reason = "an outcome must reach the last trained token of its response"
     up = 1 if amount > 0 else -1
     for name, moved in arrived.items():
         shown = {name: (before[name], after[name])}

@@ -56,7 +56,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         except (Refused, NotApplicable):
             continue
         alone = [name for name in boundary.outputs if name not in twin.values]
-        reason = f"{path} implements the same algorithm and returns this for the same batch"
+        reason = f"the expected value is that of {path}, which implements the same algorithm"
         yield from same_tokens(boundary, batch, twin, own, change=None, reason=reason, scale=scale, skip=alone)
 
 

@@ -27,15 +27,29 @@ BY_STAGE = {
 }
 
 
+#: Law -> the change that removes its cause, whatever is computed.
+BY_LAW = {
+    "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
+    "MSK005": "leave rows without a trained token out of the sum and of the count",
+    "PAR001": "use one of the two functions everywhere: they are not interchangeable",
+    "PLC005": "place each outcome at its last trained token (rl_sentinel.signal.align.at_last), and share it over the "
+    "steps of its trajectory (rl_sentinel.signal.steps.over_trajectories)",
+}
+
+
 def advice(evidence: Mapping[str, Any]) -> str:
     """One clause that says what to do; empty where nothing can be recommended."""
     expectation = evidence["expectation"]
     if expectation["kind"] == "Refuses":
-        return "validate these settings when the configuration is read"
+        if expectation["accepts"]:
+            return "accept these settings when the configuration is read"
+        return "do not use these values: training starts with them. In the code: refuse them when it reads them"
     if str(evidence["law"]).startswith("CFG"):
-        return "connect the setting, or refuse it when the configuration is read"
+        return "do not rely on this setting. In the code: connect it, or refuse it when it is read"
     if setting := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
         return f"set {setting}"
+    if change := BY_LAW.get(str(evidence["law"])):
+        return change
     claims = evidence["claims"]
     claim = claims.get(f"algorithm:{expectation['output']}") or claims.get("algorithm")
     call = _calls().get(claim["value"]) if claim else None

@@ -6,7 +6,7 @@ from typing import Any
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.advice import advice
 from rl_sentinel.report.formatting import counted, numbers, wrapped
-from rl_sentinel.report.scenario import scenario
+from rl_sentinel.report.scenario import conditions, scenario
 
 #: Where the text beside a label starts.
 _INDENT = " " * 12
@@ -30,7 +30,7 @@ def block(findings: Sequence[Finding]) -> list[str]:
     if not first.law.startswith("CFG"):
         lines += _input(first)
         lines += _output(e["expectation"])
-    lines += _labelled("when", str(e["reach"]) or "any run that calls this function")
+    lines += _labelled("when", _when(e, "" if first.law.startswith("CFG") else conditions(e)))
     lines += _labelled("fix", advice(e))
     if first.level == "contested":
         lines += _labelled("intended?", str(e["could_be_intended"]), lines=3)
@@ -45,6 +45,11 @@ def block(findings: Sequence[Finding]) -> list[str]:
 def level(f: Finding) -> str:
     """The level, or ``accepted`` for a finding that the user's known file lists."""
     return "accepted" if f.accepted else f.level
+
+
+def _when(e: Mapping[str, Any], conditions: str) -> str:
+    reach = str(e["reach"]) or "any run that calls this function"
+    return f"{reach}, {conditions}" if conditions else reach
 
 
 def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:

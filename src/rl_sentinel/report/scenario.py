@@ -24,6 +24,18 @@ def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, _values(name, columns[name], change)) for name in shown]
 
 
+def conditions(evidence: Mapping[str, Any]) -> str:
+    """What the responses of the counterexample have in particular, as a clause; empty if nothing."""
+    columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
+    excluded = columns.get("excluded", [])
+    found = [f"a {word} response" for word, n in EXCLUDED.items() if n in excluded and word not in ("in", "padding")]
+    found += ["a row of padding alone"] if EXCLUDED["padding"] in excluded else []
+    lengths = columns.get("length", [len(row) for row in columns["mask"]])
+    if any(any(row) and not all(row[:n]) for row, n in zip(columns["mask"], lengths, strict=True)):
+        found.append("an untrained token in a response")
+    return f"with {' and '.join(found)}" if found else ""
+
+
 def _shown(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str) -> set[str]:
     names = {"mask", "group", *evidence.get("reads", columns)} - _MINOR
     if _length_differs(columns):
@@ -63,5 +75,5 @@ def _legend(name: str, values: list[int]) -> str:
     """Meaning of the numbers of ``excluded``."""
     if name != "excluded":
         return ""
-    words = ", ".join(f"{n} {'trained' if word == 'in' else word}" for word, n in EXCLUDED.items() if n in values)
-    return f"  ({words})"
+    words = ", ".join(f"{n} = {word}" for word, n in EXCLUDED.items() if n in values and word != "in")
+    return f"  ({words})" if words else ""

@@ -38,7 +38,7 @@ def in_parts(case: Case, cut: Cut, parts: int) -> Case:
 
 def cutting(case: Case, cut: Cut, parts: int) -> Change:
     """The split, as the subject of a sentence."""
-    return Change(f"cutting {case.batch.rows} rows into {parts} {WORDS[cut]}")
+    return Change(f"splitting {case.batch.rows} rows into {parts} {WORDS[cut]}")
 
 
 def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[Expectation]:
