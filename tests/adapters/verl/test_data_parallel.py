@@ -21,7 +21,7 @@ Loads = Callable[..., Target]
 
 ACTOR = """
     import torch
-    from verl.trainer.ppo.core_algos import agg_loss, compute_policy_loss_vanilla
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss
 
     class DataParallelPPOActor:
         def __init__(self, config, actor_module, actor_optimizer):
@@ -39,7 +39,8 @@ ACTOR = """
                     part = {name: column[start : start + size] for name, column in data.batch.items()}
                     entropy, log_prob = self._forward_micro_batch(part, temperature=data.meta_info["temperature"])
                     old, mask, mode = part["old_log_probs"], part["response_mask"], config.loss_agg_mode
-                    loss, _ = compute_policy_loss_vanilla(old, log_prob, part["advantages"], mask, mode, config)
+                    chosen, gains = POLICY_LOSS_REGISTRY[config.policy_loss.loss_mode], part["advantages"]
+                    loss, _ = chosen(old, log_prob, gains, TRAINED, mode, config)
                     gap = part["ref_log_prob"] - log_prob
                     kl = agg_loss(gap.exp() - gap - 1, mask, mode)
                     loss = loss - config.entropy_coeff * agg_loss(entropy, mask, mode) SIGN config.kl_loss_coef * kl
@@ -63,29 +64,37 @@ FIELDS = """        ppo_mini_batch_size: int = 1
 """
 
 
+#: Another loss that the configuration can select.
+GPG = """
+    @register_policy_loss("gpg")
+    def compute_policy_loss_gpg(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config):
+        return agg_loss(-log_prob * advantages, response_mask, loss_agg_mode), {}
+"""
+
 #: What makes the mean of the micro-batches' numbers the mean over all tokens.
 WEIGHT = 'mask.sum() / data.batch["response_mask"].sum().clamp(min=1) / share'
 
 
-def _tree(sign: str = "+", weight: str = WEIGHT) -> dict[str, str]:
+def _tree(sign: str = "+", weight: str = WEIGHT, trained: str = "mask") -> dict[str, str]:
     tree = files()
     config = "verl/workers/config/actor.py"
     tree[config] = tree[config].replace("        clip_ratio: float = 0.2\n", FIELDS).replace('"k3")', '"low_var_kl")')
-    actor = ACTOR.replace("SIGN", sign).replace("WEIGHT", weight)
+    actor = ACTOR.replace("SIGN", sign).replace("WEIGHT", weight).replace("TRAINED", trained)
+    tree["verl/trainer/ppo/core_algos.py"] += GPG
     return tree | {"verl/workers/actor/dp_actor.py": actor, "verl/utils/metric/__init__.py": REDUCE}
 
 
-def _judged(loads: Loads, law: Law, tree: dict[str, str]) -> tuple[int, bool]:
+def _judged(loads: Loads, law: Law, tree: dict[str, str], setting: str = "token-mean") -> tuple[int, bool]:
     target = loads(FRAMEWORK, tree)
-    judgement = judged_at(law, bound(FRAMEWORK, target)["update_policy", "token-mean"], "token-mean", target)
+    judgement = judged_at(law, bound(FRAMEWORK, target)["update_policy", setting], setting, target)
     return judgement.tried, judgement.found is not None
 
 
 def test_the_update_reads_back(loads: Loads) -> None:
-    """Columns, settings and arguments survive the round trip in both modes."""
+    """Columns, settings and arguments survive the round trip in both modes, and with another loss."""
     target = loads(FRAMEWORK, _tree())
     mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name == "update_policy"]
-    assert len(mine) == 2
+    assert len(mine) == 3
     check_round_trips(target, mine)
 
 
@@ -93,6 +102,14 @@ def test_the_update_reads_back(loads: Loads) -> None:
 def test_sign_of_the_kl_loss(loads: Loads, sign: str, found: bool) -> None:  # noqa: FBT001 - parametrised
     """A KL loss that is subtracted is no dual clip with a KL penalty, though each function alone is right."""
     tried, broken = _judged(loads, REF001, _tree(sign=sign))
+    assert tried > 0
+    assert broken is found
+
+
+@pytest.mark.parametrize(("trained", "found"), [("mask", False), ("gains", True)])
+def test_mask_of_another_loss(loads: Loads, trained: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A selected loss that is passed the advantages where it takes the mask weights each token by them."""
+    tried, broken = _judged(loads, REF001, _tree(trained=trained), "gpg")
     assert tried > 0
     assert broken is found
 

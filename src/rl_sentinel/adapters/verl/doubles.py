@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -67,16 +68,24 @@ class Engine:
 
 
 class ModelDouble:
-    """Stands for the model and the optimizer of a data-parallel actor; log-probs come from a table.
+    """Stands for the model and the optimizer of a data-parallel worker; what the model answers comes from tables.
 
     ``losses`` are those that were differentiated for the last optimizer step.
     """
 
     def __init__(self, answers: dict[str, Tensor]) -> None:
-        """Take ``[B, T]`` log-probs, a leaf, and entropies."""
-        self.answers, self.leaf = answers, answers["log_probs"].detach().requires_grad_()
+        """Take ``[B, T]`` (or ``[B, T, V]``) answers by name; the first one is a leaf."""
+        self.answers = answers
+        self.first = next(iter(answers.values()))
+        self.leaf = self.first.detach().requires_grad_()
         self.losses: list[Tensor] = []
         self.last: tuple[list[Tensor], Tensor | None] = ([], None)
+
+    def __call__(self, input_ids: Tensor, **_about: object) -> SimpleNamespace:
+        """Logits of rows whose prompts are one token, the number of the row; position t answers for token t + 1."""
+        table = self.leaf[input_ids[:, 0]]
+        logits = torch.cat([table, torch.zeros_like(table[:, :1])], dim=1)
+        return SimpleNamespace(logits=logits if logits.dim() > 2 else logits.unsqueeze(-1))
 
     def zero_grad(self, **_about: object) -> None:
         """Clear the gradient, and the losses that it belongs to."""
@@ -88,23 +97,36 @@ class ModelDouble:
         return torch.zeros(())
 
     def finish(self) -> None:
-        """Pass the gradient of the last step on to the log-probs that were given to the double."""
+        """Pass the gradient of the last step on to the table that was given to the double."""
         self.losses, gradient = self.last
         if gradient is not None:
-            torch.autograd.backward([self.answers["log_probs"]], [gradient])
+            torch.autograd.backward([self.first], [gradient])
 
     def train(self) -> None:
         """Do nothing: a table has no training mode."""
 
+    def eval(self) -> None:
+        """Do nothing, as :meth:`train`."""
+
+    def parameters(self) -> list[Tensor]:
+        """No parameters, so that no gradient is clipped."""
+        return []
+
     def forward(self, micro_batch: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - a dict of tensors
-        """Entropies and log-probs of the rows of a micro-batch, whose prompts are one token: the number of the row."""
+        """Entropies and log-probs of the rows of a micro-batch."""
         rows = micro_batch["input_ids"][:, 0]
         return self.answers["entropy"][rows], self.leaf[rows]
 
 
+def worker_of_table(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
+    """A worker of the target's class whose model and optimizer are a :class:`ModelDouble`."""
+    model = ModelDouble(answers)
+    return kind(config, model, model)
+
+
 @cache
 def actor_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
-    """The target's actor, whose model and optimizer are an :class:`ModelDouble`."""
+    """The target's actor, whose model and optimizer are a :class:`ModelDouble`, and which answers by its tables."""
 
     class Actor(kind):  # type: ignore[misc] # its base is known at run time only
         scaler = None
@@ -129,9 +151,9 @@ def data_parallel_actor(kind: Any, config: Any, answers: dict[str, Tensor]) -> A
     return actor_class(kind)(config, answers)
 
 
-def updated(update: Any, actor: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - a method and objects of the target
-    """Run the actor's update; its metrics, and the losses that it differentiated for the last step."""
-    double = actor.actor_optimizer
+def updated(update: Any, worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - a method and objects of the target
+    """Run the update of an actor or critic; its metrics, and the losses that it differentiated for the last step."""
+    double = worker.actor_optimizer if hasattr(worker, "actor_optimizer") else worker.critic_optimizer
     original: Callable[..., None] = torch.Tensor.backward
 
     def recorded(loss: Tensor, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as of backward
@@ -140,7 +162,7 @@ def updated(update: Any, actor: Any, data: Any) -> dict[str, Any]:  # noqa: ANN4
 
     setattr(torch.Tensor, "backward", recorded)  # noqa: B010 - the only place where the loss is at hand; undone below
     try:
-        metrics = update(actor, data)
+        metrics = update(worker, data)
     finally:
         setattr(torch.Tensor, "backward", original)  # noqa: B010 - as above
     double.finish()

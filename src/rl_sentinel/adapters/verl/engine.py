@@ -68,14 +68,11 @@ _REFERENCE = claims(
     output_pairs={"kl_loss": "logprob against ref_logprob"},
 )
 
-#: Numbers of the loss.
-NUMBERS: Settings = {
-    "entropy_coeff": 0.5,
-    "kl_loss_coef": 0.25,
-    "clip_low": 0.2,
-    "clip_high": 0.2,
-    "ceiling": 3.0,
-}
+#: Coefficients of what is added to the policy loss.
+REGULARISED: Settings = {"entropy_coeff": 0.5, "kl_loss_coef": 0.25}
+
+#: Numbers of PPO's loss.
+NUMBERS: Settings = {**REGULARISED, "clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
