@@ -28,7 +28,9 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("written", [{"_generated_ppo_trainer": WHOLE, "ppo_trainer": {}}, {"ppo_trainer": WHOLE}, PARTS])
+@pytest.mark.parametrize(
+    "written", [{"_generated_ppo_trainer": WHOLE, "ppo_trainer": {}}, {"ppo_trainer": WHOLE}, PARTS]
+)
 def test_section(loads: Loads, written: dict[str, object]) -> None:
     """A section is read from the composed file, from one whole file, or from the parts that a file lists."""
     tree = {f"verl/trainer/config/{name}.yaml": json.dumps(content) for name, content in written.items()}

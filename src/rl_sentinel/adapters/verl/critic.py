@@ -10,14 +10,14 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, constants, every_token_is_trained
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
 from rl_sentinel.adapters.verl.doubles import updated, worker_of_table
 from rl_sentinel.adapters.verl.shipped import shipped
-from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, SIZES, accelerator, reads_response_mask, worker_data
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, passes, reads_response_mask, worker_data
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -68,16 +68,11 @@ def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec
 
 
 def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
-    meta: dict[str, Codec] = {
-        "use_dynamic_bsz": Constant(dynamic),
-        "micro_batch_size": Constant(1) if dynamic else MICRO_BATCH,
-        "max_token_len": Derived(_longest, frozenset({"extra"})),
-    }
     step = Step(
         call=VALUES,
         name="values",
         doubles=accelerator(target, MODULE, source),
-        arguments={"0": _critic(target, {}, Column("value")), "1": worker_data({}, **meta)},
+        arguments={"0": _critic(target, {}, Column("value")), "1": worker_data({}, **passes(dynamic=dynamic))},
         produced_by={"1": f"{MASK_PRODUCER}; {_WORKER}"},
     )
     return Boundary(
@@ -91,11 +86,6 @@ def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
         reach="algorithm.adv_estimator=gae" + (", critic.use_dynamic_bsz=True" if dynamic else ""),
         requires=(no_empty_response, *_whole(source), *(() if dynamic else (equal_micro_batches,))),
     )
-
-
-def _longest(inputs: Inputs) -> int:
-    """The fewest tokens of a micro-batch that verl accepts: those of one padded row."""
-    return 1 + inputs.batch.width + inputs.layout.extra
 
 
 def _whole(source: str) -> tuple[Callable[[Inputs], str], ...]:

@@ -125,7 +125,8 @@ def _pairs(logged: Mapping[str, Output]) -> Claims:
 
 def _kinds(mode: str) -> Mapping[str, Codec]:
     """Two epochs over one mini-batch, so that the old log-probs are those of the batch; the last step is read."""
-    return {**constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2), **SIZES}
+    words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
+    return {**words, **SIZES, **constants(use_torch_compile=False)}
 
 
 def _vanilla(target: Target, mode: str) -> Codec:

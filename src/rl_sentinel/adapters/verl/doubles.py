@@ -1,5 +1,6 @@
 """Doubles for verl: an engine whose model answers from a table, and logged values over micro-batches."""
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
@@ -118,8 +119,20 @@ class ModelDouble:
         return self.answers["entropy"][rows], self.leaf[rows]
 
 
+@cache
+def asks_for_rank(kind: Any) -> bool:  # noqa: ANN401 - a class of the target
+    """Whether a worker's constructor needs a process group."""
+    return any(
+        "get_rank" in inspect.getsource(base)
+        for base in kind.__mro__
+        if "__init__" in vars(base) and base is not object
+    )
+
+
 def worker_of_table(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
     """A worker of the target's class whose model and optimizer are a :class:`ModelDouble`."""
+    if asks_for_rank(kind):
+        group()
     model = ModelDouble(answers)
     return kind(config, model, model)
 
@@ -127,28 +140,19 @@ def worker_of_table(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any: 
 @cache
 def actor_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
     """The target's actor, whose model and optimizer are a :class:`ModelDouble`, and which answers by its tables."""
+    named = "dict" in str(inspect.signature(kind._forward_micro_batch).return_annotation)  # noqa: SLF001 - replaced below
 
     class Actor(kind):  # type: ignore[misc] # its base is known at run time only
-        scaler = None
-        ulysses_sequence_parallel_size = 1
-        use_ulysses_sp = use_remove_padding = False
-
-        def __init__(self, config: Any, answers: dict[str, Tensor]) -> None:  # noqa: ANN401 - the target's configuration
-            self.config, self.actor_optimizer = config, ModelDouble(answers)
-            self.actor_module = self.actor_optimizer
-
-        def _forward_micro_batch(self, micro_batch: Any, **_about: object) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-            return self.actor_optimizer.forward(micro_batch)
-
-        def _optimizer_step(self) -> Tensor:
-            return self.actor_optimizer.step()
+        def _forward_micro_batch(self, micro_batch: Any, **_about: object) -> Any:  # noqa: ANN401 - as the target's
+            entropy, log_probs = self.actor_optimizer.forward(micro_batch)
+            return {"entropys": entropy, "log_probs": log_probs} if named else (entropy, log_probs)
 
     return Actor
 
 
 def data_parallel_actor(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - the target's class
     """An actor of the target's class, with its configuration, without a model and without an optimizer."""
-    return actor_class(kind)(config, answers)
+    return worker_of_table(actor_class(kind), config, answers)
 
 
 def updated(update: Any, worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - a method and objects of the target

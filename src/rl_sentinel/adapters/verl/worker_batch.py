@@ -26,6 +26,20 @@ SIZES: Mapping[str, Codec] = {
 }
 
 
+def passes(*, dynamic: bool) -> dict[str, Codec]:
+    """Sizes of the micro-batches of a pass without gradients: of equal rows, or of at most so many tokens."""
+    return {
+        "use_dynamic_bsz": Constant(dynamic),
+        "micro_batch_size": Constant(1) if dynamic else MICRO_BATCH,
+        "max_token_len": Derived(_longest, frozenset({"extra"})),
+    }
+
+
+def _longest(inputs: Inputs) -> int:
+    """The fewest tokens of a micro-batch that verl accepts: those of one padded row."""
+    return 1 + inputs.batch.width + inputs.layout.extra
+
+
 def reads_response_mask(source: str) -> bool:
     """Whether a worker's function takes the trained tokens from the batch; before, it trains all response tokens."""
     return re.search(r"""\[["'](response|loss)_mask["']\]""", source) is not None
