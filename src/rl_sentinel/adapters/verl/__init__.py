@@ -20,6 +20,7 @@ from rl_sentinel.adapters.verl import (
     mismatch,
     packages,
     rewards,
+    sft,
     trajectories,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -38,6 +39,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         data_parallel,
         log_probs,
         critic,
+        sft,
         aggregation,
         metrics,
         mismatch,

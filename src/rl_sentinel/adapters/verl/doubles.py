@@ -1,9 +1,9 @@
 """Doubles for verl: an engine whose model answers from a table, and logged values over micro-batches."""
 
 import inspect
-from collections.abc import Callable
-from contextlib import nullcontext
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,16 +90,17 @@ class ModelDouble:
 
     def zero_grad(self, **_about: object) -> None:
         """Clear the gradient, and the losses that it belongs to."""
-        self.leaf.grad, self.losses = None, []
+        self.leaf.grad = None
+        self.losses.clear()
 
     def step(self) -> Tensor:
         """Store the gradient instead of applying it; return 0 as its norm."""
-        self.last = (self.losses, self.leaf.grad)
+        self.last = (list(self.losses), self.leaf.grad)
         return torch.zeros(())
 
     def finish(self) -> None:
         """Pass the gradient of the last step on to the table that was given to the double."""
-        self.losses, gradient = self.last
+        gradient = self.last[1]
         if gradient is not None:
             torch.autograd.backward([self.first], [gradient])
 
@@ -112,6 +113,10 @@ class ModelDouble:
     def parameters(self) -> list[Tensor]:
         """No parameters, so that no gradient is clipped."""
         return []
+
+    def clip_grad_norm_(self, **_about: object) -> Tensor:
+        """No gradient is clipped; return 0 as the norm."""
+        return torch.zeros(())
 
     def forward(self, micro_batch: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - a dict of tensors
         """Entropies and log-probs of the rows of a micro-batch."""
@@ -155,19 +160,58 @@ def data_parallel_actor(kind: Any, config: Any, answers: dict[str, Tensor]) -> A
     return worker_of_table(actor_class(kind), config, answers)
 
 
-def updated(update: Any, worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - a method and objects of the target
-    """Run the update of an actor or critic; its metrics, and the losses that it differentiated for the last step."""
-    double = worker.actor_optimizer if hasattr(worker, "actor_optimizer") else worker.critic_optimizer
+@contextmanager
+def recorded(losses: list[Tensor]) -> Iterator[None]:
+    """Note each number whose ``backward`` is called."""
     original: Callable[..., None] = torch.Tensor.backward
 
-    def recorded(loss: Tensor, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as of backward
-        double.losses.append(loss.detach().clone())
+    def backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as of backward
+        losses.append(loss.detach().clone())
         original(loss, *args, **kwargs)
 
-    setattr(torch.Tensor, "backward", recorded)  # noqa: B010 - the only place where the loss is at hand; undone below
+    setattr(torch.Tensor, "backward", backward)  # noqa: B010 - the only place where the loss is at hand; undone below
     try:
-        metrics = update(worker, data)
+        yield
     finally:
         setattr(torch.Tensor, "backward", original)  # noqa: B010 - as above
+
+
+def updated(update: Any, worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - a method and objects of the target
+    """Run an update of a worker or trainer; its metrics, and the losses that it differentiated for the last step."""
+    names = ("actor_optimizer", "critic_optimizer", "optimizer")
+    double = next(getattr(worker, name) for name in names if hasattr(worker, name))
+    with recorded(double.losses):
+        metrics = update(worker, data)
     double.finish()
-    return {"metrics": metrics, "losses": double.losses}
+    return {"metrics": metrics, "losses": double.last[0]}
+
+
+def supervised(  # noqa: PLR0913 - what the trainer's loop has at hand
+    forward: Any,  # noqa: ANN401 - functions of the target, here and below
+    make: Any,  # noqa: ANN401
+    loss: Any,  # noqa: ANN401
+    answers: list[Tensor],
+    masks: list[Tensor],
+    tokens_at_most: int,
+) -> list[Tensor]:
+    """One batch through the training engine, as the supervised trainer's collator and loop pass it.
+
+    ``answers`` and ``masks`` are of the responses, one a row; the losses that were differentiated come back.
+    """
+    none = torch.zeros(1)
+    nested = partial(torch.nested.as_nested_tensor, layout=torch.jagged)
+    engine, losses = Engine({}, []), list[Tensor]()
+
+    def step(micro_batch: Any, loss_function: Any, **_about: object) -> tuple[Tensor, dict[str, Any]]:  # noqa: ANN401
+        rows = [int(tokens[0]) for tokens in micro_batch["input_ids"].unbind()]
+        given = {"log_probs": nested([torch.cat([answers[row], none]) for row in rows])}
+        value, logged = loss_function(model_output=given, data=micro_batch, dp_group=None)
+        return value, {"loss": value.detach().item(), "metrics": logged}
+
+    engine.forward_step = step  # type: ignore[method-assign] # answers by row, nested as the engine's are
+    ids = [torch.cat([torch.tensor([row]), torch.zeros(len(mask), dtype=torch.long)]) for row, mask in enumerate(masks)]
+    tensors = {"input_ids": nested(ids), "loss_mask": nested([torch.cat([none.long(), mask]) for mask in masks])}
+    about = {"use_dynamic_bsz": True, "max_token_len_per_gpu": tokens_at_most, "global_batch_size": len(masks)}
+    with recorded(losses):
+        forward(engine, make(tensors, about), partial(loss, None))
+    return losses

@@ -10,11 +10,11 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec
 
 
-def shipped(target: Target, section: str, fields: Mapping[str, Codec]) -> Codec:
-    """A section of the trainer's configuration, with fields set."""
+def shipped(target: Target, section: str, fields: Mapping[str, Codec], trainer: str = "ppo_trainer") -> Codec:
+    """A section of a trainer's configuration, or all of it, with fields set."""
     folder = target.root / "verl" / "trainer" / "config"
-    whole = folder / "_generated_ppo_trainer.yaml"
-    file = whole if whole.is_file() else folder / "ppo_trainer.yaml"
+    whole = folder / f"_generated_{trainer}.yaml"
+    file = whole if whole.is_file() else folder / f"{trainer}.yaml"
     parts = {"file": Constant(str(file)), "section": Constant(section), "fields": Table(fields)}
     return Object(shipped_section, parts, at={"fields": ""}, shared=True)
 
@@ -23,7 +23,8 @@ def shipped_section(file: str, section: str, fields: Mapping[str, Any]) -> Any: 
     """A section of the configuration in a file, with fields set."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
 
-    config = OmegaConf.select(composed(Path(file)), section)
+    config = composed(Path(file))
+    config = OmegaConf.select(config, section) if section else config
     for key, value in fields.items():
         OmegaConf.update(config, key, value, force_add=True)
     return config

@@ -60,17 +60,24 @@ def accelerator(target: Target, module: str, source: str) -> dict[str, Callable[
     return doubles
 
 
-def worker_data(tensors: Mapping[str, Codec], **meta: Codec) -> Object:
-    """The trainer's batch of prompts and responses with further tensors; ``meta`` is what the worker adds to it."""
-    sequences: dict[str, Codec] = {
-        "responses": Column("token"),
+def sequences() -> dict[str, Codec]:
+    """Prompts of one token, the number of the row, and responses."""
+    return {
         "input_ids": Derived(_row_numbers, frozenset({"extra"})),
         "attention_mask": ResponseMask(AfterPrompt(1)),
         "position_ids": Derived(_positions, frozenset({"extra"})),
+    }
+
+
+def worker_data(tensors: Mapping[str, Codec], **meta: Codec) -> Object:
+    """The trainer's batch of prompts and responses with further tensors; ``meta`` is what the worker adds to it."""
+    responses: dict[str, Codec] = {
+        "responses": Column("token"),
+        **sequences(),
         "response_mask": MASK,
         "loss_mask": Column("mask", AfterPrompt(0), torch.int64),
     }
-    parts: dict[str, Codec] = {"tensors": Table({**sequences, **tensors}), "meta_info": Table(meta)}
+    parts: dict[str, Codec] = {"tensors": Table({**responses, **tensors}), "meta_info": Table(meta)}
     return Object("verl.DataProto.from_dict", parts, at={"tensors": "batch", "meta_info": "meta_info"})
 
 
