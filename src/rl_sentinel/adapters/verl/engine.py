@@ -19,10 +19,12 @@ from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants
 from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
 from rl_sentinel.adapters.verl.doubles import Engine, cpu_device
+from rl_sentinel.adapters.verl.losses import loss_mode, selectable
+from rl_sentinel.adapters.verl.registries import LOSSES, registered
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -127,37 +129,54 @@ def _weighs(target: Target) -> bool:
 
 def _actor(target: Target) -> Iterator[Boundary]:
     weighs = _weighs(target) and accepts(target, WEIGHTS["token"])
-    columns: dict[str, Codec] = {
+    given: dict[str, Codec] = {
         "old_log_probs": Column("old_logprob"),
         "ref_log_prob": Column("ref_logprob"),
         "advantages": Column("advantage"),
     }
-    before: tuple[Step, ...] = ()
-    if weighs:
-        step, weights = weights_of_sampler(target)
-        before, columns["rollout_is_weights"] = (step,), Earlier(weights)
-    for mode in MODES:
-        knobs = {SECTION.get(k, k): Knob(k) for k in NUMBERS}
+    corrected, weights = weights_of_sampler(target) if weighs else (None, None)
+    for name, mode, settings, section, policy, said in _losses(target):
         kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
         answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
-        config = actor(target, "vanilla", {**knobs, **kinds})
+        config = actor(target, name, {**section, **kinds}, policy=policy)
         logged = _logged(target, LOSS) if mode == "token-mean" else {}  # other modes are no mean over live tokens
-        claimed = _GIVEN | _REFERENCE | aggregation(target, mode) | claims(_LOSS, algorithm="dual clip", kl="k3")
+        claimed = said | (Claims() if said.row_order else _GIVEN) | _REFERENCE | claims(_LOSS, kl="k3")
         claimed |= claims(_ROWS, rows="all")
-        if weighs:
+        columns, before = given, tuple[Step, ...]()
+        if corrected and weights and name == "vanilla":  # the weights of the others are bound at the losses themselves
+            columns, before = {**given, "rollout_is_weights": Earlier(weights)}, (corrected,)
             claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
         yield Boundary(
-            path=f"{BOTH} -> {CUT} -> {LOSS}" if weighs else f"{CUT} -> {LOSS}",
+            path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",
             stage="policy-loss",
             steps=(*before, _through(LOSS, config, answers, columns), *_reduced(logged)),
             unused=frozenset({"token"}),
             outputs=_outputs(logged),
-            settings={mode: NUMBERS},
+            settings={mode if name == "vanilla" else name: settings},
             claims=claimed,
-            reach="actor.use_kl_loss=True, every actor update"
-            + (", algorithm.rollout_correction.rollout_is=token" if weighs else ""),
+            reach=f"actor.policy_loss.loss_mode={name}, actor.use_kl_loss=True, every actor update"
+            + (", algorithm.rollout_correction.rollout_is=token" if before else ""),
             requires=(no_empty_response, equal_micro_batches),
         )
+
+
+def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, Codec], Mapping[str, Codec], Claims]]:
+    """Each loss by name, with its mode of aggregation, numbers, knobs of the two sections, and claims.
+
+    PPO's is bound in each mode. Of the others, aggregated per sequence, those are bound that do not take the counts of
+    the mini-batch from the configuration: only through the engine can one see what they divide by.
+    """
+    for mode in MODES:
+        knobs: dict[str, Codec] = {SECTION.get(k, k): Knob(k) for k in NUMBERS}
+        yield "vanilla", mode, NUMBERS, knobs, {}, aggregation(target, mode) | claims(_LOSS, algorithm="dual clip")
+    table = registered(target, LOSSES) or {}
+    for name in selectable(target):
+        if "global_batch_info" in inspect.getsource(inspect.unwrap(table[name])):
+            continue
+        chosen = loss_mode(target, name)
+        said = replace(chosen.claims, algorithm=None) if value_of(chosen.claims.rows) == "all" else chosen.claims
+        knobs = {**chosen.section, **{n: Knob(n) for n in REGULARISED}}
+        yield name, "seq-mean-token-mean", {**chosen.settings, **REGULARISED}, knobs, chosen.policy, said
 
 
 def _logged(target: Target, loss: str) -> Mapping[str, Output]:
