@@ -24,7 +24,7 @@ from rl_sentinel.adapters.verl.registries import LOSSES, registered
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Claims, claims, value_of
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -136,25 +136,30 @@ def _actor(target: Target) -> Iterator[Boundary]:
     }
     corrected, weights = weights_of_sampler(target) if weighs else (None, None)
     for name, mode, settings, section, policy, said in _losses(target):
-        kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
+        whole = name == "vanilla"  # with all that the worker adds to a loss
+        kinds = constants(use_kl_loss=whole, kl_loss_type="low_var_kl", loss_agg_mode=mode)
         answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
         config = actor(target, name, {**section, **kinds}, policy=policy)
         logged = _logged(target, LOSS) if mode == "token-mean" else {}  # other modes are no mean over live tokens
-        claimed = said | (Claims() if said.row_order else _GIVEN) | _REFERENCE | claims(_LOSS, kl="k3")
+        claimed = (
+            said
+            | (Claims() if said.row_order else _GIVEN)
+            | (_REFERENCE | claims(_LOSS, kl="k3") if whole else Claims())
+        )
         claimed |= claims(_ROWS, rows="all")
         columns, before = given, tuple[Step, ...]()
-        if corrected and weights and name == "vanilla":  # the weights of the others are bound at the losses themselves
+        if corrected and weights and whole:  # the weights of the others are bound at the losses themselves
             columns, before = {**given, "rollout_is_weights": Earlier(weights)}, (corrected,)
             claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",
             stage="policy-loss",
             steps=(*before, _through(LOSS, config, answers, columns), *_reduced(logged)),
-            unused=frozenset({"token"}),
+            unused=frozenset({"token"} if whole else {"token", "entropy", "ref_logprob"}),
             outputs=_outputs(logged),
-            settings={mode if name == "vanilla" else name: settings},
+            settings={mode if whole else name: settings},
             claims=claimed,
-            reach=f"actor.policy_loss.loss_mode={name}, actor.use_kl_loss=True, every actor update"
+            reach=("actor.use_kl_loss=True, every actor update" if whole else f"actor.policy_loss.loss_mode={name}")
             + (", algorithm.rollout_correction.rollout_is=token" if before else ""),
             requires=(no_empty_response, equal_micro_batches),
         )
@@ -174,9 +179,7 @@ def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, C
         if "global_batch_info" in inspect.getsource(inspect.unwrap(table[name])):
             continue
         chosen = loss_mode(target, name)
-        said = replace(chosen.claims, algorithm=None) if value_of(chosen.claims.rows) == "all" else chosen.claims
-        knobs = {**chosen.section, **{n: Knob(n) for n in REGULARISED}}
-        yield name, "seq-mean-token-mean", {**chosen.settings, **REGULARISED}, knobs, chosen.policy, said
+        yield name, "seq-mean-token-mean", chosen.settings, chosen.section, chosen.policy, chosen.claims
 
 
 def _logged(target: Target, loss: str) -> Mapping[str, Output]:
