@@ -15,6 +15,8 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.core.codec import Inputs
+from rl_sentinel.laws.masked_value_spreads import LAW as MSK004
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.trained_token_without_signal import LAW as PLC001
 
@@ -110,7 +112,7 @@ PPO_UTILS = """
     def apply_loss_reduction_to_advantages_minibatch(
         advantages, loss_mask, loss_reduction, micro_batch_size, max_seq_len
     ):
-        return advantages / loss_mask.sum().clamp(min=1)
+        return advantages / SCALED.sum().clamp(min=1)
 
     def normalize_advantages_dict(data):
         data["advantages"] = data["advantages"] - data["advantages"].mean()
@@ -121,7 +123,8 @@ PPO_UTILS = """
 
     def compute_approx_kl(log_probs, log_probs_base, loss_mask=None, kl_estimator_type="k3"):
         d = log_probs - log_probs_base
-        return {"k1": d, "abs": d.abs(), "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[kl_estimator_type] * loss_mask
+        kl = {"k1": d, "abs": d.abs(), "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[kl_estimator_type]
+        return MASKED
 
     class FixedKLController:
         def __init__(self, kl_coef): self.value = kl_coef
@@ -195,12 +198,16 @@ CHECK = """
 """
 
 
-def _files(*, fixed: bool, right: bool = True) -> dict[str, str]:
+#: A KL that lets nothing through where nothing is trained.
+MASKED = "torch.where(loss_mask > 0, kl, 0.0)"
+
+
+def _files(*, fixed: bool, right: bool = True, scaled: str = "loss_mask", masked: str = MASKED) -> dict[str, str]:
     base = "skyrl/backends/skyrl_train"
     return {
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
         f"{base}/training_batch.py": "class TrainingInputBatch(dict):\n    metadata = None\n",
-        f"{base}/utils/ppo_utils.py": PPO_UTILS,
+        f"{base}/utils/ppo_utils.py": PPO_UTILS.replace("SCALED", scaled).replace("MASKED", masked),
         f"{base}/utils/off_policy_correction_utils.py": CORRECTION,
         "skyrl/train/config.py": CONFIG,
         "skyrl/train/dataset/preprocess.py": PREPROCESS.replace("RIGHT", str(right)),
@@ -212,7 +219,7 @@ def _files(*, fixed: bool, right: bool = True) -> dict[str, str]:
 def test_all_boundaries_answer(loads: Loads) -> None:
     target = loads(FRAMEWORK, _files(fixed=True))
     boundaries = bound(FRAMEWORK, target)
-    assert len(boundaries) == 28
+    assert len(boundaries) == 31
     refused = [("validate_cfg", "ValueError: temporal estimators do not work with steps")] * 2
     assert answering(boundaries, target) == refused
     assert used["ray"] == "double"
@@ -260,3 +267,21 @@ def test_alignment(loads: Loads, right: bool) -> None:  # noqa: FBT001 - paramet
     target = loads(FRAMEWORK, _files(fixed=True, right=right))
     assert type(arguments(target).form) is (RightAligned if right else ZeroPadded)
     check_round_trips(target, bound(FRAMEWORK, target).values())
+
+
+@pytest.mark.parametrize(("masked", "found"), [(MASKED, False), ("kl * loss_mask", True)])
+def test_kl_off_the_mask(loads: Loads, masked: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A number that is not finite, where nothing is trained, is dropped; a product with the mask lets it through."""
+    target = loads(FRAMEWORK, _files(fixed=True, masked=masked))
+    judgement = judged_at(MSK004, bound(FRAMEWORK, target)["compute_approx_kl", "k1"], "k1", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("scaled", "found"), [("loss_mask", False), ("loss_mask[:micro_batch_size]", True)])
+def test_loss_in_micro_batches(loads: Loads, scaled: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Advantages are divided by the tokens of the mini-batch, not by those of a micro-batch."""
+    target, setting = loads(FRAMEWORK, _files(fixed=True, scaled=scaled)), "regular, token_mean, in micro-batches"
+    judgement = judged_at(SPL001, bound(FRAMEWORK, target)["ppo_policy_loss", setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found

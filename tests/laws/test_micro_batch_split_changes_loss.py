@@ -54,6 +54,19 @@ def test_broken() -> None:
     )
 
 
+def _sum_of_means(batch: Batch, micro_batches: int) -> Tensor:
+    return torch.stack([_total(p) / p.mask.sum().clamp(min=1) for p in _parts(batch, micro_batches)]).sum()
+
+
+@pytest.mark.parametrize(("compute", "found"), [(_by_own_tokens, False), (_sum_of_means, True)])
+def test_mean_of_equal_parts(compute: Any, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Parts with equally many trained tokens share a mean, which is not multiplied by their number."""
+    more = {**MORE, "claims": {"aggregation": "token-mean"}}
+    judgement = judged(LAW, specimen(compute, reads=READS, stage="policy-loss", outputs=LOSS, **more))
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

@@ -111,6 +111,7 @@ ORDERED: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"trained tokens be
 LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "log-prob of the token": _logprob,
     "entropy of the logits": _entropy,
+    "values of trained tokens": lambda batch, _settings: torch.where(batch.mask, batch.value.double(), 0.0),
     "mini-batches of prompts in turn": _turns,
     "outcomes of trajectories, centred": _outcomes,
 }

@@ -87,6 +87,10 @@ def _reinforce(batch: Batch, _settings: Settings) -> Tensor:
     return -weight * current
 
 
+def _likelihood(batch: Batch, _settings: Settings) -> Tensor:
+    return -torch.where(batch.mask, batch.logprob.double(), 0.0)
+
+
 #: Algorithm -> loss per token.
 LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "ppo": _ppo,
@@ -97,4 +101,5 @@ LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "gmpo": _gmpo,
     "importance sampling": _importance_sampling,
     "reinforce": _reinforce,
+    "negative log-likelihood": _likelihood,
 }

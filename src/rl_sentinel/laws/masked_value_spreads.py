@@ -4,7 +4,8 @@ What it says:
     The fill that a framework itself puts into masked slots, log-probs of -1e4 of every policy at
     every untrained position, leaves outputs and gradients at trained tokens finite and unchanged.
     Where a boundary claims that a masked slot may hold anything, NaN and infinity are tried too, in
-    every signal that it reads, and are no reason to refuse the batch.
+    every signal that it reads, and are no reason to refuse the batch. An output that is claimed to be 0
+    off the mask is 0 there even so.
 
 Why it matters:
     Masked slots hold whatever the model or the padding left there. What multiplies by the mask
@@ -102,6 +103,11 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     scale = magnitude(batch, boundary.reads)
     skip = over_all(boundary)
     yield from same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale, skip=skip)
+    for name in boundary.outputs if claimed and boundary.claims.masked else ():
+        if boundary.outputs[name].axes == "B T":
+            value = after.values[name]
+            why = f"{name} is claimed to be 0 where nothing is trained"
+            yield Equal(name, torch.zeros_like(value), value, ~batch.mask, reason=why, key=f"{name} off the mask")
     for column, gradient in after.gradients.items() if claimed else ():
         name, off = f"gradient of {column}", ~cells(batch.mask, gradient)
         why = f"{number(fill)} in a masked position must have no gradient"
@@ -113,7 +119,7 @@ LAW = Law(
     code="MSK004",
     name="masked-value-spreads",
     stages=frozenset({"kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
-    claims=("masked_slots", "trajectories"),
+    claims=("masked", "masked_slots", "trajectories"),
     applies=_applies,
     vary=_vary,
     expect=_expect,

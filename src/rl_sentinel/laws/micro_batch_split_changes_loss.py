@@ -3,7 +3,8 @@
 What it says:
     Where the denominators of the whole mini-batch are given to the loss, cutting the rows into
     micro-batches with the target's own splitter changes neither the loss nor its gradient: one
-    part, two parts, or one for each row, an all-masked part included.
+    part, two parts, or one for each row, an all-masked part included. A loss that is claimed to be a
+    mean, with denominators of its own, does so where all rows have equally many trained tokens.
 
 Why it matters:
     Micro-batches are a matter of memory. If each divides by the tokens that it happens to hold,
@@ -19,8 +20,8 @@ A boundary that breaks it:
     2.5
 
 Where it does not apply:
-    Boundaries that do not claim denominators given from outside, or whose adapter cannot cut with
-    the target's own splitter.
+    Boundaries that claim neither denominators given from outside nor a mean, or whose adapter cannot
+    cut with the target's own splitter. A loss that chooses among the tokens of its part.
 
 Seen in:
     See the audit's reports.
@@ -33,22 +34,28 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.row_split import applies_to_split, same_loss_in_parts, several_rows
+from rl_sentinel.search.row_split import applies_to_split, averages, same_loss_in_parts, several_rows
 
 
 def _applies(boundary: Boundary) -> str:
+    if averages(boundary) and "micro_batches" in boundary.axes:
+        return ""
     return applies_to_split(boundary, "micro_batches", "its adapter cannot cut the rows into micro-batches")
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    yield from same_loss_in_parts(ask, case, "micro_batches", "denominators are those of the whole mini-batch")
+    mean = averages(ask.boundary)
+    reason = (
+        "a mean over equal parts is that of the whole" if mean else "denominators are those of the whole mini-batch"
+    )
+    yield from same_loss_in_parts(ask, case, "micro_batches", reason)
 
 
 LAW = Law(
     code="SPL001",
     name="micro-batch-split-changes-loss",
     stages=frozenset({"policy-loss", "value-loss", "aggregate"}),
-    claims=("denominator",),
+    claims=("aggregation", "denominator", "row_order"),
     applies=_applies,
     vary=several_rows,
     expect=_expect,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw, with_layout
 from rl_sentinel.core.claims import value_of
@@ -11,6 +12,9 @@ from rl_sentinel.core.observation import Ask, Observation
 from rl_sentinel.search.comparison import magnitude, slopes
 
 Cut = Literal["micro_batches", "ranks"]
+
+#: Aggregations whose mean over parts of equal size is that over the whole.
+MEANS = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
 
 #: What the parts are called in a sentence.
 WORDS: dict[Cut, str] = {"micro_batches": "micro-batches", "ranks": "ranks"}
@@ -23,6 +27,18 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
     if cut not in boundary.axes:
         return otherwise
     return "" if "loss" in boundary.outputs else "it has no loss"
+
+
+def averages(boundary: Boundary) -> bool:
+    """Whether a loss is a mean that parts of equal size share: no row depends on the others of its part."""
+    claims = boundary.claims
+    named = (value_of(claims.aggregation) or "") in MEANS and claims.row_order is None
+    return named and value_of(claims.denominator) != "given" and "loss" in boundary.outputs
+
+
+def alike(batch: Batch) -> bool:
+    """Whether all rows have the same number of trained tokens, so that every mean weighs parts alike."""
+    return bool(batch.live.all()) and len(set(batch.mask.sum(1).tolist())) == 1
 
 
 def several_rows(case: Case, variant: int) -> Case | None:
@@ -47,8 +63,13 @@ def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[
     def seen(parts: int) -> Observation:
         return ask(in_parts(case, cut, parts), gradients=slopes(ask.boundary))
 
+    rows, own = case.batch.rows, averages(ask.boundary)
+    if own and not alike(case.batch):
+        return
     whole, scale = seen(1), magnitude(case.batch, ask.boundary.reads)
-    for parts in sorted({2, case.batch.rows}):
+    for parts in sorted({2, rows}):
+        if own and rows % parts:
+            continue
         other, change = seen(parts), cutting(case, cut, parts)
         for column, gradient in whole.gradients.items():
             name = f"gradient of {column}"

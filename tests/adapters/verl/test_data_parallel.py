@@ -21,14 +21,27 @@ Loads = Callable[..., Target]
 
 ACTOR = """
     import torch
-    from verl.trainer.ppo.core_algos import agg_loss, compute_policy_loss_vanilla
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss
 
     class DataParallelPPOActor:
         def __init__(self, config, actor_module, actor_optimizer):
-            raise RuntimeError("needs a device")
+            self.config, self.actor_module, self.actor_optimizer = config, actor_module, actor_optimizer
 
         def _forward_micro_batch(self, micro_batch, temperature):
-            raise RuntimeError("needs a model")
+            labels = micro_batch["responses"]
+            logits = self.actor_module(input_ids=micro_batch["input_ids"]).logits.div_(SCALE)
+            scores = logits[:, -labels.shape[1] - 1 : -1].log_softmax(-1)
+            return -(scores.exp() * scores).sum(-1), scores.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+        def _optimizer_step(self):
+            self.actor_optimizer.step()
+
+        def compute_log_prob(self, data, calculate_entropy):
+            size, temperature = data.meta_info["micro_batch_size"], data.meta_info["temperature"]
+            parts = [{n: x[i : i + size] for n, x in data.batch.items()} for i in range(0, len(data), size)]
+            scored = [self._forward_micro_batch(part, temperature) for part in parts]
+            entropys, log_probs = (torch.cat(part) for part in zip(*scored))
+            return log_probs, entropys
 
         def update_policy(self, data):
             config, logged = self.config, {"actor/kl_loss": []}
@@ -39,7 +52,8 @@ ACTOR = """
                     part = {name: column[start : start + size] for name, column in data.batch.items()}
                     entropy, log_prob = self._forward_micro_batch(part, temperature=data.meta_info["temperature"])
                     old, mask, mode = part["old_log_probs"], part["response_mask"], config.loss_agg_mode
-                    loss, _ = compute_policy_loss_vanilla(old, log_prob, part["advantages"], mask, mode, config)
+                    chosen, gains = POLICY_LOSS_REGISTRY[config.policy_loss.loss_mode], part["advantages"]
+                    loss, _ = chosen(old, log_prob, gains, TRAINED, mode, config)
                     gap = part["ref_log_prob"] - log_prob
                     kl = agg_loss(gap.exp() - gap - 1, mask, mode)
                     loss = loss - config.entropy_coeff * agg_loss(entropy, mask, mode) SIGN config.kl_loss_coef * kl
@@ -56,36 +70,51 @@ REDUCE = """
         return {name: sum(values) / len(values) for name, values in metrics.items()}
 """
 
-FIELDS = """        ppo_mini_batch_size: int = 1
+FIELDS = """        use_torch_compile: bool = True
+        ppo_mini_batch_size: int = 1
         ppo_epochs: int = 1
         use_dynamic_bsz: bool = False
         clip_ratio: float = 0.2
 """
 
 
+#: Another loss that the configuration can select.
+GPG = """
+    @register_policy_loss("gpg")
+    def compute_policy_loss_gpg(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config):
+        return agg_loss(-log_prob * advantages, response_mask, loss_agg_mode), {}
+"""
+
 #: What makes the mean of the micro-batches' numbers the mean over all tokens.
 WEIGHT = 'mask.sum() / data.batch["response_mask"].sum().clamp(min=1) / share'
 
 
-def _tree(sign: str = "+", weight: str = WEIGHT) -> dict[str, str]:
+#: What logits are divided by.
+SCALE = "temperature"
+
+
+def _tree(sign: str = "+", weight: str = WEIGHT, trained: str = "mask", scale: str = SCALE) -> dict[str, str]:
     tree = files()
     config = "verl/workers/config/actor.py"
-    tree[config] = tree[config].replace("        clip_ratio: float = 0.2\n", FIELDS).replace('"k3")', '"low_var_kl")')
-    actor = ACTOR.replace("SIGN", sign).replace("WEIGHT", weight)
+    tree[config] = tree[config].replace("        clip_ratio: float = 0.2\n", FIELDS).replace('"k3"', '"low_var_kl"')
+    actor = ACTOR.replace("SIGN", sign).replace("WEIGHT", weight).replace("TRAINED", trained).replace("SCALE", scale)
+    tree["verl/trainer/ppo/core_algos.py"] += GPG
     return tree | {"verl/workers/actor/dp_actor.py": actor, "verl/utils/metric/__init__.py": REDUCE}
 
 
-def _judged(loads: Loads, law: Law, tree: dict[str, str]) -> tuple[int, bool]:
+def _judged(
+    loads: Loads, law: Law, tree: dict[str, str], setting: str = "token-mean", name: str = "update_policy"
+) -> tuple[int, bool]:
     target = loads(FRAMEWORK, tree)
-    judgement = judged_at(law, bound(FRAMEWORK, target)["update_policy", "token-mean"], "token-mean", target)
+    judgement = judged_at(law, bound(FRAMEWORK, target)[name, setting], setting, target)
     return judgement.tried, judgement.found is not None
 
 
 def test_the_update_reads_back(loads: Loads) -> None:
-    """Columns, settings and arguments survive the round trip in both modes."""
+    """Columns, settings and arguments survive the round trip in both modes, and with another loss."""
     target = loads(FRAMEWORK, _tree())
-    mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name == "update_policy"]
-    assert len(mine) == 2
+    mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name in ("update_policy", "compute_log_prob")]
+    assert len(mine) == 6
     check_round_trips(target, mine)
 
 
@@ -93,6 +122,22 @@ def test_the_update_reads_back(loads: Loads) -> None:
 def test_sign_of_the_kl_loss(loads: Loads, sign: str, found: bool) -> None:  # noqa: FBT001 - parametrised
     """A KL loss that is subtracted is no dual clip with a KL penalty, though each function alone is right."""
     tried, broken = _judged(loads, REF001, _tree(sign=sign))
+    assert tried > 0
+    assert broken is found
+
+
+@pytest.mark.parametrize(("trained", "found"), [("mask", False), ("gains", True)])
+def test_mask_of_another_loss(loads: Loads, trained: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A selected loss that is passed the advantages where it takes the mask weights each token by them."""
+    tried, broken = _judged(loads, REF001, _tree(trained=trained), "gpg")
+    assert tried > 0
+    assert broken is found
+
+
+@pytest.mark.parametrize(("scale", "found"), [(SCALE, False), ("1.0", True)])
+def test_temperature_of_the_log_probs(loads: Loads, scale: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Log-probs are those of the policy that sampled: logits divided by the temperature, at the token they predict."""
+    tried, broken = _judged(loads, REF001, _tree(scale=scale), "other temperature", "compute_log_prob")
     assert tried > 0
     assert broken is found
 

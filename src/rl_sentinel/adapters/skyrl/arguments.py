@@ -103,7 +103,9 @@ def arguments(target: Target) -> Arguments:
         Unbindable: if the producer is absent or answers in an unknown form.
     """
     tokenizer = SimpleNamespace(pad_token_id=0)
-    answer = target.call(PRODUCER, tokenizer, [[1], [1]], [[1, 1], [1]], [[0.0, 1.0], [1.0]], [[1, 1], [1]])
+    takes_id = "pad_token_id" in inspect.signature(target.find(PRODUCER)).parameters
+    padding = tokenizer.pad_token_id if takes_id else tokenizer
+    answer = target.call(PRODUCER, padding, [[1], [1]], [[1, 1], [1]], [[0.0, 1.0], [1.0]], [[1, 1], [1]])
     masks = [
         one for one in answer if isinstance(one, torch.Tensor) and one.shape == (2, 2) and one.dtype == torch.float
     ]

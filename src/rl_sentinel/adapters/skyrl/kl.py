@@ -28,6 +28,12 @@ _ESTIMATORS = (
 )
 
 
+_MASKED = (
+    "ppo_utils.py, compute_approx_kl: the mask is of the trainable tokens; newer releases, comment: multiplying by it "
+    "can leak NaN from masked positions"
+)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per estimator, then the step."""
     try:
@@ -52,7 +58,7 @@ def _penalty(kind: str, forms: Arguments) -> Boundary:
         steps=(Step(call=PENALTY, name="kl", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
         outputs={"kl": Output("B T", "nats", f"kl.{kind}", form=As(forms.form, torch.float32))},
         settings={kind: {"kind": kind}},
-        claims=claims(_ESTIMATORS, algorithm=kind, gradient=kind),
+        claims=claims(_ESTIMATORS, algorithm=kind, gradient=kind) | claims(_MASKED, masked_slots="any", masked=True),
         reach=f"trainer.algorithm.kl_estimator_type={kind}",
     )
 

@@ -2,10 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
+
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.skyrl.advantages import path_of, registered
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, Arguments, arguments
@@ -22,11 +27,20 @@ PPO = f"{MODULE}.ppo_policy_loss"
 SCALE = f"{MODULE}.apply_loss_reduction_to_advantages_minibatch"
 CRITIC = f"{MODULE}.ppo_critic_loss"
 
+#: PPO's own loss, which is bound in micro-batches as well.
+PLAIN = "regular"
+
 #: Fine-tuning without a reward, entered by another route.
 _APART = ("cross_entropy",)
 
 #: Losses whose ratio is to the sampler's log-probs.
 _TO_SAMPLER = ("rollout_is", "dppo")
+
+_WHOLE = claims(
+    "configuration, loss_reduction: the average over all valid tokens in the batch, or over its sequences; worker.py, "
+    "forward_backward and optim_step: gradients of micro-batches are accumulated",
+    denominator="given",
+)
 
 _DOC = "ppo_utils.py, the loss: ratio of the current to the old policy"
 _CHOICE = "ppo_utils.py, docstring: tokens are chosen by the size of their covariance"
@@ -65,6 +79,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _policy(target, name, function, section, forms))
         except Unbindable as why:
             yield Unbound(path_of(function), "policy-loss", str(why))
+    if PLAIN in found:
+        yield from bindable(target, _in_parts(target, found[PLAIN], forms))
     yield from bindable(target, _critic(forms))
 
 
@@ -73,30 +89,26 @@ def _section(name: str) -> Config:
     return Config(CONFIG, fixed, {f"{_SECTION}.loss_reduction": "loss_reduction"}, section=_SECTION)
 
 
-def _policy(target: Target, name: str, function: Callable[..., Any], section: Config, forms: Arguments) -> Boundary:
-    """The loss; where a release scales the advantages of a mini-batch for the reduction first, that step before it."""
-    path, scales = path_of(function), target.has(SCALE)
-    advantage: Codec = forms.column("advantage")
-    steps = []
-    if scales:
-        scaling = {
-            "advantages": advantage,
-            "loss_mask": forms.loss_mask,
-            "loss_reduction": Knob("loss_reduction"),
-            "micro_batch_size": Derived(lambda inputs: inputs.batch.rows),
-            "max_seq_len": Constant(LENGTH),
-            "prompt_boundaries": Constant(None),
-        }
-        steps = [
-            Step(
-                call=SCALE,
-                name="scaled",
-                arguments=scaling,
-                optional=frozenset({"prompt_boundaries"}),
-                produced_by={"micro_batch_size": "trainer.py, _normalize_advantages: one mini-batch, one micro-batch"},
-            )
-        ]
-        advantage = Earlier(Use("scaled"))
+def _scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
+    """The trainer's step that divides the advantages of a mini-batch by what the reduction divides by."""
+    arguments_: dict[str, Codec] = {
+        "advantages": forms.column("advantage"),
+        "loss_mask": forms.loss_mask,
+        "loss_reduction": Knob("loss_reduction"),
+        "micro_batch_size": micro_batch_size,
+        "max_seq_len": Constant(LENGTH),
+        "prompt_boundaries": Constant(None),
+    }
+    return Step(
+        call=SCALE,
+        name="scaled",
+        arguments=arguments_,
+        optional=frozenset({"prompt_boundaries"}),
+        produced_by={"micro_batch_size": "trainer.py, _normalize_advantages: rows of a micro-batch of one mini-batch"},
+    )
+
+
+def _loss(path: str, function: Callable[..., Any], forms: Arguments, advantage: Codec, section: Codec) -> Step:
     passed = (
         forms.column("logprob"),
         forms.column("old_logprob"),
@@ -106,7 +118,7 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
         forms.column("rollout_logprob"),
     )
     names = list(inspect.signature(function).parameters)[: len(passed)]
-    loss = Step(
+    return Step(
         call=path,
         name="result",
         arguments=dict(zip(names, passed, strict=True)),
@@ -115,6 +127,44 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
             names[5]: "worker.py, _forward_backward_micro: rollout_logprobs of the sampler",
         },
     )
+
+
+def rows_of(whole: Tensor, number: int, parts: int) -> Tensor:
+    """The rows of one micro-batch, as the worker cuts them."""
+    return whole.tensor_split(parts)[number]
+
+
+def _in_parts(target: Target, function: Callable[..., Any], forms: Arguments) -> Boundary:
+    """The loss of each micro-batch; the worker adds them, or averages them where nothing was scaled before."""
+    path, scales = path_of(function), target.has(SCALE)
+    own: dict[str, Codec] = {
+        "whole": Earlier(Use("scaled")),
+        "number": Derived(lambda inputs: inputs.part[0]),
+        "parts": Derived(lambda inputs: inputs.part[1]),
+    }
+    advantage: Codec = Object(rows_of, own) if scales else forms.column("advantage")
+    rows = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
+    step = replace(_loss(path, function, forms, advantage, _section(PLAIN)), each=("micro_batch",))
+    loss = Output("", "", "loss", at=Use("result")[0], join="sum" if scales else "mean")
+    return Boundary(
+        path=f"{SCALE} -> {path}" if scales else path,
+        stage="policy-loss",
+        steps=(_scaling(forms, rows), step) if scales else (step,),
+        unused=frozenset({"rollout_logprob"}),
+        outputs={"loss": loss},
+        settings={f"{PLAIN}, {r}, in micro-batches": {"loss_reduction": r} for r in REDUCTIONS},
+        claims=CLAIMS[PLAIN] | _WHOLE,
+        reach="trainer.micro_train_batch_size_per_gpu below the rows of a mini-batch",
+        requires=(equal_micro_batches, has_trained_token),
+    )
+
+
+def _policy(target: Target, name: str, function: Callable[..., Any], section: Config, forms: Arguments) -> Boundary:
+    """The loss; where a release scales the advantages of a mini-batch for the reduction first, that step before it."""
+    path, scales = path_of(function), target.has(SCALE)
+    advantage: Codec = Earlier(Use("scaled")) if scales else forms.column("advantage")
+    steps = (_scaling(forms, Derived(lambda inputs: inputs.batch.rows)),) if scales else ()
+    loss = _loss(path, function, forms, advantage, section)
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",

@@ -1,13 +1,13 @@
 """The actor's configuration of verl, as each release has it."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants
+from rl_sentinel.adapters.verl.shipped import shipped
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec
 
@@ -46,9 +46,8 @@ def actor(
     """
     own = dict(policy or {})
     if not target.has(ACTOR):
-        fields = Table({**knobs, **({"policy_loss": Table(own)} if own else {})})
-        parts = {"file": Constant(str(_file(target.root))), "loss": Constant(name), "fields": fields}
-        return Object(shipped_section, parts, at={"fields": ""}, shared=True)
+        loss = Table({"loss_mode": Constant(name), **own})
+        return shipped(target, "actor_rollout_ref.actor", {**knobs, "policy_loss": loss})
     section: dict[str, Codec] = {}
     if target.has(POLICY):
         section = {"policy_loss": Object(POLICY, {"loss_mode": Constant(name), **own})}
@@ -63,20 +62,3 @@ def with_counts(config: Any, counts: Mapping[str, Any]) -> Any:  # noqa: ANN401 
     """The configuration with the counts of the mini-batch, which the trainer writes into it."""
     config.global_batch_info.update(counts)
     return config
-
-
-def shipped_section(file: str, loss: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
-    """The actor's section of the configuration that ships with verl, before it had a class, with fields set."""
-    from omegaconf import OmegaConf  # noqa: PLC0415 - a package of the target, absent elsewhere
-
-    config = OmegaConf.load(file).actor_rollout_ref.actor
-    OmegaConf.update(config, "policy_loss.loss_mode", loss, force_add=True)
-    for key, value in fields.items():
-        OmegaConf.update(config, key, value, force_add=True)
-    return config
-
-
-def _file(root: Path) -> Path:
-    folder = root / "verl" / "trainer" / "config"
-    whole = folder / "_generated_ppo_trainer.yaml"
-    return whole if whole.is_file() else folder / "ppo_trainer.yaml"

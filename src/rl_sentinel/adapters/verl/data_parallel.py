@@ -1,29 +1,28 @@
 """verl's data-parallel actor, of releases before 0.8: its whole update, from the trainer's batch to the gradient."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
-
-import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants, every_token_is_trained
-from rl_sentinel.adapters.verl.doubles import cpu_device, data_parallel_actor, no_memory, return_unmoved, updated
-from rl_sentinel.adapters.verl.engine import NUMBERS
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, constants, every_token_is_trained
+from rl_sentinel.adapters.verl.doubles import data_parallel_actor, updated
+from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARISED
+from rl_sentinel.adapters.verl.losses import loss_mode, selectable
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, reads_response_mask, worker_data
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
-from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims, value_of
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
 ACTOR = "verl.workers.actor.dp_actor.DataParallelPPOActor"
@@ -63,31 +62,19 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     source = inspect.getsource(target.find(ACTOR)).partition("def update_policy")[2]
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
     yield from bindable(target, *(_update(target, mode, source) for mode in modes))
-
-
-def _accelerator(target: Target, source: str) -> dict[str, Callable[..., Any]]:
-    """Doubles of a machine without an accelerator: its device, moves there, and what is logged of its memory."""
-    found: dict[str, Callable[..., Any]] = {}
-    if "get_device_id()" in source:
-        found[f"{ACTOR.rpartition('.')[0]}.get_device_id"] = cpu_device
-    if ".cuda()" in source:
-        found["verl.protocol.TensorDict.cuda"] = return_unmoved
-    for path in ("verl.utils.debug.performance", "verl.utils.profiler.performance"):
-        if target.has(f"{path}._get_current_mem_info"):
-            found[f"{path}._get_current_mem_info"] = no_memory
-    return found
+    for name in selectable(target) if "loss_mode" in source else ():
+        yield from bindable(target, _other(target, name, source))
 
 
 def _update(target: Target, mode: str, source: str) -> Boundary:
-    masked = "loss_mask" in source or '"response_mask"' in source
+    masked = reads_response_mask(source)
     logged = {name: output for name, output in LOGGED.items() if name in source and mode == "token-mean"}
-    reducer = next(path for path in REDUCERS if target.has(path))
-    steps = (_step(target, mode, source), Step(call=reducer, name="logged", arguments=_METRICS)) if logged else ()
+    step = _step(target, _vanilla(target, mode), source)
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
     return Boundary(
         path=UPDATE,
         stage="policy-loss",
-        steps=steps or (_step(target, mode, source),),
+        steps=(step, *reducer_of(target)) if logged else (step,),
         unused=frozenset({"token"}),
         outputs={"loss": loss, **{name: replace(o, at=Use("logged")[name]) for name, o in logged.items()}},
         settings={mode: NUMBERS},
@@ -97,7 +84,26 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     )
 
 
-_METRICS: Mapping[str, Codec] = {"metrics": Earlier(Use("made")["metrics"])}
+def _other(target: Target, name: str, source: str) -> Boundary:
+    """The update with another loss, aggregated per sequence."""
+    mode = loss_mode(target, name)
+    numbers: Settings = {**mode.settings, **REGULARISED}
+    said = mode.claims | claims(_KL, kl="k3")
+    knobs = {**mode.section, **{n: Knob(n) for n in REGULARISED}}
+    config = actor(target, name, {**knobs, **_kinds("seq-mean-token-mean")}, policy=mode.policy)
+    return replace(
+        _update(target, "seq-mean-token-mean", source),
+        steps=(_step(target, config, source),),
+        settings={name: numbers},
+        claims=replace(said, algorithm=None) if value_of(said.rows) == "all" else said,  # the KL has a mean of its own
+        reach=f"actor.policy_loss.loss_mode={name} actor.use_kl_loss=True",
+    )
+
+
+def reducer_of(target: Target) -> tuple[Step, ...]:
+    """The trainer's reducer of what an update logged."""
+    path = next(path for path in REDUCERS if target.has(path))
+    return (Step(call=path, name="logged", arguments={"metrics": Earlier(Use("made")["metrics"])}),)
 
 
 def _algorithm(source: str) -> Claims:
@@ -117,63 +123,39 @@ def _pairs(logged: Mapping[str, Output]) -> Claims:
     return replace(_PAIRS, output_pairs={n: said for n, said in _PAIRS.output_pairs.items() if n in logged})
 
 
-def _step(target: Target, mode: str, source: str) -> Step:
+def _kinds(mode: str) -> Mapping[str, Codec]:
     """Two epochs over one mini-batch, so that the old log-probs are those of the batch; the last step is read."""
+    words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
+    return {**words, **SIZES, **constants(use_torch_compile=False)}
+
+
+def _vanilla(target: Target, mode: str) -> Codec:
     numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
-    sizes: dict[str, Codec] = {
-        "ppo_mini_batch_size": Derived(lambda inputs: inputs.batch.rows),
-        "ppo_micro_batch_size_per_gpu": Derived(
-            lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"})
-        ),
-    }
     numbers["clip_ratio"] = Knob("clip_low")  # releases without two bounds have one for both sides
-    kinds = constants(
-        use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2, use_dynamic_bsz=False
-    )
+    return actor(target, "vanilla", {**numbers, **_kinds(mode)})
+
+
+def _step(target: Target, config: Codec, source: str) -> Step:
     answers = Table({"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")})
     parts: dict[str, Codec] = {
         "0": Constant(Function(ACTOR)),
-        "1": actor(target, "vanilla", {**numbers, **kinds, **sizes}),
+        "1": config,
         "2": answers,
     }
     places = {"0": "__class__.__base__", "1": "config", "2": "actor_optimizer.answers"}
     tensors: dict[str, Codec] = {
-        "responses": Column("token"),
-        "input_ids": Derived(_row_numbers, frozenset({"extra"})),
-        "attention_mask": ResponseMask(AfterPrompt(1)),
-        "position_ids": Derived(_positions, frozenset({"extra"})),
-        "response_mask": MASK,
-        "loss_mask": Column("mask", AfterPrompt(0), torch.int64),
         "old_log_probs": Column("old_logprob"),
         "ref_log_prob": Column("ref_logprob"),
         "advantages": Column("advantage"),
     }
-    meta = Derived(lambda _inputs: {"temperature": 1.0, "multi_turn": True})
-    data = Object(
-        "verl.DataProto.from_dict",
-        {"tensors": Table(tensors), "meta_info": meta},
-        at={"tensors": "batch"},
-    )
     return Step(
         call=updated,
         name="made",
-        doubles=_accelerator(target, source),
+        doubles=accelerator(target, ACTOR.rpartition(".")[0], source),
         arguments={
             "update": Constant(Function(UPDATE)),
-            "actor": Object(data_parallel_actor, parts, at=places),
-            "data": data,
+            "worker": Object(data_parallel_actor, parts, at=places),
+            "data": worker_data(tensors, **constants(temperature=1.0, multi_turn=True)),
         },
         produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: update_actor of the whole batch"},
     )
-
-
-def _row_numbers(inputs: Inputs) -> torch.Tensor:
-    """Token ids of a prompt of one token, the number of the row, and of a response of zeros."""
-    rows = torch.arange(inputs.batch.rows).unsqueeze(1)
-    return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
-
-
-def _positions(inputs: Inputs) -> torch.Tensor:
-    """Positions of a prompt of one token, the response and its padding."""
-    width = 1 + inputs.batch.width + inputs.layout.extra
-    return torch.arange(width).expand(inputs.batch.rows, -1)

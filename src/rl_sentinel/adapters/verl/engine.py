@@ -19,10 +19,12 @@ from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants
 from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
 from rl_sentinel.adapters.verl.doubles import Engine, cpu_device
+from rl_sentinel.adapters.verl.losses import loss_mode, selectable
+from rl_sentinel.adapters.verl.registries import LOSSES, registered
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -68,14 +70,11 @@ _REFERENCE = claims(
     output_pairs={"kl_loss": "logprob against ref_logprob"},
 )
 
-#: Numbers of the loss.
-NUMBERS: Settings = {
-    "entropy_coeff": 0.5,
-    "kl_loss_coef": 0.25,
-    "clip_low": 0.2,
-    "clip_high": 0.2,
-    "ceiling": 3.0,
-}
+#: Coefficients of what is added to the policy loss.
+REGULARISED: Settings = {"entropy_coeff": 0.5, "kl_loss_coef": 0.25}
+
+#: Numbers of PPO's loss.
+NUMBERS: Settings = {**REGULARISED, "clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -130,37 +129,57 @@ def _weighs(target: Target) -> bool:
 
 def _actor(target: Target) -> Iterator[Boundary]:
     weighs = _weighs(target) and accepts(target, WEIGHTS["token"])
-    columns: dict[str, Codec] = {
+    given: dict[str, Codec] = {
         "old_log_probs": Column("old_logprob"),
         "ref_log_prob": Column("ref_logprob"),
         "advantages": Column("advantage"),
     }
-    before: tuple[Step, ...] = ()
-    if weighs:
-        step, weights = weights_of_sampler(target)
-        before, columns["rollout_is_weights"] = (step,), Earlier(weights)
-    for mode in MODES:
-        knobs = {SECTION.get(k, k): Knob(k) for k in NUMBERS}
-        kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
+    corrected, weights = weights_of_sampler(target) if weighs else (None, None)
+    for name, mode, settings, section, policy, said in _losses(target):
+        whole = name == "vanilla"  # with all that the worker adds to a loss
+        kinds = constants(use_kl_loss=whole, kl_loss_type="low_var_kl", loss_agg_mode=mode)
         answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
-        config = actor(target, "vanilla", {**knobs, **kinds})
+        config = actor(target, name, {**section, **kinds}, policy=policy)
         logged = _logged(target, LOSS) if mode == "token-mean" else {}  # other modes are no mean over live tokens
-        claimed = _GIVEN | _REFERENCE | aggregation(target, mode) | claims(_LOSS, algorithm="dual clip", kl="k3")
+        claimed = (
+            said
+            | (Claims() if said.row_order else _GIVEN)
+            | (_REFERENCE | claims(_LOSS, kl="k3") if whole else Claims())
+        )
         claimed |= claims(_ROWS, rows="all")
-        if weighs:
+        columns, before = given, tuple[Step, ...]()
+        if corrected and weights and whole:  # the weights of the others are bound at the losses themselves
+            columns, before = {**given, "rollout_is_weights": Earlier(weights)}, (corrected,)
             claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
         yield Boundary(
-            path=f"{BOTH} -> {CUT} -> {LOSS}" if weighs else f"{CUT} -> {LOSS}",
+            path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",
             stage="policy-loss",
             steps=(*before, _through(LOSS, config, answers, columns), *_reduced(logged)),
-            unused=frozenset({"token"}),
+            unused=frozenset({"token"} if whole else {"token", "entropy", "ref_logprob"}),
             outputs=_outputs(logged),
-            settings={mode: NUMBERS},
+            settings={mode if whole else name: settings},
             claims=claimed,
-            reach="actor.use_kl_loss=True, every actor update"
-            + (", algorithm.rollout_correction.rollout_is=token" if weighs else ""),
+            reach=("actor.use_kl_loss=True, every actor update" if whole else f"actor.policy_loss.loss_mode={name}")
+            + (", algorithm.rollout_correction.rollout_is=token" if before else ""),
             requires=(no_empty_response, equal_micro_batches),
         )
+
+
+def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, Codec], Mapping[str, Codec], Claims]]:
+    """Each loss by name, with its mode of aggregation, numbers, knobs of the two sections, and claims.
+
+    PPO's is bound in each mode. Of the others, aggregated per sequence, those are bound that do not take the counts of
+    the mini-batch from the configuration: only through the engine can one see what they divide by.
+    """
+    for mode in MODES:
+        knobs: dict[str, Codec] = {SECTION.get(k, k): Knob(k) for k in NUMBERS}
+        yield "vanilla", mode, NUMBERS, knobs, {}, aggregation(target, mode) | claims(_LOSS, algorithm="dual clip")
+    table = registered(target, LOSSES) or {}
+    for name in selectable(target):
+        if "global_batch_info" in inspect.getsource(inspect.unwrap(table[name])):
+            continue
+        chosen = loss_mode(target, name)
+        yield name, "seq-mean-token-mean", chosen.settings, chosen.section, chosen.policy, chosen.claims
 
 
 def _logged(target: Target, loss: str) -> Mapping[str, Output]:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -86,6 +86,32 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from _guarded(target, PLAIN, partial(_plain, target))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossMode:
+    """A loss that the configuration selects by name: numbers, knobs of the actor's and the loss's section, claims."""
+
+    settings: Settings
+    section: Mapping[str, Codec]
+    policy: Mapping[str, Codec]
+    claims: Claims
+
+
+def loss_mode(target: Target, name: str) -> LossMode:
+    """A registered loss with its own numbers, aggregated per sequence."""
+    own = NUMBERS.get(name, RANGE)
+    policy: dict[str, Codec] = {word: Knob(n) for n, word in _POLICY.get(name, {}).items()}
+    said = CLAIMS.get(name, Claims()) | _algorithm(target, name)
+    return LossMode(settings=own, section=section_names(own), policy=policy, claims=said)
+
+
+def selectable(target: Target) -> list[str]:
+    """Names of the losses that a worker can be configured with, besides those of the next two.
+
+    PPO's own loss is bound with all that a worker adds to it; bypass mode needs what the sampler logged.
+    """
+    return [name for name in registered(target, LOSSES) or {} if name not in ("vanilla", BYPASS)]
+
+
 def _guarded(target: Target, path: str, make: Callable[[], Boundary]) -> Iterator[Boundary | Unbound]:
     return described(target, path, "policy-loss", lambda: [make()], everywhere=True)
 
@@ -95,17 +121,16 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
     target.source(function)
     if family == "default":
         return _default(target, name, function, path)
-    own, counts = NUMBERS.get(name, RANGE), _counts(target, name)
+    mode, counts = loss_mode(target, name), _counts(target, name)
     weighs = takes(function, "rollout_weight") and accepts(target, WEIGHTS["token"])
-    policy: dict[str, Codec] = {word: Knob(n) for n, word in _POLICY.get(name, {}).items()}
     counted: dict[str, Codec] = {GIVEN[n]: Knob(n) for n in counts}
-    config = actor(target, name, section_names(own), counted, policy)
+    config = actor(target, name, mode.section, counted, mode.policy)
     roles = {**ROLES, "aggregation": Constant("seq-mean-token-mean"), "config": config}
     steps: tuple[Step, ...] = ()
     if weighs:
         step, weights = weights_of_sampler(target)
         steps, roles["rollout_weight"] = (step,), Earlier(weights)
-    said = CLAIMS.get(name, Claims()) | PAIR | _algorithm(target, name)
+    said = mode.claims | PAIR
     if weighs:
         said |= claims(WEIGHED, corrected_at_most=2.0, corrected_by="row" if name == "geo_mean" else "token")
     reach = f"actor.policy_loss.loss_mode={name}" + (" algorithm.rollout_correction.rollout_is=token" if weighs else "")
@@ -114,7 +139,7 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
         stage="policy-loss",
         steps=(*steps, _step(path, function, roles)),
         outputs=loss_outputs(function, {n: _output(name, n) for n in metrics_of(function)}),
-        settings={family: {**own, **counts}},
+        settings={family: {**mode.settings, **counts}},
         claims=said,
         reach=reach,
     )

@@ -1,0 +1,124 @@
+"""verl's data-parallel critic, of releases before 0.8: the values that it computes, and its whole update."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
+from rl_sentinel.adapters.kit.result_forms import Total
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, constants, every_token_is_trained
+from rl_sentinel.adapters.verl.data_parallel import reducer_of
+from rl_sentinel.adapters.verl.doubles import updated, worker_of_table
+from rl_sentinel.adapters.verl.shipped import shipped
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, passes, reads_response_mask, worker_data
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+
+MODULE = "verl.workers.critic.dp_critic"
+CRITIC = f"{MODULE}.DataParallelPPOCritic"
+VALUES = f"{CRITIC}.compute_values"
+UPDATE = f"{CRITIC}.update_critic"
+
+#: What is logged over the trained tokens of the batch.
+LOGGED: Mapping[str, Output] = {
+    "critic/vf_clipfrac": Output("", "", "value_clip_fraction", over="live"),
+    "critic/vpred_mean": Output("", "reward", "value.mean", over="live"),
+}
+
+_MASKED = claims(
+    "dp_critic.py, compute_values: the values times a mask; ray_trainer.py, compute_response_mask (or "
+    "compute_advantage): the mask of the response, under which returns are computed",
+    masked=True,
+    algorithm="values of trained tokens",
+    conserves=True,
+)
+
+_WORKER = "fsdp_workers.py, CriticWorker: sizes of micro-batches of the configuration"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The values, computed in micro-batches of equal rows or of equal tokens, and the update in each mode."""
+    try:
+        source = inspect.getsource(target.find(CRITIC))
+    except Unbindable as why:
+        if not absent(why):
+            yield Unbound(CRITIC, "value-loss", str(why))
+        return
+    forward, _, update = source.partition("def update_critic")
+    computed = (_values(target, forward, dynamic=dynamic) for dynamic in (False, True))
+    modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in update else ("token-mean",)
+    yield from bindable(target, *computed, *(_update(target, mode, update) for mode in modes))
+
+
+def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec:
+    """The critic with its configuration; its model answers with given values."""
+    config = shipped(target, "critic", {**SIZES, **fields})
+    parts: dict[str, Codec] = {"0": Constant(Function(CRITIC)), "1": config, "2": Table({"values": values})}
+    return Object(worker_of_table, parts, at={"0": "__class__", "1": "config", "2": "critic_optimizer.answers"})
+
+
+def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
+    step = Step(
+        call=VALUES,
+        name="values",
+        doubles=accelerator(target, MODULE, source),
+        arguments={"0": _critic(target, {}, Column("value")), "1": worker_data({}, **passes(dynamic=dynamic))},
+        produced_by={"1": f"{MASK_PRODUCER}; {_WORKER}"},
+    )
+    return Boundary(
+        path=VALUES,
+        stage="reward",
+        steps=(step,),
+        unused=frozenset({"token"}),
+        outputs={"values": Output("B T", "reward", "value", at=Use("values"), form=Padded())},
+        settings={"dynamic batch size" if dynamic else "equal micro-batches": {}},
+        claims=_MASKED,
+        reach="algorithm.adv_estimator=gae" + (", critic.use_dynamic_bsz=True" if dynamic else ""),
+        requires=(no_empty_response, *_whole(source), *(() if dynamic else (equal_micro_batches,))),
+    )
+
+
+def _whole(source: str) -> tuple[Callable[[Inputs], str], ...]:
+    return () if reads_response_mask(source) else (every_token_is_trained,)
+
+
+def _update(target: Target, mode: str, source: str) -> Boundary:
+    fields: dict[str, Codec] = {
+        "cliprange_value": Knob("value_clip"),
+        **constants(loss_agg_mode=mode, ppo_epochs=1),
+    }
+    columns: dict[str, Codec] = {"values": Column("old_value"), "returns": Column("returns")}
+    step = Step(
+        call=updated,
+        name="made",
+        doubles=accelerator(target, MODULE, source),
+        arguments={
+            "update": Constant(Function(UPDATE)),
+            "worker": _critic(target, fields, Column("value", leaf=True)),
+            "data": worker_data(columns),
+        },
+        produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: update_critic of the whole batch"},
+    )
+    logged = LOGGED if mode == "token-mean" else {}
+    loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
+    return Boundary(
+        path=UPDATE,
+        stage="value-loss",
+        steps=(step, *reducer_of(target)) if logged else (step,),
+        unused=frozenset({"token"}),
+        outputs={"loss": loss, **{name: replace(o, at=Use("logged")[name]) for name, o in logged.items()}},
+        settings={mode: {"value_clip": 0.5}},
+        claims=aggregation(target, mode) | claims(HALVED, algorithm="clipped value", factor="half"),
+        reach="algorithm.adv_estimator=gae, every critic update",
+        requires=(no_empty_response, equal_micro_batches, *_whole(source)),
+    )

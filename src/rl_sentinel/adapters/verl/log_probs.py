@@ -1,0 +1,94 @@
+"""Log-probs and entropy that verl's data-parallel actor computes, of releases before 0.8, from the model's logits."""
+
+import inspect
+from collections.abc import Iterator
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.actor import actor
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
+from rl_sentinel.adapters.verl.data_parallel import ACTOR
+from rl_sentinel.adapters.verl.doubles import worker_of_table
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, passes, worker_data
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+PATH = f"{ACTOR}.compute_log_prob"
+
+#: What verl calls where flash-attention is installed, as it is with a GPU.
+_KERNEL = "verl.utils.torch_functional.cross_entropy_loss"
+
+_CLAIMS = claims(
+    "dp_actor.py, compute_log_prob, docstring: the log probability of the responses; temperature of meta_info",
+    output_algorithms={"logprob": "log-prob of the token", "entropy": "entropy of the logits"},
+    knobs={"temperature": (0.7, 1.6)},
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The log-probs, computed in micro-batches of equal rows or of equal tokens."""
+    if target.has(PATH) and not target.fails(PATH):
+        source = inspect.getsource(target.find(ACTOR)).partition("def compute_log_prob")[2].partition("def update_")[0]
+        yield from bindable(target, *(_scored(target, source, dynamic=dynamic) for dynamic in (False, True)))
+
+
+def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
+    config = actor(target, "vanilla", {**SIZES, **constants(use_torch_compile=False)})
+    parts: dict[str, Codec] = {
+        "0": Constant(Function(ACTOR)),
+        "1": config,
+        "2": Table({"logits": Column("logits")}),
+    }
+    places = {"0": "__class__", "1": "config", "2": "actor_optimizer.answers"}
+    doubles = accelerator(target, ACTOR.rpartition(".")[0], source)
+    if target.has(_KERNEL):
+        doubles[_KERNEL] = token_losses
+    with_entropy = "calculate_entropy" in source
+    step = Step(
+        call=PATH,
+        name="scored",
+        doubles=doubles,
+        arguments={
+            "0": Object(worker_of_table, parts, at=places),
+            "1": worker_data({}, **passes(dynamic=dynamic), temperature=Knob("temperature")),
+            **(constants(calculate_entropy=True) if with_entropy else {}),
+        },
+        produced_by={"1": f"{MASK_PRODUCER}; fsdp_workers.py, compute_log_prob: temperature of the rollout"},
+    )
+    scored = Use("scored")
+    named, paired = 'outputs["log_probs"]' in source, "return log_probs, entropys" in source
+    places_of = {"logprob": scored["log_probs"] if named else scored[0] if paired else scored}
+    if with_entropy:
+        places_of["entropy"] = scored["entropys"] if named else scored[1]
+    settings: dict[str, Settings] = {"other temperature": {"temperature": 0.5}}
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"mask"}),
+        outputs={name: Output("B T", "nats", name, at=at, form=Padded()) for name, at in places_of.items()},
+        settings={"dynamic batch size": {"temperature": 0.5}}
+        if dynamic
+        else {"default": {"temperature": 1.0}} | settings,
+        claims=_CLAIMS,
+        reach="every training step; rollout.temperature"
+        + (", rollout.log_prob_use_dynamic_bsz=True" if dynamic else ""),
+        requires=(no_empty_response, *(() if dynamic else (equal_micro_batches,))),
+    )
+
+
+def token_losses(logits: Tensor, labels: Tensor, **_about: object) -> tuple[Tensor, Tensor]:
+    """Minus the log-prob of each label, in the place of flash-attention's kernel, and the square that it may add."""
+    losses = cross_entropy(logits, labels, reduction="none")
+    return losses, losses.new_zeros(losses.shape)

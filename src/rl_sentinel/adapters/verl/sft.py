@@ -1,0 +1,198 @@
+"""verl's supervised fine-tuning: the trainer's step of releases before 0.8, and the loss in its training engine."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded, Ragged
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.result_forms import Total
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import every_token_is_trained
+from rl_sentinel.adapters.verl.doubles import ModelDouble, cpu_device, return_unmoved, supervised, updated
+from rl_sentinel.adapters.verl.engine import CUT, TENSORS
+from rl_sentinel.adapters.verl.engine import MODULE as ENGINE
+from rl_sentinel.adapters.verl.shipped import shipped
+from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator, sequences
+from rl_sentinel.adapters.world import group
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+LOSS = "verl.workers.utils.losses.sft_loss"
+MODULE = "verl.trainer.fsdp_sft_trainer"
+TRAINER = f"{MODULE}.FSDPSFTTrainer"
+STEP = f"{TRAINER}.training_step"
+DATASETS = {
+    "single-turn": "verl.utils.dataset.sft_dataset.SFTDataset",
+    "multi-turn": "verl.utils.dataset.multiturn_sft_dataset.MultiTurnSFTDataset",
+}
+
+#: What asks for a device while a batch goes through the engine.
+_DEVICES = (f"{ENGINE}.get_device_id", "verl.utils.seqlen_balancing.get_device_name")
+
+_LOSS = claims(
+    "fsdp_sft_trainer.py: cross entropy of the next token, averaged over the tokens of the loss mask",
+    algorithm="negative log-likelihood",
+    aggregation="token-mean",
+)
+
+
+_CUT = claims(
+    "docs/examples/config.rst: micro-batches are gradient accumulation, trading speed for memory; newer "
+    "fsdp/transformer_impl.py, forward_backward_batch: tokens are counted for the whole batch",
+    denominator="given",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeToken(Padded):
+    """``[B, T + 1]`` after a prompt of one token, each number one position before its token; 0 at the last one."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column, and a last 0."""
+        laid = Padded.lay(self, column, inputs)
+        return torch.cat([laid, torch.zeros_like(laid[:, :1])], dim=1)
+
+    def sizes(self, value: Tensor) -> Any:  # noqa: ANN401 - as of the form after a prompt
+        """Rows and width."""
+        return AfterPrompt().sizes(value)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """A step on batches of each of the datasets that the release ships, and a batch through the training engine."""
+    if all(target.has(path) for path in (CUT, LOSS, TENSORS)):
+        yield from bindable(target, _through_engine(target))
+    if not target.has(STEP):
+        return
+    if why := target.fails(STEP):
+        yield Unbound(STEP, "policy-loss", why)
+        return
+    for kind, path in DATASETS.items():
+        if target.has(path) and not target.fails(path):
+            yield from bindable(target, _step(target, kind, path))
+
+
+def _step(target: Target, kind: str, dataset: str) -> Boundary:
+    source = inspect.getsource(target.find(TRAINER))
+    shifted = "- 1] = 0" in inspect.getsource(target.find(dataset))  # its mask marks what predicts a trained token
+    mask = Column("mask", BeforeToken() if shifted else AfterPrompt(0), torch.int64)
+    fields: dict[str, Codec] = {
+        "data": Table({"micro_batch_size_per_gpu": MICRO_BATCH}),
+        "model": Table({"strategy": Constant("fsdp")}),
+    }
+    parts: dict[str, Codec] = {
+        "0": Constant(Function(TRAINER)),
+        "1": shipped(target, "", fields, "sft_trainer"),
+        "2": Table({"log_probs": Column("logprob", leaf=True)}),
+    }
+    batch = Object(
+        "tensordict.TensorDict",
+        {
+            "source": Table({**sequences(), "loss_mask": mask}),
+            "batch_size": Derived(lambda inputs: [inputs.batch.rows]),
+        },
+        at={"source": ""},
+    )
+    step = Step(
+        call=updated,
+        name="made",
+        doubles={
+            **accelerator(target, MODULE, source),
+            f"{MODULE}.nn.CrossEntropyLoss": token_losses,
+            f"{MODULE}.torch.Tensor.cuda": return_unmoved,
+        },
+        arguments={
+            "update": Constant(Function(STEP)),
+            "worker": Object(trainer_of_table, parts, at={"0": "__class__", "1": "config", "2": "optimizer.answers"}),
+            "data": batch,
+        },
+        produced_by={"data": f"{dataset.rpartition('.')[0].replace('.', '/')}.py, __getitem__: the loss mask"},
+    )
+    return Boundary(
+        path=STEP,
+        stage="policy-loss",
+        steps=(step,),
+        unused=frozenset({"token"}),
+        outputs={"loss": Output("", "", "loss", at=Use("made")["losses"], form=Total())},
+        settings={kind: {}},
+        claims=_LOSS,
+        reach=f"every step of supervised fine-tuning, {kind} data",
+        requires=(no_empty_response, equal_micro_batches, *((every_token_is_trained,) if shifted else ())),
+    )
+
+
+def _through_engine(target: Target) -> Boundary:
+    """The loss of the engine, over micro-batches of at most so many tokens."""
+    step = Step(
+        call=supervised,
+        name="losses",
+        doubles={path: cpu_device for path in _DEVICES if target.has(path)},
+        arguments={
+            "forward": Constant(Function(CUT)),
+            "make": Constant(Function(TENSORS)),
+            "loss": Constant(Function(LOSS)),
+            "answers": Column("logprob", Ragged(), leaf=True),
+            "masks": Column("mask", Ragged(), torch.int64),
+            "tokens_at_most": Derived(_most_tokens, frozenset({"micro_batches"})),
+        },
+        produced_by={"masks": "verl/trainer/sft_trainer.py, fit; dataset_utils.py, SFTTensorCollator: nested tensors"},
+    )
+    return Boundary(
+        path=f"{CUT} -> {LOSS}",
+        stage="policy-loss",
+        steps=(step,),
+        outputs={"loss": Output("", "", "loss", at=Use("losses"), form=Total())},
+        settings={"default": {}},
+        claims=_LOSS | _CUT,
+        reach="every step of supervised fine-tuning",
+        requires=(no_empty_response, has_trained_token),
+    )
+
+
+def _most_tokens(inputs: Inputs) -> int:
+    """What holds an even share of the batch and its longest row: its responses, each with a prompt of one token."""
+    lengths = inputs.batch.length + 1
+    return max(int(lengths.max()), -(-int(lengths.sum()) // inputs.layout.micro_batches))
+
+
+def token_losses(**_about: object) -> Callable[[Tensor, Tensor], Tensor]:
+    """In the place of the cross entropy: logits of the double are the log-probs of the tokens that come next."""
+    return lambda logits, _labels: -logits[..., 0]
+
+
+class Schedule:
+    """A constant learning rate of 0."""
+
+    def step(self) -> None:
+        """Do nothing."""
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rate of each group."""
+        return [0.0]
+
+
+def trainer_of_table(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
+    """The target's trainer without what its constructor loads; model and optimizer are a double."""
+    group()
+    trainer, double = object.__new__(kind), ModelDouble(answers)
+    trainer.__dict__ |= {
+        "config": config,
+        "device_name": "cpu",
+        "use_remove_padding": False,
+        "fsdp_model": double,
+        "optimizer": double,
+        "model": SimpleNamespace(config=SimpleNamespace(vocab_size=1)),
+        "lr_scheduler": Schedule(),
+    }
+    return trainer

@@ -1,0 +1,48 @@
+"""What verl's adapter uses of OmegaConf, in a few lines, on configuration files that are JSON."""
+
+OMEGACONF = """
+    import json
+
+    class Config(dict):
+        def __getattr__(self, name):
+            if name not in self:
+                raise AttributeError(name)
+            return self[name]
+
+        def merge_with(self, other):
+            for name, value in other.items():
+                OmegaConf.update(self, name, value)
+
+    class OmegaConf:
+        @staticmethod
+        def create(parts=()):
+            return Config(parts)
+
+        @staticmethod
+        def load(file):
+            with open(file) as opened:
+                return json.load(opened, object_hook=Config)
+
+        @staticmethod
+        def select(config, path):
+            for name in path.split("."):
+                config = config[name]
+            return config
+
+        @staticmethod
+        def update(config, path, value, force_add=False):
+            *folders, name = path.split(".")
+            for folder in folders:
+                config = config.setdefault(folder, Config())
+            if isinstance(value, dict) and isinstance(config.get(name), dict):
+                Config.merge_with(config[name], value)
+            else:
+                config[name] = Config(value) if isinstance(value, dict) else value
+
+        @staticmethod
+        def merge(*parts):
+            merged = Config()
+            for part in parts:
+                merged.merge_with(part)
+            return merged
+"""

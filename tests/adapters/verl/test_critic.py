@@ -1,0 +1,145 @@
+"""The values and the update of verl's data-parallel critic, on a specimen of it in words of our own."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import bound, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.verl.omegaconf_specimen import OMEGACONF
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
+from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
+from rl_sentinel.laws.row_order_matters import LAW as PRM001
+
+Loads = Callable[..., Target]
+
+CRITIC = """
+    import torch
+    from verl.trainer.ppo.core_algos import compute_value_loss
+
+    class DataParallelPPOCritic:
+        def __init__(self, config, critic_module, critic_optimizer):
+            self.config, self.critic_module, self.critic_optimizer = config, critic_module, critic_optimizer
+
+        def forward(self, part):
+            width = part["responses"].shape[1]
+            self.critic_module.train()
+            output = self.critic_module(part["input_ids"], attention_mask=part["attention_mask"])
+            return output.logits[:, -width - SHIFT : -SHIFT or None].squeeze(-1)
+
+        def cut(self, data, sizes):
+            order = torch.arange(len(data))
+            if sizes.get("use_dynamic_bsz"):
+                order = data.batch["attention_mask"].sum(1).argsort(descending=True)
+            size = sizes.get("micro_batch_size") or sizes["ppo_micro_batch_size_per_gpu"]
+            parts = [order[i : i + size] for i in range(0, len(data), size)]
+            return order.argsort(), [{name: column[part] for name, column in data.batch.items()} for part in parts]
+
+        def compute_values(self, data):
+            back, parts = self.cut(data, data.meta_info)
+            values = torch.cat([self.forward(part) for part in parts])
+            mask = data.batch["response_mask"]
+            return BACK
+
+        def update_critic(self, data):
+            loss_agg_mode = self.config.loss_agg_mode
+            logged = {"critic/vf_clipfrac": [], "critic/vpred_mean": []}
+            self.critic_optimizer.zero_grad()
+            tokens = data.batch["response_mask"].sum()
+            for part in self.cut(data, self.config)[1]:
+                mask, values = part["UPDATED"], self.forward(part)
+                mask = mask[:, -values.shape[1] :]
+                loss, clipped = compute_value_loss(
+                    values, part["returns"], part["values"], mask, self.config.cliprange_value, loss_agg_mode
+                )
+                (loss * len(mask) / len(data)).backward()
+                weight = mask.sum() / tokens.clamp(min=1) * (len(data) / len(mask))
+                logged["critic/vf_clipfrac"].append(float(clipped * weight))
+                mean = (values * mask).sum() / mask.sum().clamp(min=1)
+                logged["critic/vpred_mean"].append(float(mean * WEIGHT))
+            self.critic_optimizer.step()
+            self.critic_optimizer.zero_grad()
+            return logged
+"""
+
+REDUCE = """
+    def reduce_metrics(metrics):
+        return {name: sum(values) / len(values) for name, values in metrics.items()}
+"""
+
+CONFIG = {"critic": {"grad_clip": 1.0, "cliprange_value": 0.5, "ppo_epochs": 1}}
+
+#: Values in the order of the batch, then masked.
+SOUND = "values[back] * mask"
+
+
+def _tree(back: str = SOUND, shift: int = 1, updated: str = "response_mask", weight: str = "weight") -> dict[str, str]:
+    critic = CRITIC.replace("BACK", back).replace("SHIFT", str(shift)).replace("UPDATED", updated)
+    return files() | {
+        "verl/workers/critic/dp_critic.py": critic.replace("WEIGHT", weight),
+        "verl/utils/metric/__init__.py": REDUCE,
+        "verl/trainer/config/ppo_trainer.yaml": json.dumps(CONFIG),
+    }
+
+
+def _load(loads: Loads, tree: dict[str, str]) -> Target:
+    return loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
+
+
+def _broken(target: Target, law: Law, name: str, setting: str) -> bool:
+    judgement = judged_at(law, bound(FRAMEWORK, target)[name, setting], setting, target)
+    assert judgement.tried > 0
+    return judgement.found is not None
+
+
+VALUES = ("compute_values", "dynamic batch size")
+UPDATE = ("update_critic", "token-mean")
+
+
+def test_the_critic_reads_back(loads: Loads) -> None:
+    """Columns, settings and arguments survive the round trip: values in two cuts, the update in two modes."""
+    target = _load(loads, _tree())
+    mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name in ("compute_values", "update_critic")]
+    assert len(mine) == 4
+    check_round_trips(target, mine)
+
+
+@pytest.mark.parametrize(("law", "which"), [(PRM001, VALUES), (PLC002, VALUES), (REF001, VALUES), (PLC002, UPDATE)])
+def test_a_sound_critic(loads: Loads, law: Law, which: tuple[str, str]) -> None:
+    """Nothing is found at values in the order of the rows, and an update under the mask of the response."""
+    assert not _broken(_load(loads, _tree()), law, *which)
+
+
+@pytest.mark.parametrize(
+    ("law", "fault"),
+    [
+        (PRM001, {"back": "(values * mask)[back]"}),  # the mask of another row
+        (PLC002, {"back": "values[back]"}),
+        (REF001, {"shift": 0}),  # the value after the token, not before it
+    ],
+)
+def test_faults_of_the_values(loads: Loads, law: Law, fault: dict[str, str]) -> None:
+    """Values under the mask of another row, without a mask, or of the next position."""
+    assert _broken(_load(loads, _tree(**fault)), law, *VALUES)  # type: ignore[arg-type] # of two types
+
+
+def test_faults_of_the_update(loads: Loads) -> None:
+    """A critic that fits every response token trains on those that no one sampled; a mean of means is no mean."""
+    assert _broken(_load(loads, _tree(updated="attention_mask")), PLC002, *UPDATE)
+
+
+@pytest.mark.parametrize(("weight", "found"), [("weight", False), ("1", True)])
+def test_logged_value(loads: Loads, weight: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The logged mean over tokens weights each micro-batch by its tokens."""
+    assert _broken(_load(loads, _tree(weight=weight)), MET005, *UPDATE) is found
+
+
+def test_releases_without_the_critic(loads: Loads) -> None:
+    """Have no such boundary, and nothing is reported as missing."""
+    assert not [name for name, _ in bound(FRAMEWORK, _load(loads, files())) if name.endswith("critic")]
