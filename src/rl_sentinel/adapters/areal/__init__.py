@@ -2,7 +2,16 @@
 
 from collections.abc import Iterator
 
-from rl_sentinel.adapters.areal import advantages, correction, losses, rewards, updates
+from rl_sentinel.adapters.areal import (
+    advantages,
+    correction,
+    losses,
+    micro_batches,
+    rewards,
+    supervised,
+    updates,
+    versions,
+)
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.target import Target
@@ -24,7 +33,7 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (rewards, advantages, correction, losses, updates):
+    for module in (rewards, micro_batches, versions, advantages, correction, losses, supervised, updates):
         yield from module.boundaries(target)
 
 
