@@ -82,8 +82,9 @@ CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
 _PPO = _RATIO | claims("loss.py, policy_loss_function: PPO-style clipped loss", algorithm="ppo")
 
 #: What every policy loss reports. reduce_train_step_metrics, docstring: "per-rollout-mean: divisor = constant
-#: step_global_batch_size from the rollout side", which model.py, train_one_step passes ("Rollout count for this training
-#: step"), so a sample without a trained token is declared to count; "per-token-loss: the genuine per-token average".
+#: step_global_batch_size from the rollout side", which model.py, train_one_step passes ("Rollout count for this
+#: training step"), so a sample without a trained token is declared to count; "per-token-loss: the genuine per-token
+#: average".
 REPORTS: Mapping[str, Output] = {
     "pg_loss": Output(""),
     "entropy_loss": Output("", "nats", "entropy.mean"),
