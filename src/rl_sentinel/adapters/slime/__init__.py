@@ -61,7 +61,7 @@ def _installation(version: str) -> Installation:
         packages=IMPORTED,
         alone=f"megatron-core sglang sglang-router {release}",
         note=note,
-        setup={"slime.backends.megatron_utils": SETUP},
+        setup=dict.fromkeys(("slime.backends.megatron_utils", "slime.observability"), SETUP),
         # Ray keeps the class of an actor behind the name that it gives to a handle.
         written={"RolloutManager": "RolloutManager.__ray_metadata__.modified_class"},
     )

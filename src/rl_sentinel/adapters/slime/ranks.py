@@ -113,7 +113,8 @@ def _rank_of(rank: int, size: int, gather: Callable[..., Any]) -> Iterator[None]
     """The place of a process among ``size`` data-parallel ranks, whose gather is ``gather``."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     answers = {"get_data_parallel_world_size": lambda **_about: size, "get_data_parallel_rank": lambda **_about: rank}
-    world = {"get_rank": lambda *_about: rank, "gather_object": gather}
+    own = dist.get_rank
+    world = {"get_rank": lambda group=None: rank if group is None else own(group), "gather_object": gather}
     with replaced(vars(mpu), **answers), replaced(vars(dist), **world):
         yield
 
