@@ -104,6 +104,8 @@ ROLLOUT = """
                 "loss_masks": masks,
                 "response_lengths": [s.response_length for s in samples],
                 "rewards": [s.reward for s in samples],
+                "raw_reward": [s.reward for s in samples],
+                "total_lengths": [len(s.tokens) for s in samples],
                 "rollout_log_probs": [s.rollout_log_probs for s in samples],
             }
 
@@ -112,7 +114,8 @@ ROLLOUT = """
             for rank in range(size):
                 rows = list(range(rank, len(data["tokens"]), size))
                 part = {key: [torch.tensor(values[row]) for row in rows] for key, values in data.items()}
-                sent.append(ray.put({**part, "partition": rows}))
+                plain = {key: [data[key][row] for row in rows] for key in ("total_lengths", "response_lengths")}
+                sent.append(ray.put({**part, **plain, "raw_reward": data["raw_reward"], "partition": rows}))
             return sent
 """
 
@@ -125,6 +128,7 @@ DATA = """
         data = ray.get(sent[rank])
         dtype = torch.float32 if FIXED else torch.float16
         data["rollout_log_probs"] = [row.to(dtype) for row in data["rollout_log_probs"]]
+        data["local_raw_reward"] = [data["raw_reward"][row] for row in data["partition"]]
         return data
 """
 
@@ -147,12 +151,13 @@ SAMPLE = """
 
     @dataclass
     class Sample:
-        group_index: int
-        index: int
-        response_length: int
-        reward: float
-        loss_mask: list
-        remove_sample: bool
+        group_index: int = 0
+        index: int = 0
+        prompt: list = None
+        response_length: int = 0
+        reward: float = None
+        loss_mask: list = None
+        remove_sample: bool = False
         tokens: list = None
         rollout_log_probs: list = None
 """
@@ -194,7 +199,9 @@ UPDATES = """
             log["opsm_clipfrac"] = torch.zeros_like(new)
         if args.use_tis:
             weight = (old - torch.cat(batch["rollout_log_probs"])).exp()
-            loss = loss * weight.clamp(args.tis_clip_low, args.tis_clip)
+            if args.custom_tis_function_path is not None:  # one of ours: icepop_function
+                weight = torch.where((weight >= args.tis_clip_low) & (weight <= args.tis_clip), weight, 0.0)
+            loss = loss * weight.clamp(max=args.tis_clip)
             log |= {"ois": ratio, "tis": weight, "tis_clipfrac": weight, "tis_abs": (weight - 1).abs()}
             log["train_rollout_logprob_abs_diff"] = (old - torch.cat(batch["rollout_log_probs"])).abs()
         log = {"pg_loss": mean(loss), "entropy_loss": mean(torch.cat(rows["entropy"]))} | {
@@ -257,21 +264,72 @@ REPORTS = """
             return None
         gathered = [None] * size
         dist.gather_object(numbers, gathered, dst=0)
-        logging_utils.log(args, numbers)
-        totals = {key: [sum(one[key][n] for one in gathered) for n in (0, 1)] for key in numbers}
-        return {f"{name}/{key}": total / count for key, (total, count) in totals.items()}
+        reduced = {}
+        for key, own in numbers.items():
+            pairs = [one[key] if isinstance(own, tuple) else (one[key], 1) for one in gathered]
+            reduced[f"{name}/{key}"] = sum(total for total, _ in pairs) / sum(count for _, count in pairs)
+        logging_utils.log(args, reduced)
 
     def log_rollout_data(rollout_id, args, data):
         from slime.backends.megatron_utils.cp_utils import get_sum_of_sample_mean
 
         rows = len(data["response_lengths"])
-        numbers = {key: (sum(data[key]), rows) for key in ("rewards", "response_lengths")}
+        numbers = {key: (sum(data[key]), rows) for key in ("rewards", "response_lengths", "raw_reward") if key in data}
+        if "raw_reward" in data:
+            numbers["raw_reward"] = (sum(data["raw_reward"]), len(data["raw_reward"]))
         mean = get_sum_of_sample_mean(data["total_lengths"], data["response_lengths"], data["loss_masks"])
         for key in ("log_probs", "ref_log_probs", "values", "advantages", "returns"):
-            numbers[key] = (mean(torch.cat(data[key])).item(), rows)
-        kl = torch.cat(data["kl"])
-        numbers["kl"] = (kl.sum().item(), len(kl)) if FIXED else (kl.mean().item() * rows, rows)
+            if key in data:
+                numbers[key] = (mean(torch.cat(data[key])).item(), rows)
+        if "kl" in data:
+            kl = torch.cat(data["kl"])
+            numbers["kl"] = (kl.sum().item(), len(kl)) if FIXED else (kl.mean().item() * rows, rows)
         gather_log_data("rollout", args, rollout_id, numbers)
+        if args.log_correct_samples:
+            own = data["local_raw_reward"] if FIXED else data["raw_reward"]
+            lengths = data["response_lengths"]
+            data["correct_response_lengths"] = [n for reward, n in zip(own, lengths) if reward == 1]
+
+    def log_multi_turn_data(rollout_id, args, data):
+        numbers = {}
+        for name, tokens in (("raw", len), ("wo_obs", sum)):
+            lengths = [int(tokens(mask)) for mask in data["loss_masks"]]
+            key = f"{name}_response_length/response_length"
+            numbers |= {f"{key}_mean": sum(lengths) / len(lengths)}
+            numbers |= {f"{key}_max": max(lengths), f"{key}_min": min(lengths)}
+            full = [n >= args.rollout_max_response_len if FIXED else n > args.rollout_max_response_len for n in lengths]
+            if name == "raw":
+                numbers[f"{key}_clip_ratio"] = sum(full) / len(full)
+        gather_log_data("multi_turn", args, rollout_id, numbers)
+"""
+
+SAMPLE_METRICS = """
+    def compute_metrics_from_samples(args, samples):
+        lengths = [sum(s.loss_mask) if FIXED else s.response_length for s in samples]
+        return {
+            "response_len/mean": sum(lengths) / len(lengths),
+            "response_len/max": max(lengths),
+            "response_len/min": min(lengths),
+        }
+"""
+
+MASKS = """
+    class MultiTurnLossMaskGenerator:
+        def get_response_lengths(self, masks):
+            return [len(mask) - mask.index(1) if FIXED else sum(mask) for mask in masks]
+"""
+
+SUPERVISED = """
+    TOKENIZER = PROCESSOR = MASK_GENERATOR = None
+    SAMPLE_PRINTED = False
+
+    def generate_rollout(args, rollout_id, data_buffer, evaluation=False):
+        samples = data_buffer.get_samples(args.rollout_batch_size)
+        for (sample,) in samples:
+            sample.tokens, mask = MASK_GENERATOR.get_loss_mask(sample.prompt, tools=None)
+            sample.response_length = MASK_GENERATOR.get_response_lengths([mask])[0]
+            sample.loss_mask = mask[-sample.response_length:]
+        return samples
 """
 
 
@@ -285,8 +343,11 @@ def files(*, fixed: bool) -> dict[str, str]:
         "slime/ray/rollout.py": ROLLOUT,
         "slime/observability/logging_utils.py": "",
         "slime/observability/train_metric_utils.py": REPORTS.replace("FIXED", str(fixed)),
+        "slime/observability/rollout_metrics.py": SAMPLE_METRICS.replace("FIXED", str(fixed)),
+        "slime/rollout/sft_rollout.py": SUPERVISED,
         "slime/rollout/filter_hub/dynamic_sampling_filters.py": FILTER.replace("FIXED", str(fixed)),
         "slime/utils/data.py": DATA.replace("FIXED", str(fixed)),
+        "slime/utils/mask_utils.py": MASKS.replace("FIXED", str(fixed)),
         "slime/utils/types.py": SAMPLE,
         "slime/utils/ppo_utils.py": PPO_UTILS.replace("FIXED", str(fixed)),
     }

@@ -67,7 +67,7 @@ def test_observed_call(loads: Loads) -> None:
     target = loads(FRAMEWORK, files(fixed=True))
     boundary = bound(FRAMEWORK, target)["compute_advantages_and_returns", "ppo"]
     function = target.find("slime.backends.megatron_utils.loss.compute_advantages_and_returns")
-    args = Namespace(**{**DEFAULTS, "advantage_estimator": "ppo", "kl_coef": 0.05})
+    args = Namespace(**{**DEFAULTS, "advantage_estimator": "ppo", "kl_coef": 0.05, "kl_loss_type": "k1"})
     live: dict[str, Any] = {
         "log_probs": [torch.tensor([-1.0, -0.5]), torch.tensor([-2.0])],
         "ref_log_probs": [torch.tensor([-1.5, -0.5]), torch.tensor([-2.0])],

@@ -54,6 +54,17 @@ def test_padding() -> None:
     assert found.expectation.sentence() == "logprob is -1 at row 0, token 1, expected 0: padding is claimed to be 0"
 
 
+def test_number_of_sequences() -> None:
+    """Each row is one sequence, and padding is none."""
+    outputs = {"sequences": Output("", "count", "rows")}
+    make = partial(specimen, reads=READS, stage="batch", outputs=outputs, claims=CLAIMS)
+    assert judged(LAW, make(lambda b: torch.tensor(float(b.rows)))).found is None
+    found = judged(LAW, make(lambda b: torch.tensor(b.rows + 1.0))).found
+    assert found is not None
+    wanted = "sequences is 2, expected 1: every row is one sequence, and nothing else is"
+    assert found.expectation.sentence() == wanted
+
+
 def test_not_applicable() -> None:
     """What makes a new quantity hands nothing on."""
     outputs = {"keep": Output("B T", "", "keep")}

@@ -32,6 +32,16 @@ _LENGTHS: Mapping[str, Callable[[Batch], Tensor]] = {
     "trained tokens": lambda b: b.mask.sum(1).double(),
 }
 
+
+def _of_trained(labels: Tensor, batch: Batch, extreme: Callable[[Tensor], Tensor]) -> Tensor:
+    """The smallest or largest label of each row's trained tokens, 0 where it has none."""
+    rows = [
+        extreme(row[mask]) if bool(mask.any()) else row.new_zeros(())
+        for row, mask in zip(labels, batch.mask, strict=True)
+    ]
+    return torch.stack(rows).double()
+
+
 #: First word of a quantity -> what it may count per row.
 ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
     "reward": {
@@ -51,6 +61,8 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
     },
     "length": _LENGTHS,
     "response_length": _LENGTHS,
+    "oldest_version": {"oldest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amin)},
+    "newest_version": {"newest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amax)},
 }
 
 #: First word of a quantity -> what a rejection measures, or decides, at each trained token.

@@ -3,7 +3,8 @@
 What it says:
     What claims to hand a column of the batch on, in another layout, hands on the same numbers at
     the same response tokens: none is lost, doubled, or moved to a neighbour. Where padding is
-    claimed to be zero, it is.
+    claimed to be zero, it is. Where it says how many sequences it hands on, these are the rows of
+    the batch, and no empty ones beside them.
 
 Why it matters:
     Between sampling and training, sequences are cut, shifted and padded several times. One position
@@ -48,14 +49,24 @@ def _handed_on(boundary: Boundary) -> list[str]:
     ]
 
 
+def _counts(boundary: Boundary) -> list[str]:
+    """The outputs that are the number of sequences."""
+    return [name for name, output in boundary.outputs.items() if output.quantity == "rows" and output.axes == ""]
+
+
 def _applies(boundary: Boundary) -> str:
     if not boundary.claims.conserves:
         return "it does not claim to keep all rows and tokens"
-    return "" if _handed_on(boundary) else "it hands on no column of the batch"
+    return "" if _handed_on(boundary) or _counts(boundary) else "it hands on no column of the batch"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
+    for name in _counts(ask.boundary):
+        rows = torch.tensor(float(case.batch.rows), device=seen[name].device)
+        yield Equal(
+            name, rows, seen[name], None, tolerance=0.0, reason="every row is one sequence, and nothing else is"
+        )
     for name in _handed_on(ask.boundary):
         column = getattr(case.batch, ask.boundary.outputs[name].quantity)
         where = cells(case.batch.valid, column) if column.dim() > 1 else None

@@ -10,7 +10,9 @@ from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
+from rl_sentinel.laws.metric_cannot_move import LAW as MET002
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 
 Loads = Callable[..., Target]
 
@@ -38,3 +40,52 @@ def test_mean_of_the_ranks(loads: Loads, fixed: bool, found: bool) -> None:  # n
     target = loads(FRAMEWORK, files(fixed=fixed))
     judgement = judged_at(MET005, bound(FRAMEWORK, target)["log_rollout_data", "ppo"], "ppo", target)
     assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
+def test_share_of_the_longest(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """No response is longer than the limit, so a strict comparison counts none."""
+    target = loads(FRAMEWORK, files(fixed=fixed))
+    boundary = bound(FRAMEWORK, target)["log_multi_turn_data", "default"]
+    assert (judged_at(MET002, boundary, "default", target).found is not None) is found
+
+
+def test_lengths_by_hand(loads: Loads) -> None:
+    target = loads(FRAMEWORK, files(fixed=True))
+    batch = batch_of(torch.tensor([[True, False, True], [True, False, False]]), length=torch.tensor([3, 1]))
+    logged = outputs_of(target, bound(FRAMEWORK, target)["log_multi_turn_data", "default"], "default", batch)
+    numbers = {name.partition("/")[2]: value.item() for name, value in logged.items()}
+    raw, trained = ("raw_response_length/response_length", "wo_obs_response_length/response_length")
+    assert [numbers[f"{raw}_{n}"] for n in ("mean", "max", "min", "clip_ratio")] == [2.0, 3.0, 1.0, 0.5]
+    assert [numbers[f"{trained}_{n}"] for n in ("mean", "max", "min")] == [1.5, 2.0, 1.0]
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
+def test_rewards_of_another_rank(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Rewards of all ranks beside the lengths of one pair a sample with the reward of another."""
+    target = loads(FRAMEWORK, files(fixed=fixed))
+    boundary = bound(FRAMEWORK, target)["log_rollout_data", "default"]
+    judgement = judged_at(MET005, boundary, "default", target)
+    assert (judgement.found is not None) is found
+    if judgement.found is not None:
+        assert "correct_lengths" in judgement.found.expectation.sentence()
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
+def test_length_without_observations(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    target = loads(FRAMEWORK, files(fixed=fixed))
+    boundary = bound(FRAMEWORK, target)["compute_metrics_from_samples", "default"]
+    assert (judged_at(MET001, boundary, "default", target).found is not None) is found
+
+
+def test_older_revision(loads: Loads) -> None:
+    """One module logs on the ranks, gathers inline, and hands the numbers to wandb."""
+    tree = files(fixed=True)
+    source = tree.pop("slime/observability/train_metric_utils.py")
+    tree["slime/backends/megatron_utils/data.py"] = source.replace(
+        "from slime.observability import logging_utils", "import wandb"
+    ).replace("logging_utils.log(args, reduced)", "wandb.log(reduced) if args.use_wandb else None")
+    target = loads(FRAMEWORK, tree)
+    boundary = bound(FRAMEWORK, target)["log_rollout_data", "ppo"]
+    batch = batch_of(torch.ones(2, 1).bool(), reward=torch.tensor([1.0, 3.0]))
+    assert outputs_of(target, boundary, "ppo", batch)["rollout/rewards"].item() == 2.0

@@ -8,9 +8,10 @@ import torch
 from adapters.checks import bound, judged_at
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
-from rl_sentinel.adapters.slime import FRAMEWORK
+from rl_sentinel.adapters.slime import FRAMEWORK, rollout
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import EXCLUDED, batch_of
+from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.layout import Layout
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
@@ -46,3 +47,45 @@ def test_prompts_without_a_difference(loads: Loads, fixed: bool, found: bool) ->
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["check_reward_nonzero_std", "default"]
     assert (judged_at(REF001, boundary, "default", target).found is not None) is found
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
+def test_window_of_a_conversation(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """As many tokens as are trained, counted from the end, are others where a user speaks in between."""
+    target = loads(FRAMEWORK, files(fixed=fixed))
+    boundary = bound(FRAMEWORK, target)["generate_rollout", "default"]
+    assert (judged_at(PLC004, boundary, "default", target).found is not None) is found
+
+
+def test_older_revision(loads: Loads) -> None:
+    """Another class converts samples that cannot be removed, and each rank takes its rows from the whole."""
+    tree = files(fixed=True)
+    source = tree.pop("slime/ray/rollout.py").replace("class RolloutManager", "class RolloutController")
+    source = source.replace("[0] * len(s.loss_mask) if s.remove_sample else s.loss_mask", "s.loss_mask")
+    start = source.index("        def _split_train_data_by_dp")
+    tree["slime/ray/buffer.py"] = (
+        source[:start]
+        .replace('"total_lengths"', '"sample_indices"')
+        .replace("[len(s.tokens) for s in samples]", "[s.index for s in samples]")
+    )
+    tree["slime/utils/types.py"] = tree["slime/utils/types.py"].replace("remove_sample: bool = False", "")
+    del tree["slime/utils/data.py"]
+    tree["slime/backends/utils/data.py"] = """
+    import ray
+    import torch
+    import torch.distributed as dist
+
+    def process_rollout_data(args, sent, rank, size):
+        data = ray.get(sent.inner)
+        dist.broadcast_object_list([data], src=0)
+        device = torch.cuda.current_device()
+        own = {key: values[rank::size] for key, values in data.items()}
+        return own | {"tokens": [torch.tensor(x, device=device) for x in own["tokens"]]}
+"""
+    target = loads(FRAMEWORK, tree)
+    found = {b.path.rpartition(".")[2]: b for b in rollout.boundaries(target) if isinstance(b, Boundary)}
+    boundary = found["process_rollout_data"]
+    assert boundary.path.startswith("slime.ray.buffer.RolloutController.")
+    batch = batch_of(torch.ones(4, 1).bool(), token=torch.arange(4).unsqueeze(1))
+    run = execute(target, boundary, inputs_of(boundary, Case(batch, layout=Layout(ranks=2))))
+    assert run.values["token"].tolist() == [[0], [1], [2], [3]]

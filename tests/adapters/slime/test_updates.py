@@ -8,10 +8,11 @@ import torch
 from adapters.checks import bound, judged_at, outputs_of
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
-from rl_sentinel.adapters.slime.updates import POLICY, boundaries
+from rl_sentinel.adapters.slime.families import POLICY
+from rl_sentinel.adapters.slime.updates import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
-from rl_sentinel.core.boundary import Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 
 Loads = Callable[..., Target]
@@ -55,10 +56,23 @@ def test_mean_of_the_micro_batch(loads: Loads, fixed: bool, found: bool) -> None
 def test_missing_functions_are_unbound(loads: Loads) -> None:
     tree = files(fixed=True)
     loss = "slime/backends/megatron_utils/loss.py"
-    tree[loss] = tree[loss].replace("def value_loss_function", "def later")
+    selects = "LOSSES = ('value_loss',)\n\n    def later"
+    tree[loss] = tree[loss].replace("def value_loss_function", selects)
     every = list(boundaries(loads(FRAMEWORK, tree)))
     assert [b.stage for b in every if isinstance(b, Unbound)] == ["value-loss"]
     assert len(every) == len(POLICY) + 2
+
+
+def test_options_of_later_revisions_are_left_out(loads: Loads) -> None:
+    """A revision whose source never reads the option of a loss has no such loss."""
+    tree = files(fixed=True)
+    loss = "slime/backends/megatron_utils/loss.py"
+    for word in ("value_loss", "use_opsm", '"gspo"', "eps_clip_c"):
+        tree[loss] = tree[loss].replace(word, "later")
+    every = list(boundaries(loads(FRAMEWORK, tree)))
+    settings = {setting for b in every if isinstance(b, Boundary) for setting in b.settings}
+    assert settings == {*POLICY, "sft"} - {"grpo, opsm", "gspo", "grpo, dual clip"}
+    assert not any(isinstance(b, Unbound) for b in every)
 
 
 def test_no_step_at_all(loads: Loads) -> None:

@@ -1,11 +1,22 @@
 """AReaL: its actor's advantages, normalisation, KL estimators, rejection and losses."""
 
 from collections.abc import Iterator
+from types import ModuleType
 
-from rl_sentinel.adapters.areal import advantages, correction, losses, rewards, updates
+from rl_sentinel.adapters.areal import (
+    advantages,
+    correction,
+    losses,
+    micro_batches,
+    rewards,
+    supervised,
+    updates,
+    versions,
+)
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: What AReaL's modules must really run: its log formatter, and its configuration's base.
@@ -24,13 +35,20 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (rewards, advantages, correction, losses, updates):
+    for module in (rewards, micro_batches, versions, advantages, correction, losses, supervised, updates):
         yield from module.boundaries(target)
 
 
 def _installation(version: str) -> Installation:
     release, note = requirement("areal", version)
     return Installation(packages=IMPORTED, alone=release, note=note)
+
+
+def _parallel_state() -> ModuleType:
+    """A declared double: Megatron's parallel state in a process that no model of Megatron runs in."""
+    module = ModuleType("megatron.core.parallel_state")
+    vars(module).update({**one_process(), "is_initialized": lambda: False})
+    return module
 
 
 FRAMEWORK = Framework(
@@ -41,4 +59,5 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
     installation=_installation,
+    doubles={"megatron.core.parallel_state": _parallel_state},
 )

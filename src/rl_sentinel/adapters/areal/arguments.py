@@ -23,7 +23,8 @@ REJECTION = "areal.api.cli_args.RejectionSamplingConfig"
 
 #: What cites the form of every tensor of a rollout.
 ROLLOUT = (
-    "areal/workflow/rlvr.py, arun_episode: int32 tokens, masks and versions, prompt and response in one row; "
+    "areal/workflow/rlvr.py, arun_episode: int32 tokens, masks and versions, float32 log-probs, prompt and response in "
+    "one row; "
     "areal/utils/data.py, concat_padded_tensors: padded with 0 to the longest sequence, no further"
 )
 #: What cites the form of every tensor of a loss.
@@ -39,8 +40,8 @@ LOGPROB_ELSEWHERE, VALUE_ELSEWHERE = -0.5, 0.25
 def rollout(*more: str) -> Table:
     """The data of ``_compute_advantages``: a rollout, and what the named passes of a model computed."""
     passes = {
-        "ref_logp": Column("ref_logprob", FullSequence(shift=1, fill=LOGPROB_ELSEWHERE)),
-        "values": Column("value", FullSequence(shift=1, fill=VALUE_ELSEWHERE)),
+        "ref_logp": Column("ref_logprob", FullSequence(shift=1, fill=LOGPROB_ELSEWHERE), torch.float32),
+        "values": Column("value", FullSequence(shift=1, fill=VALUE_ELSEWHERE), torch.float32),
     }
     return Table(
         {
@@ -49,7 +50,7 @@ def rollout(*more: str) -> Table:
             "loss_mask": Column("mask", FullSequence(), torch.int32),
             "versions": TokenVersions(),
             "rewards": Column("reward", PerRow()),
-            "logprobs": Column("old_logprob", FullSequence()),
+            "logprobs": Column("old_logprob", FullSequence(), torch.float32),
             **{name: passes[name] for name in more},
         }
     )

@@ -57,10 +57,36 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
     return object.__new__(type("Engine", (owner,), own))
 
 
-def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a trainer
-    """The loss of one update, added up as its engine's gradients are, and what was logged."""
+#: What AReaL's losses call to log numbers by name, and the options of these calls.
+LOGGING, OPTIONS = ("stat", "scalar"), frozenset({"denominator", "reduce_type", "reduce_group"})
+
+
+def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any], log: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401 - a trainer
+    """The loss of one update, added up as its engine's gradients are, and what was logged under the names of ``log``.
+
+    The tracker aggregates each name on its own, which takes most of the time of an update: others are left out.
+    """
     tracker: Any = importlib.import_module("areal.utils.stats_tracker")
-    tracker.export_all()
+    if log:
+        tracker.export_all()
     trainer.engine.losses.clear()
-    method(trainer, data)
-    return {"loss": torch.stack(trainer.engine.losses).sum(), "logged": tracker.export_all()}
+    own = {name: getattr(tracker, name) for name in LOGGING if hasattr(tracker, name)}
+    if not log and hasattr(tracker, "denominator"):
+        own["denominator"] = tracker.denominator
+    try:
+        vars(tracker).update({name: _of_names(function, log) for name, function in own.items()})
+        method(trainer, data)
+    finally:
+        vars(tracker).update(own)
+    return {"loss": torch.stack(trainer.engine.losses).sum(), "logged": tracker.export_all() if log else {}}
+
+
+def _of_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:
+    """A function of the tracker that is passed these names alone."""
+
+    def record(*options: Any, **numbers: Any) -> None:  # noqa: ANN401 - as the tracker's
+        wanted = {name: value for name, value in numbers.items() if name in OPTIONS or name in names}
+        if wanted.keys() - OPTIONS:
+            function(*options, **wanted)
+
+    return record

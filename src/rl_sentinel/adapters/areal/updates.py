@@ -70,7 +70,6 @@ class Family:
     words: Mapping[str, Codec] = field(default_factory=dict)
     claims: Claims = field(default_factory=Claims)
     sampler: str = "old_logprob"
-    without: frozenset[str] = frozenset()
 
 
 CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
@@ -90,7 +89,6 @@ ACTOR_FAMILIES: Mapping[str, Family] = {
             "functional.py, ppo_actor_loss_fn: advantages averaged over the row",
             on_policy_gradient="other",
         ),
-        without=frozenset({"update/clip_ratio/avg", "update/importance_weight/avg"}),
     ),
     "sapo": Family(
         settings={"temperature": 1.0, "negative_temperature": 1.05},
@@ -101,7 +99,6 @@ ACTOR_FAMILIES: Mapping[str, Family] = {
             algorithm="sapo",
             on_policy_gradient="other",
         ),
-        without=frozenset({"update/clip_ratio/avg", "update/importance_weight/avg"}),
     ),
     "decoupled, token rejection": Family(
         settings=CLIP,
@@ -157,7 +154,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             **dict.fromkeys(("kl_rewards", "tot_rewards"), Column("token_reward", _SHIFTED)),
         }
         method = f"{ACTOR}._ppo_update"
-        logged = {n: output for n, output in LOGGED.items() if n not in family.without}
+        # The tracker takes most of the time, and aggregates alike whatever the loss is.
+        logged = LOGGED if name == "ppo" else {}
         found = _boundary(name, method, (ACTOR, CONFIG), family, data, logged)
         yield from _bound(target, found, method)
     critic = {
@@ -220,6 +218,7 @@ def _boundary(  # noqa: PLR0913 - what the updates differ in
             "method": Constant(Function(method)),
             "trainer": Object(trainer, {**takes_config, "engine": engine}, shared=True),
             "data": Table(table),
+            "log": Constant(tuple(n.split("/")[-2] for n in logged)),
         },
         produced_by={"data": f"{ROLLOUT}; {_UPDATE}"},
     )

@@ -44,3 +44,8 @@ def equal_micro_batches(inputs: Inputs) -> str:
     """The rows divide evenly into the micro-batches."""
     rows, parts = inputs.batch.rows, inputs.layout.micro_batches
     return f"{rows} rows do not divide into {parts} equal micro-batches" if rows % parts else ""
+
+
+def every_row_trains(inputs: Inputs) -> str:
+    """Every response has a trained token."""
+    return "" if bool(inputs.batch.live.all()) else "a response has no trained token"

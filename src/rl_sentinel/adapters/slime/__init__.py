@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
-from rl_sentinel.adapters.slime import advantages, correction, kl, logprobs, losses, metrics, rollout, updates
+from rl_sentinel.adapters.slime import advantages, correction, fsdp, kl, logprobs, losses, metrics, rollout, updates
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -34,7 +34,7 @@ SETUP = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (rollout, advantages, correction, kl, logprobs, losses, updates, metrics):
+    for module in (rollout, advantages, correction, kl, logprobs, losses, updates, metrics, fsdp):
         yield from module.boundaries(target)
 
 
@@ -61,7 +61,7 @@ def _installation(version: str) -> Installation:
         packages=IMPORTED,
         alone=f"megatron-core sglang sglang-router {release}",
         note=note,
-        setup={"slime.backends.megatron_utils": SETUP},
+        setup=dict.fromkeys(("slime.backends.megatron_utils", "slime.observability"), SETUP),
         # Ray keeps the class of an actor behind the name that it gives to a handle.
         written={"RolloutManager": "RolloutManager.__ray_metadata__.modified_class"},
     )

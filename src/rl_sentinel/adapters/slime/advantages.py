@@ -10,7 +10,6 @@ from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, Ragged, ZeroPadded
 from rl_sentinel.adapters.kit.requirements import group_sizes, prompts_are_contiguous
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.row_codecs import Cell, Is, RowLength, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.slime.arguments import (
     LOSS,
@@ -23,8 +22,9 @@ from rl_sentinel.adapters.slime.arguments import (
     options,
     samples,
 )
+from rl_sentinel.adapters.slime.kl import default_kind
+from rl_sentinel.adapters.slime.samples import normalized_by, sample
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import EXCLUDED
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -32,8 +32,6 @@ from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
 
 PATH = f"{LOSS}.compute_advantages_and_returns"
-NORMALIZED = "slime.ray.rollout.RolloutManager._post_process_rewards"
-SAMPLE = "slime.utils.types.Sample"
 
 #: Arguments that every run has, at slime's defaults.
 DEFAULTS = {
@@ -41,7 +39,6 @@ DEFAULTS = {
     "custom_advantage_function_path": None,
     "normalize_advantages": False,
     "use_opd": False,
-    "kl_loss_type": "k1",
     "gamma": 1.0,
     "lambd": 1.0,
 }
@@ -88,24 +85,12 @@ GROUPED: Mapping[str, tuple[Settings, Claims]] = {
 
 _DATA = Use("rollout_data")
 
-#: A sample as the rollout leaves it: the engine fills reward and mask, a filter sets remove_sample.
-_SAMPLE = Object(
-    SAMPLE,
-    {
-        "group_index": Cell("group", "int"),
-        "index": Derived(lambda inputs: inputs.part[0]),
-        "response_length": RowLength(),
-        "reward": Cell("reward"),
-        "loss_mask": RowTokens("mask", "int"),
-        "remove_sample": Is("excluded", EXCLUDED["rejected"]),
-    },
-)
-
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The trainer's function once per family, from raw rewards, then the two forms of GAE."""
-    described = [_advantages(name, settings, claimed, (), REWARDS) for name, (settings, claimed) in FAMILIES.items()]
-    described += [_from_rewards(name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]
+    kind = default_kind(target)
+    described = [_advantages(name, settings, claimed, kind) for name, (settings, claimed) in FAMILIES.items()]
+    described += [_from_rewards(target, name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]
     for boundary in described:
         yield from bindable(target, _as_written(target, boundary))
     yield from bindable(target, _gae("vanilla_gae"), _gae("chunked_gae", f"{PPO}.vanilla_gae"))
@@ -118,7 +103,9 @@ def _as_written(target: Target, boundary: Boundary) -> Boundary:
     return boundary if len(kept) == len(boundary.outputs) else replace(boundary, outputs=kept)
 
 
-def _advantages(name: str, settings: Settings, claimed: Claims, before: tuple[Step, ...], rewards: Codec) -> Boundary:
+def _advantages(  # noqa: PLR0913 - what the families differ in
+    name: str, settings: Settings, claimed: Claims, kind: str, before: tuple[Step, ...] = (), rewards: Codec = REWARDS
+) -> Boundary:
     """One family: its data has reference log-probs where a KL is paid, and values where there is a critic."""
     critic = settings["advantage_estimator"] == "ppo"
     paid = bool(settings["kl_coef"])
@@ -137,7 +124,7 @@ def _advantages(name: str, settings: Settings, claimed: Claims, before: tuple[St
     }
     if paid or critic:
         outputs["kl"] = Output("B T", "nats", "kl.k1", at=_DATA["kl"], form=Ragged())
-    fixed = {key: value for key, value in DEFAULTS.items() if key not in settings}
+    fixed = {key: value for key, value in DEFAULTS.items() if key not in settings} | {"kl_loss_type": kind}
     step = Step(
         call=PATH,
         arguments={"args": options(*settings, **fixed), "rollout_data": Table(data)},
@@ -159,7 +146,7 @@ def _advantages(name: str, settings: Settings, claimed: Claims, before: tuple[St
     )
 
 
-def _from_rewards(name: str, settings: Settings, claimed: Claims) -> Boundary:
+def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims) -> Boundary:
     """Slime groups the rewards of one rollout by position: n_samples_per_prompt each."""
     arguments = Object(
         "argparse.Namespace",
@@ -174,14 +161,17 @@ def _from_rewards(name: str, settings: Settings, claimed: Claims) -> Boundary:
     )
     manager = {"custom_reward_post_process_func": Constant(None), "args": arguments}
     step = Step(
-        call=NORMALIZED,
+        call=normalized_by(target),
         name="normalized",
-        arguments={"self": Object("types.SimpleNamespace", manager), "samples": EachRow(_SAMPLE)},
+        arguments={
+            "self": Object("types.SimpleNamespace", manager),
+            "samples": EachRow(sample(target, "tokens", "rollout_log_probs")),
+        },
         produced_by={
             "samples": "slime/ray/rollout.py, _convert_samples_to_train_data: samples of one rollout in order"
         },
     )
-    return _advantages(name, settings, claimed, (step,), Earlier(Use("normalized")[1]))
+    return _advantages(name, settings, claimed, default_kind(target), (step,), Earlier(Use("normalized")[1]))
 
 
 def _deviation_has_siblings(inputs: Inputs) -> str:

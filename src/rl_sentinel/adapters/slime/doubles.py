@@ -1,13 +1,27 @@
-"""Doubles for slime: Megatron's loop over micro-batches with a model that answers from a table, ranks, Ray's store."""
+"""Doubles for slime: Megatron's loop over micro-batches with a model that answers from a table, and plain objects."""
 
-import importlib
+import ast
 import inspect
-from collections.abc import Callable
-from types import SimpleNamespace
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+@contextmanager
+def replaced(*owners: dict[str, Any], **values: Any) -> Iterator[None]:  # noqa: ANN401 - globals of a module
+    """The globals of modules with other values, until the context ends; names that they lack are not added."""
+    before = [{name: owner[name] for name in values if name in owner} for owner in owners]
+    try:
+        for owner, own in zip(owners, before, strict=True):
+            owner.update({name: values[name] for name in own})
+        yield
+    finally:
+        for owner, own in zip(owners, before, strict=True):
+            owner.update(own)
 
 
 def train_step(
@@ -24,74 +38,38 @@ def train_step(
     module = loss_function.__globals__
     own = module["get_log_probs_and_entropy"]
     count = len(micro_batches)
-    told = {"num_microbatches": count, "step_global_batch_size": global_batch_size}
-    told = {name: value for name, value in told.items() if name in inspect.signature(loss_function).parameters}
+    more = {"num_microbatches": count, "step_global_batch_size": global_batch_size}
+    more = {name: value for name, value in more.items() if name in inspect.signature(loss_function).parameters}
     total, tokens, reported = torch.zeros(()), torch.zeros(()), []
     for micro_batch in micro_batches:
         batch = {key: value for key, value in micro_batch.items() if key != "output"}
         logits = output = micro_batch["output"]
+        answer = own
         if isinstance(output, dict):
             logits = torch.zeros(1, sum(batch["total_lengths"]), 1)
-            module["get_log_probs_and_entropy"] = answering(output)
-        try:
-            loss, counted, report = loss_function(args, batch, **told, logits=logits)
-        finally:
-            module["get_log_probs_and_entropy"] = own
+            answer = answering(output, pair=returns_pair(own))
+        with replaced(module, get_log_probs_and_entropy=answer):
+            loss, counted, report = loss_function(args, batch, **more, logits=logits)
         total, tokens = total + loss, tokens + counted
         reported.append(report)
     per_token = args.calculate_per_token_loss
     return {"loss": total / (tokens if per_token else count), "reported": reported}
 
 
-def answering(output: dict[str, list[Tensor]]) -> Callable[..., tuple[Tensor, dict[str, list[Tensor]]]]:
-    """What computes log-probs and entropy from logits, with the given answer."""
+def answering(output: Mapping[str, list[Tensor]], *, pair: bool) -> Callable[..., Any]:
+    """What computes log-probs and entropy from logits, with the given answer, alone or after a tensor."""
 
-    def answer(*_args: object, **_options: object) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        return torch.empty(0), dict(output)
+    def answer(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - as the release's own
+        return (torch.empty(0), dict(output)) if pair else dict(output)
 
     return answer
 
 
-def log_step(
-    advantages: Callable[..., Any],
-    log: Callable[..., Any],
-    args: Any,  # noqa: ANN401 - a namespace
-    ranks: list[dict[str, Any]],
-) -> dict[str, float]:
-    """What the first of several data-parallel ranks logs of a rollout, after each has computed its advantages.
-
-    Ranks run one after the other; the first one runs last, and has the numbers of all.
-    """
-    for data in ranks:
-        advantages(args, data)
-    module = log.__globals__
-    mpu: Any = importlib.import_module("megatron.core").mpu
-    gather, own = module["gather_log_data"], {name: module[name] for name in ("dist", "logging_utils")}
-    size = mpu.get_data_parallel_world_size
-    sent: list[Any] = []
-    reduced: dict[str, float] = {}
-
-    def receive(numbers: Any, gathered: list[Any] | None, **_about: object) -> None:  # noqa: ANN401 - what is logged
-        if gathered is None:
-            sent.append(numbers)
-        else:
-            gathered[:] = [numbers, *sent]
-
-    def keep(*told: Any) -> Any:  # noqa: ANN401 - as the function
-        result = gather(*told)
-        reduced.update(result or {})
-        return result
-
-    try:
-        mpu.get_data_parallel_world_size = lambda **_about: len(ranks)
-        module |= {"gather_log_data": keep, "logging_utils": SimpleNamespace(log=lambda *_a, **_k: None)}
-        for rank, data in reversed(list(enumerate(ranks))):
-            module["dist"] = SimpleNamespace(get_rank=lambda rank=rank: rank, gather_object=receive)
-            log(0, args, data)
-    finally:
-        module |= {"gather_log_data": gather, **own}
-        mpu.get_data_parallel_world_size = size
-    return reduced
+def returns_pair(function: Callable[..., Any]) -> bool:
+    """Whether a function returns two values: newer releases return an empty tensor beside the table."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    return any(isinstance(value, ast.Tuple) for value in returned)
 
 
 def bare_instance(owner: type, **attributes: object) -> Any:  # noqa: ANN401 - of that class
@@ -101,34 +79,6 @@ def bare_instance(owner: type, **attributes: object) -> Any:  # noqa: ANN401 - o
     return made
 
 
-def split_and_receive(
-    manager: Any,  # noqa: ANN401 - slime's RolloutManager
-    receive: Callable[..., Any],
-    data: dict[str, Any],
-    dp_size: int,
-) -> dict[str, list[Any]]:
-    """The data of a rollout as the ranks receive it, each key with one entry per sample in the order of the rollout.
-
-    Ray's object store hands on what it gets.
-    """
-    split = type(manager)._split_train_data_by_dp  # noqa: SLF001 - the method that is audited
-    modules = [split.__globals__, receive.__globals__]
-    store = SimpleNamespace(put=lambda value, **_about: value, get=lambda value: value)
-    before = [module.get("ray") for module in modules]
-    told = {"dp_size": dp_size} if "dp_size" in inspect.signature(split).parameters else {}
-    try:
-        for module in modules:
-            module["ray"] = store
-        sent = split(manager, data, **told)
-        ranks = [receive(manager.args, sent, rank, dp_size) for rank in range(dp_size)]
-    finally:
-        for module, ray in zip(modules, before, strict=True):
-            module["ray"] = ray
-    rows = [(place, rank, n) for rank, one in enumerate(ranks) for n, place in enumerate(one["partition"])]
-    keys = [key for key in ranks[0] if key in data and len(ranks[0][key]) == len(ranks[0]["partition"])]
-    return {key: [ranks[rank][key][n] for _, rank, n in sorted(rows)] for key in keys}
-
-
 def filter_prompts(check: Callable[..., Any], args: Any, prompts: list[list[Any]]) -> list[float]:  # noqa: ANN401
     """1 for each sample of a prompt that the filter keeps, 0 for each of another."""
     kept = []
@@ -136,3 +86,33 @@ def filter_prompts(check: Callable[..., Any], args: Any, prompts: list[list[Any]
         answer = check(args, samples)
         kept += [float(getattr(answer, "keep", answer))] * len(samples)
     return kept
+
+
+def sft_samples(
+    generate: Callable[..., Any],
+    args: Any,  # noqa: ANN401 - a namespace
+    generator: Any,  # noqa: ANN401 - slime's MultiTurnLossMaskGenerator
+    samples: list[Any],
+) -> dict[str, list[Tensor]]:
+    """The sequences that the supervised rollout makes of conversations, and which of their tokens it trains.
+
+    The prompt of a sample holds its tokens and their mask: a tokenizer has no part in what is audited.
+    """
+    generator.get_loss_mask = lambda messages, **_options: messages
+    buffer = bare_instance(_Buffer, samples=[[sample] for sample in samples])
+    own = {"TOKENIZER": object(), "PROCESSOR": object(), "MASK_GENERATOR": generator, "SAMPLE_PRINTED": True}
+    with replaced(generate.__globals__, **own):
+        made = [sample[0] for sample in generate(args, 0, buffer)]
+    before = [len(sample.tokens) - len(sample.loss_mask) for sample in made]
+    masks = [torch.tensor([0] * n + list(sample.loss_mask)) for n, sample in zip(before, made, strict=True)]
+    return {"tokens": [torch.tensor(sample.tokens) for sample in made], "masks": masks}
+
+
+class _Buffer:
+    """A data source that hands out what it has."""
+
+    samples: list[list[Any]]
+
+    def get_samples(self, _count: int) -> list[list[Any]]:
+        """All samples."""
+        return self.samples

@@ -1,5 +1,6 @@
 """slime's KL estimators."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
@@ -12,7 +13,20 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 PATH = f"{PPO}.compute_approx_kl"
 
 #: slime's name of a KL estimator -> the field's.
-KINDS: Mapping[str, str] = {"k1": "k1", "k2": "k2", "k3": "k3", "low_var_kl": "k3"}
+KINDS: Mapping[str, str] = {"k1": "k1", "kl": "k1", "k2": "k2", "k3": "k3", "low_var_kl": "k3"}
+
+
+def kinds(target: Target) -> Mapping[str, str]:
+    """The estimators that a revision has, of :data:`KINDS`; all where that cannot be read."""
+    if not target.has(PATH) or target.fails(PATH):
+        return KINDS
+    source = inspect.getsource(target.find(PATH))
+    return {kind: name for kind, name in KINDS.items() if f'"{kind}"' in source} or KINDS
+
+
+def default_kind(target: Target) -> str:
+    """The estimator of a run without ``--kl-loss-type``: k1, which was once called kl."""
+    return next(kind for kind, name in kinds(target).items() if name == "k1")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -24,7 +38,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         arguments=arguments,
         produced_by={"log_probs": "loss.py, policy_loss_function: log_probs and ref_log_probs concatenated"},
     )
-    for kind, name in KINDS.items():
+    for kind, name in kinds(target).items():
         yield from bindable(
             target,
             Boundary(

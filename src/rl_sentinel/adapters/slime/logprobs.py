@@ -1,10 +1,6 @@
 """slime's log-probs and entropy of the response tokens, from the logits of packed sequences."""
 
-import ast
-import inspect
-import textwrap
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -13,6 +9,7 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.arguments import LOSS, RESPONSE_LENGTHS, TOTAL_LENGTHS
+from rl_sentinel.adapters.slime.doubles import returns_pair
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -39,7 +36,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         qkv_format=Constant("thd"),
     )
     result = Use("result")
-    if target.has(PATH) and not target.fails(PATH) and _returns_pair(target.find(PATH)):
+    if target.has(PATH) and not target.fails(PATH) and returns_pair(target.find(PATH)):
         result = result[1]
     step = Step(
         call=PATH,
@@ -70,10 +67,3 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         reach="every training step; --rollout-temperature",
     )
     yield from bindable(target, boundary)
-
-
-def _returns_pair(function: Callable[..., Any]) -> bool:
-    """Whether a function returns two values: newer releases return an empty tensor beside the table."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
-    return any(isinstance(value, ast.Tuple) for value in returned)

@@ -1,12 +1,13 @@
-"""What slime logs of a rollout: the numbers of each data-parallel rank, reduced by its own gather."""
+"""What slime logs of a rollout: numbers of samples, and of each data-parallel rank, reduced by its own gather."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.containers import EachCut, Namespace, Table
+from rl_sentinel.adapters.kit.containers import EachCut, EachRow, Namespace, Object, Table
 from rl_sentinel.adapters.kit.requirements import has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
 from rl_sentinel.adapters.slime.advantages import DEFAULTS
 from rl_sentinel.adapters.slime.advantages import PATH as ADVANTAGES
 from rl_sentinel.adapters.slime.arguments import (
@@ -18,17 +19,24 @@ from rl_sentinel.adapters.slime.arguments import (
     TOTAL_LENGTHS,
     samples,
 )
-from rl_sentinel.adapters.slime.doubles import log_step
+from rl_sentinel.adapters.slime.kl import default_kind
+from rl_sentinel.adapters.slime.ranks import log_received, log_step
+from rl_sentinel.adapters.slime.rollout import even_ranks, received
+from rl_sentinel.adapters.slime.samples import sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Inputs
 
-#: Where releases have it, newest first.
-PLACES = (
-    "slime.observability.train_metric_utils.log_rollout_data",
-    "slime.backends.megatron_utils.data.log_rollout_data",
+#: Modules that log the data of a rollout on the ranks, newest first.
+PLACES = ("slime.observability.train_metric_utils", "slime.backends.megatron_utils.data")
+
+#: Where releases compute metrics from samples, newest first.
+FROM_SAMPLES = (
+    "slime.observability.rollout_metrics.compute_metrics_from_samples",
+    "slime.ray.rollout.compute_metrics_from_samples",
+    "slime.ray.rollout._compute_metrics_from_samples",
 )
 
 #: Logged name -> the quantity that it is; train_metric_utils.py, per_rollout_mean_keys: means of the samples' means.
@@ -50,21 +58,70 @@ _KL = claims(
 )
 
 
+#: Lengths that ranks log; train_metric_utils.py, log_multi_turn_data.
+LENGTHS: Mapping[str, Output] = {
+    "multi_turn/raw_response_length/response_length_mean": Output("", "tokens", "response_length.mean", over="all"),
+    "multi_turn/raw_response_length/response_length_max": Output("", "tokens", "response_length.max", over="all"),
+    "multi_turn/raw_response_length/response_length_min": Output("", "tokens", "response_length.min", over="all"),
+    "multi_turn/raw_response_length/response_length_clip_ratio": Output("", "", "full_length.mean", over="all"),
+    "multi_turn/wo_obs_response_length/response_length_mean": Output("", "tokens", "response_length.mean", over="all"),
+    "multi_turn/wo_obs_response_length/response_length_max": Output("", "tokens", "response_length.max", over="all"),
+    "multi_turn/wo_obs_response_length/response_length_min": Output("", "tokens", "response_length.min", over="all"),
+}
+
+_LENGTHS = claims(
+    "train_metric_utils.py, log_multi_turn_data: raw lengths of responses, and without observations (wo_obs)",
+    output_definitions={n: "trained tokens" if "wo_obs" in n else "response tokens" for n in LENGTHS if "clip" not in n}
+    | {n: "no room left" for n in LENGTHS if "clip" in n},
+)
+
+#: Words of the command line that every log of a rollout reads.
+_LOGGING = {
+    **dict.fromkeys(("ci_test", "log_multi_turn", "log_passrate", "log_correct_samples"), False),
+    "use_wandb": True,
+    "use_tensorboard": False,
+    "wandb_always_use_train_step": False,
+    "rollout_batch_size": 1,
+    "qkv_format": "thd",
+}
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rollout of a run with a critic and a KL penalty, which logs all keys."""
-    path = next((p for p in PLACES if target.has(p)), "")
-    if not path or not target.has(ADVANTAGES) or not target.has(f"{path.rpartition('.')[0]}.gather_log_data"):
-        yield Unbound(PLACES[0], "metric", "no function logs the data of a rollout and gathers it over ranks")
-        return
+    """The rollout of a run with a critic and a KL penalty, which logs all keys; lengths; samples of each rank."""
+    module = next((p for p in PLACES if target.has(f"{p}.log_rollout_data")), "")
+    log = f"{module}.log_rollout_data"
+    if not module or not target.has(ADVANTAGES):
+        yield Unbound(f"{PLACES[0]}.log_rollout_data", "metric", "no function logs the data of a rollout on its ranks")
+    else:
+        if '"ppo"' in inspect.getsource(target.find(ADVANTAGES)):
+            yield from bindable(target, _rollout(target, log))
+        if target.has(f"{module}.log_multi_turn_data"):
+            yield from bindable(target, _lengths(target, f"{module}.log_multi_turn_data"))
+        if "log_correct_samples" in inspect.getsource(target.find(log)):
+            yield from bindable(target, _correct(target, log))
+    from_samples = next((p for p in FROM_SAMPLES if target.has(p)), "")
+    if from_samples:
+        yield from bindable(target, _from_samples(target, from_samples))
+
+
+def _longest(inputs: Inputs) -> int:
+    return inputs.mini_batch.width
+
+
+def _options(target: Target, **more: object) -> Object:
     fixed = {
         **DEFAULTS,
         "advantage_estimator": "ppo",
         "kl_coef": 0.05,
-        **dict.fromkeys(("ci_test", "log_multi_turn", "log_passrate", "log_correct_samples"), False),
-        "wandb_always_use_train_step": False,
-        "rollout_batch_size": 1,
-        "qkv_format": "thd",
+        "kl_loss_type": default_kind(target),
+        **_LOGGING,
+        **more,
     }
+    parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
+    return Namespace(**parts, rollout_max_response_len=Derived(_longest))
+
+
+def _rollout(target: Target, log: str) -> Boundary:
     data: dict[str, Codec] = {
         "log_probs": samples("old_logprob"),
         "ref_log_probs": samples("ref_logprob"),
@@ -80,17 +137,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         call=log_step,
         name="logged",
         arguments={
-            "advantages": Constant(Function(ADVANTAGES)),
-            "log": Constant(Function(path)),
-            "args": Namespace(**{name: Constant(value) for name, value in fixed.items()}),
+            "log": Constant(Function(log)),
+            "args": _options(target),
             "ranks": EachCut(Table(data), "ranks"),
+            "advantages": Constant(Function(ADVANTAGES)),
         },
         produced_by={
             "ranks": f"{MASKS}; slime/ray/rollout.py, _split_train_data_by_dp: global_batch_sizes of all ranks"
         },
     )
-    boundary = Boundary(
-        path=f"{ADVANTAGES} -> {path}",
+    return Boundary(
+        path=f"{ADVANTAGES} -> {log}",
         stage="metric",
         steps=(step,),
         unused=frozenset({"prompt_length"}),
@@ -100,4 +157,93 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         reach="--advantage-estimator ppo, --kl-coef 0.05",
         requires=(has_trained_token, no_empty_response),
     )
-    yield from bindable(target, boundary)
+
+
+def _lengths(target: Target, log: str) -> Boundary:
+    data: dict[str, Codec] = {
+        "loss_masks": LOSS_MASKS,
+        "total_lengths": TOTAL_LENGTHS,
+        "response_lengths": RESPONSE_LENGTHS,
+    }
+    step = Step(
+        call=log_step,
+        name="logged",
+        arguments={"log": Constant(Function(log)), "args": _options(target), "ranks": EachCut(Table(data), "ranks")},
+        produced_by={"ranks": MASKS},
+    )
+    return Boundary(
+        path=log,
+        stage="metric",
+        steps=(step,),
+        unused=frozenset({"prompt_length"}),
+        outputs={name: replace(output, at=Use("logged")[name]) for name, output in LENGTHS.items()},
+        claims=_LENGTHS,
+        reach="--log-multi-turn",
+        requires=(no_empty_response, even_ranks),
+    )
+
+
+def _correct(target: Target, log: str) -> Boundary:
+    """The log of a rollout that came through the rollout's own assembly, with the option that pairs rewards."""
+    path, steps = received(target)
+    step = Step(
+        call=log_received,
+        name="logged",
+        arguments={
+            "log": Constant(Function(log)),
+            "args": _options(target, log_correct_samples=True),
+            "ranks": Earlier(Use("ranks")),
+            "log_probs": samples("old_logprob"),
+        },
+        produced_by={"log_probs": "slime/backends/megatron_utils/actor.py, train_actor: compute_log_prob on each rank"},
+    )
+    outputs = {
+        "rollout/raw_reward": Output("", "reward", "outcome.mean", over="all"),
+        "rollout/response_lengths": Output("", "tokens", "response_length.mean", over="all"),
+        "rollout/log_probs": Output("", "nats", over="rows"),
+        "correct_lengths": Output("", "tokens", over="all"),
+    }
+    return Boundary(
+        path=f"{path} -> {log}",
+        stage="metric",
+        steps=(*steps, step),
+        unused=frozenset({"group", "prompt_length", "rollout_logprob", "token"}),
+        outputs={name: replace(output, at=Use("logged")[name]) for name, output in outputs.items()},
+        reach="--log-correct-samples",
+        requires=(has_trained_token, no_empty_response, even_ranks),
+    )
+
+
+def _from_samples(target: Target, path: str) -> Boundary:
+    args = Namespace(
+        advantage_estimator=Constant("grpo"),
+        reward_key=Constant(None),
+        log_reward_category=Constant(None),
+        sglang_speculative_algorithm=Constant(None),
+        rollout_max_response_len=Derived(_longest),
+    )
+    step = Step(
+        call=path,
+        name="computed",
+        arguments={"args": args, "samples": EachRow(sample(target))},
+        produced_by={"samples": "slime/ray/rollout.py, generate: the samples of a rollout, before they are converted"},
+    )
+    names = ("mean", "max", "min")
+    return Boundary(
+        path=path,
+        stage="metric",
+        steps=(step,),
+        reads=frozenset({"mask", "length"}),
+        outputs={
+            f"response_len/{name}": Output(
+                "", "tokens", f"response_length.{name}", over="all", at=Use("computed")[f"response_len/{name}"]
+            )
+            for name in names
+        },
+        claims=claims(
+            "types.py, Sample.effective_response_length: the sum of the loss mask, where there is one",
+            output_definitions=dict.fromkeys((f"response_len/{name}" for name in names), "trained tokens"),
+        ),
+        reach="every run",
+        requires=(no_empty_response,),
+    )

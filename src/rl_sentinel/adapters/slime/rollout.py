@@ -1,4 +1,4 @@
-"""slime's rollout: samples become the data of each rank; prompts are filtered."""
+"""slime's rollout: samples become the data of each rank; prompts are filtered; conversations become samples."""
 
 from collections.abc import Iterator
 
@@ -7,74 +7,66 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Namespace, Object, Table
 from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged
-from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.row_codecs import Cell, Is, RowLength, RowSequence, RowTokens
+from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response, prompts_are_contiguous
+from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
-from rl_sentinel.adapters.slime.doubles import bare_instance, filter_prompts, split_and_receive
+from rl_sentinel.adapters.slime.doubles import bare_instance, filter_prompts, sft_samples
+from rl_sentinel.adapters.slime.ranks import receive_rollout, received_rows
+from rl_sentinel.adapters.slime.samples import CONVERT, SAMPLE, manager, sample
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import EXCLUDED
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 
-MANAGER = "slime.ray.rollout.RolloutManager"
-CONVERT = f"{MANAGER}._convert_samples_to_train_data"
-SPLIT = f"{MANAGER}._split_train_data_by_dp"
-RECEIVE = "slime.utils.data.process_rollout_data"
-SAMPLE = "slime.utils.types.Sample"
+#: Where releases have what a rank receives, newest first.
+RECEIVE = ("slime.utils.data.process_rollout_data", "slime.backends.utils.data.process_rollout_data")
+
 FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
+SFT = "slime.rollout.sft_rollout.generate_rollout"
+GENERATOR = "slime.utils.mask_utils.MultiTurnLossMaskGenerator"
 
 _SAMPLES = (
     "slime/rollout/sglang_rollout.py, generate: tokens of prompt and response, the engine's log-probs, the mask of a "
     "multi-turn function; slime/utils/types.py, Sample: remove_sample is set by a filter"
 )
 
-#: A sample as the rollout leaves it.
-_ROW = Object(
-    SAMPLE,
-    {
-        "group_index": Cell("group", "int"),
-        "index": Derived(lambda inputs: inputs.part[0]),
-        "tokens": RowSequence("token", "int"),
-        "response_length": RowLength(),
-        "reward": Cell("reward"),
-        "loss_mask": RowTokens("mask", "int"),
-        "rollout_log_probs": RowTokens("rollout_logprob"),
-        "remove_sample": Is("excluded", EXCLUDED["rejected"]),
-    },
+_DOCS = "slime/ray/rollout.py, _convert_samples_to_train_data: convert inference generated samples to training data"
+_SFT_DOCS = (
+    "sft_rollout.py, generate_rollout: the tokens and the loss mask of the conversation are those of the sample, from "
+    "the first trained token on (mask_utils.py, get_response_lengths)"
 )
 
-_DOCS = "slime/ray/rollout.py, _convert_samples_to_train_data: convert inference generated samples to training data"
 
-
-def _rows(inputs: Inputs) -> int:
-    return inputs.batch.rows
-
-
-def _ranks(inputs: Inputs) -> int:
+def ranks_of(inputs: Inputs) -> int:
+    """The data-parallel ranks of the layout."""
     return inputs.layout.ranks
 
 
-def _even_ranks(inputs: Inputs) -> str:
+def even_ranks(inputs: Inputs) -> str:
+    """Slime refuses a rollout whose samples do not divide into its ranks."""
     rows, ranks = inputs.batch.rows, inputs.layout.ranks
     return f"{rows} samples do not divide into {ranks} ranks, which slime refuses" if rows % ranks else ""
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data of a rollout as its ranks receive it, then the filter of dynamic sampling."""
-    yield from bindable(target, _data(), _filter())
+    """The data of a rollout as its ranks receive it, the filter of dynamic sampling, the supervised rollout."""
+    yield from bindable(target, _data(target), _filter(target))
+    if target.has(SFT):
+        yield from bindable(target, _supervised())
 
 
-def _data() -> Boundary:
+def received(target: Target) -> tuple[str, tuple[Step, ...]]:
+    """The functions that bring samples to the ranks, and the steps that call them; the last one gives one dict each."""
+    owner, function = manager(target), next((path for path in RECEIVE if target.has(path)), RECEIVE[0])
     arguments = Namespace(
         advantage_estimator=Constant("ppo"),
         rewards_normalization=Constant(value=False),
         reward_key=Constant(None),
         rollout_top_p=Constant(1.0),
         rollout_data_transport=Constant("object-store"),
-        global_batch_size=Derived(_rows),
+        global_batch_size=Derived(lambda inputs: inputs.batch.rows),
         micro_batch_size=Constant(1),
         use_dynamic_batch_size=Constant(value=False),
         max_tokens_per_gpu=Constant(None),
@@ -82,13 +74,13 @@ def _data() -> Boundary:
         balance_by_flops=Constant(value=False),
     )
     parallel: dict[str, Codec] = {
-        "dp_size": Derived(_ranks, frozenset({"ranks"})),
+        "dp_size": Derived(ranks_of, frozenset({"ranks"})),
         **{name: Constant(1) for name in ("cp_size", "vpp_size", "microbatch_group_size_per_vp_stage")},
     }
-    manager = Object(
+    made = Object(
         bare_instance,
         {
-            "owner": Constant(Function(MANAGER)),
+            "owner": Constant(Function(owner)),
             "args": arguments,
             "custom_reward_post_process_func": Constant(None),
             "custom_convert_samples_to_train_data_func": Constant(None),
@@ -96,50 +88,55 @@ def _data() -> Boundary:
         },
     )
     convert = Step(
-        call=CONVERT,
+        call=f"{owner}.{CONVERT}",
         name="converted",
-        arguments={"self": manager, "samples": EachRow(_ROW)},
+        arguments={"self": made, "samples": EachRow(sample(target))},
         produced_by={"samples": _SAMPLES},
     )
     receive = Step(
-        call=split_and_receive,
-        name="received",
+        call=receive_rollout,
+        name="ranks",
         arguments={
             "manager": Earlier(Use("self")),
-            "receive": Constant(Function(RECEIVE)),
+            "receive": Constant(Function(function)),
             "data": Earlier(Use("converted")),
-            "dp_size": Derived(_ranks, frozenset({"ranks"})),
+            "dp_size": Derived(ranks_of, frozenset({"ranks"})),
         },
     )
-    received = Use("received")
+    split = f"{owner}._split_train_data_by_dp"
+    functions = [f"{owner}.{CONVERT}", *([split] if target.has(split) else []), function]
+    return " -> ".join(functions), (convert, receive)
+
+
+def _data(target: Target) -> Boundary:
+    path, steps = received(target)
+    rows = Step(call=received_rows, name="received", arguments={"ranks": Earlier(Use("ranks"))})
+    result = Use("received")
     return Boundary(
-        path=f"{CONVERT} -> {SPLIT} -> {RECEIVE}",
+        path=path,
         stage="batch",
-        steps=(convert, receive),
+        steps=(*steps, rows),
         unused=frozenset({"group", "prompt_length"}),
         outputs={
-            "rollout_logprob": Output(
-                "B T", "nats", "rollout_logprob", at=received["rollout_log_probs"], form=Ragged()
-            ),
-            "token": Output("B T", "", "token", at=received["tokens"], form=RaggedSequence()),
-            "mask": Output("B T", "", "mask", at=received["loss_masks"], form=As(Ragged(), torch.bool)),
-            "reward": Output("B", "reward", "reward", at=received["rewards"], form=PerRow("list")),
+            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=result["rollout_log_probs"], form=Ragged()),
+            "token": Output("B T", "", "token", at=result["tokens"], form=RaggedSequence()),
+            "mask": Output("B T", "", "mask", at=result["loss_masks"], form=As(Ragged(), torch.bool)),
+            "reward": Output("B", "reward", "reward", at=result["rewards"], form=PerRow("list")),
         },
         claims=claims(_DOCS, conserves=True),
         reach="every run",
-        requires=(no_empty_response, _even_ranks),
+        requires=(no_empty_response, even_ranks),
     )
 
 
-def _filter() -> Boundary:
-    prompts = EachPrompt(EachRow(_ROW))
+def _filter(target: Target) -> Boundary:
     step = Step(
         call=filter_prompts,
         name="kept",
         arguments={
             "check": Constant(Function(FILTER)),
             "args": Namespace(reward_key=Constant(None)),
-            "prompts": prompts,
+            "prompts": EachPrompt(EachRow(sample(target))),
         },
         produced_by={"prompts": "slime/rollout/sglang_rollout.py, generate_rollout_async: the samples of one prompt"},
     )
@@ -158,3 +155,46 @@ def _filter() -> Boundary:
         ".check_reward_nonzero_std",
         requires=(prompts_are_contiguous,),
     )
+
+
+def _supervised() -> Boundary:
+    conversation = Object(
+        _conversation,
+        {"0": RowSequence("token", "int"), "1": RowSequence("mask", "int")},
+    )
+    step = Step(
+        call=sft_samples,
+        name="made",
+        arguments={
+            "generate": Constant(Function(SFT)),
+            "args": Namespace(
+                rollout_global_dataset=Constant(value=True),
+                rollout_batch_size=Derived(lambda inputs: inputs.batch.rows),
+            ),
+            "generator": Object(bare_instance, {"owner": Constant(Function(GENERATOR))}),
+            "samples": EachRow(Object(SAMPLE, {"prompt": conversation})),
+        },
+        produced_by={
+            "samples": "slime/utils/mask_utils.py, get_loss_mask: token ids of the conversation, and 1 for each token "
+            "of the assistant"
+        },
+    )
+    outputs = {
+        "token": Output("B T", "", "token", at=Use("made")["tokens"], form=RaggedSequence()),
+        "mask": Output("B T", "", "mask", at=Use("made")["masks"], form=As(RaggedSequence(), torch.bool)),
+    }
+    return Boundary(
+        path=SFT,
+        stage="batch",
+        steps=(step,),
+        outputs=outputs,
+        reads=frozenset({"token", "mask", "length"}),
+        claims=claims(_SFT_DOCS, conserves=True),
+        reach="--rollout-function-path slime.rollout.sft_rollout.generate_rollout",
+        requires=(every_row_trains, no_empty_response),
+    )
+
+
+def _conversation(tokens: list[int], mask: list[int]) -> tuple[list[int], list[int]]:
+    """What the mask generator is passed, and answers."""
+    return tokens, mask

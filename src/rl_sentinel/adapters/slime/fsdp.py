@@ -1,0 +1,190 @@
+"""slime's FSDP backend: sequences packed and taken apart again, and log-probs of the packed ones.
+
+Newer revisions have no such backend.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
+from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.sequences import RaggedSequence
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.slime.arguments import LOSS_MASKS, RESPONSE_LENGTHS, REWARDS, samples
+from rl_sentinel.adapters.slime.doubles import bare_instance
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+PACKING = "slime.backends.fsdp_utils.data_packing"
+PACK, UNPACK = f"{PACKING}.pack_sequences", f"{PACKING}.unpack_sequences"
+ACTOR = "slime.backends.fsdp_utils.actor.FSDPTrainRayActor"
+
+#: Where revisions have the pass of a policy over packed sequences, newest first.
+PASSES = (f"{ACTOR}._compute_log_prob", f"{ACTOR}.compute_log_prob")
+
+_PACKS = Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"}))
+
+_DATA: Mapping[str, Codec] = {
+    "tokens": Column("token", RaggedSequence()),
+    "loss_masks": LOSS_MASKS,
+    "rewards": REWARDS,
+    "response_lengths": RESPONSE_LENGTHS,
+    "advantages": samples("advantage"),
+    "returns": samples("returns"),
+    "rollout_log_probs": samples("rollout_logprob"),
+}
+
+_CALLER = (
+    "slime/backends/fsdp_utils/actor.py, packed_data: pack_sequences of the rank's samples, one pack per micro-batch"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The packing, and the pass over what is packed, where the revision has the backend."""
+    if not target.has(PACK) or not target.has(UNPACK):
+        return
+    yield from bindable(target, _packing())
+    passes = next((path for path in PASSES if target.has(path)), "")
+    if passes and not target.fails(passes):
+        yield from bindable(target, _log_probs(passes))
+
+
+def packed_and_unpacked(
+    pack: Callable[..., Any], unpack: Callable[..., Any], data: dict[str, Any], packs: int
+) -> dict[str, list[Any]]:
+    """The data of each sample after packing, in the order of the samples."""
+    made = [one for part in _packs(pack, data, packs) for one in unpack(part)]
+    return _in_order(made, (*data, "raw_rewards"))
+
+
+def log_probs_of_packs(  # noqa: PLR0913 - the functions, and what they are passed
+    compute: Callable[..., Any],
+    pack: Callable[..., Any],
+    unpack: Callable[..., Any],
+    actor: Any,  # noqa: ANN401 - slime's actor
+    data: dict[str, Any],
+    logits: list[Tensor],
+    packs: int,
+) -> dict[str, list[Any]]:
+    """The log-probs of each sample's response, where the model answers a pack with the logits of its sequences."""
+    parts = _packs(pack, data, packs)
+    answers = iter([torch.cat([logits[row] for row in part["raw_rewards"]]).unsqueeze(0) for part in parts])
+
+    def model(**_inputs: object) -> SimpleNamespace:
+        return SimpleNamespace(logits=next(answers))
+
+    actor.model = model
+    compute(actor, "actor", parts)
+    return _in_order([one for part in parts for one in unpack(part)], ("log_probs", "raw_rewards"))
+
+
+def _packs(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[dict[str, Any]]:
+    """The packs; the raw reward of each sample, which training does not read, is its row."""
+    plain = {key: [x.tolist() if isinstance(x, Tensor) else x for x in values] for key, values in data.items()}
+    known = inspect.signature(pack).parameters
+    passed = {key: values for key, values in plain.items() if key in known}
+    made: list[dict[str, Any]] = pack(**passed, raw_rewards=list(range(len(data["rewards"]))), num_packs=packs)
+    return made
+
+
+def _in_order(made: list[dict[str, Any]], keys: tuple[str, ...]) -> dict[str, list[Any]]:
+    rows = sorted(made, key=lambda one: int(one["raw_rewards"]))
+    return {key: [one[key] for one in rows] for key in keys if all(key in one for one in rows)}
+
+
+def _packing() -> Boundary:
+    step = Step(
+        call=packed_and_unpacked,
+        name="made",
+        arguments={
+            "pack": Constant(Function(PACK)),
+            "unpack": Constant(Function(UNPACK)),
+            "data": Table(_DATA),
+            "packs": _PACKS,
+        },
+        produced_by={"data": _CALLER},
+    )
+    made, form = Use("made"), Ragged()
+    keys = {"rollout_logprob": "rollout_log_probs", "advantage": "advantages", "returns": "returns"}
+    outputs = {name: Output("B T", "", name, at=made[key], form=form) for name, key in keys.items()}
+    outputs |= {
+        "token": Output("B T", "", "token", at=made["tokens"], form=RaggedSequence()),
+        "mask": Output("B T", "", "mask", at=made["loss_masks"], form=As(form, torch.bool)),
+        "sequences": Output("", "count", "rows", at=made["raw_rewards"], form=_Count()),
+    }
+    return Boundary(
+        path=f"{PACK} -> {UNPACK}",
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"prompt_length", "reward"}),
+        outputs=outputs,
+        claims=claims("data_packing.py, unpack_sequences: sequences from a packed batch", conserves=True),
+        reach="--train-backend fsdp",
+        requires=(no_empty_response,),
+    )
+
+
+class _Count(PerRow):
+    """The number of items of a list."""
+
+    def read(self, value: Any, sizes: object) -> Tensor:  # noqa: ANN401, ARG002 - a list
+        """A tensor without axes."""
+        return torch.tensor(float(len(value)))
+
+    def source(self, expression: str, sizes: object) -> str:  # noqa: ARG002
+        """The number, as a tensor."""
+        return f"torch.tensor(float(len({expression})))"
+
+
+def _log_probs(path: str) -> Boundary:
+    profiler = Namespace(iterate_train_log_probs=Constant(iter))
+    parts: dict[str, Codec] = {
+        "owner": Constant(Function(ACTOR)),
+        "args": Namespace(rollout_temperature=Knob("temperature"), true_on_policy_mode=Constant(value=True)),
+        "prof": profiler,
+        **{
+            name: Constant(value) for name, value in (("weights", {}), ("ref_model", None), ("fsdp_cpu_offload", False))
+        },
+        **{name: Constant(value) for name, value in (("cp_rank", 0), ("cp_size", 1), ("cp_group", None))},
+    }
+    step = Step(
+        call=log_probs_of_packs,
+        name="made",
+        arguments={
+            "compute": Constant(Function(path)),
+            "pack": Constant(Function(PACK)),
+            "unpack": Constant(Function(UNPACK)),
+            "actor": Object(bare_instance, parts),
+            "data": Table(_DATA),
+            "logits": Column("logits", RaggedSequence(shift=1)),
+            "packs": _PACKS,
+        },
+        produced_by={"data": _CALLER},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"logits", "token", "length"}),
+        outputs={"logprob": Output("B T", "nats", "logprob", at=Use("made")["log_probs"], form=Ragged())},
+        settings={"default": {"temperature": 1.0}, "other temperature": {"temperature": 0.5}},
+        claims=claims(
+            "arguments.py: --rollout-temperature, the temperature that the policy samples with; actor.py, "
+            "compute_log_prob, docstring: token log-probabilities for packed batches",
+            output_algorithms={"logprob": "log-prob of the token"},
+            knobs={"temperature": (0.7, 1.6)},
+        ),
+        reach="--train-backend fsdp, --rollout-temperature",
+        requires=(no_empty_response,),
+    )

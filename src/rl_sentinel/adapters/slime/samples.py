@@ -1,0 +1,48 @@
+"""slime's samples, and the class that turns them into training data, as each revision has them."""
+
+from dataclasses import fields, is_dataclass
+
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.row_codecs import Cell, Is, RowLength, RowSequence, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import EXCLUDED
+from rl_sentinel.core.codec import Codec
+
+SAMPLE = "slime.utils.types.Sample"
+
+#: What converts samples to training data, newest first.
+MANAGERS = ("slime.ray.rollout.RolloutManager", "slime.ray.buffer.RolloutController", "slime.ray.buffer.Buffer")
+
+CONVERT = "_convert_samples_to_train_data"
+
+#: What a rollout leaves in a sample: the engine fills tokens, reward and mask, a filter sets ``remove_sample``.
+_PARTS: dict[str, Codec] = {
+    "group_index": Cell("group", "int"),
+    "index": Derived(lambda inputs: inputs.part[0]),
+    "response_length": RowLength(),
+    "reward": Cell("reward"),
+    "loss_mask": RowTokens("mask", "int"),
+    "remove_sample": Is("excluded", EXCLUDED["rejected"]),
+    "tokens": RowSequence("token", "int"),
+    "rollout_log_probs": RowTokens("rollout_logprob"),
+}
+
+
+def sample(target: Target, *without: str) -> Object:
+    """A sample as the rollout leaves it, with the fields that the revision has."""
+    names = set(_PARTS)
+    if target.has(SAMPLE) and not target.fails(SAMPLE) and is_dataclass(target.find(SAMPLE)):
+        names &= {field.name for field in fields(target.find(SAMPLE))}
+    return Object(SAMPLE, {name: part for name, part in _PARTS.items() if name in names and name not in without})
+
+
+def manager(target: Target) -> str:
+    """The class that converts samples."""
+    return next((path for path in MANAGERS if target.has(f"{path}.{CONVERT}")), MANAGERS[0])
+
+
+def normalized_by(target: Target) -> str:
+    """The method of that class that normalizes rewards."""
+    names = (f"{manager(target)}.{name}" for name in ("_post_process_rewards", "post_process_rewards"))
+    return next((path for path in names if target.has(path)), f"{manager(target)}._post_process_rewards")
