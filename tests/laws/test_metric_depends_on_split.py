@@ -51,8 +51,8 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.rows <= 3
     assert re.match(
-        r"a number over all trained tokens must not depend on the split, yet splitting \d rows into 2 micro-batches moves "
-        r"mean entropy from ",
+        r"a number over all trained tokens must not depend on the split, yet splitting \d rows into 2 micro-batches "
+        r"moves mean entropy from ",
         found.expectation.sentence(),
     )
     assert LAW.level(found.case) == "contested"

@@ -27,6 +27,11 @@ BY_STAGE = {
 }
 
 
+#: Settings that are refused, accepted or without effect, and should not be.
+_REFUSED = "accept these settings when the configuration is read"
+_ACCEPTED = "do not use these values: training starts with them. In the code: refuse them when it reads them"
+_WITHOUT_EFFECT = "do not rely on this setting. In the code: connect it, or refuse it when it is read"
+
 #: Law -> the change that removes its cause, whatever is computed.
 BY_LAW = {
     "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
@@ -39,19 +44,20 @@ BY_LAW = {
 
 def advice(evidence: Mapping[str, Any]) -> str:
     """One clause that says what to do; empty where nothing can be recommended."""
-    expectation = evidence["expectation"]
+    expectation, law = evidence["expectation"], str(evidence["law"])
     if expectation["kind"] == "Refuses":
-        if expectation["accepts"]:
-            return "accept these settings when the configuration is read"
-        return "do not use these values: training starts with them. In the code: refuse them when it reads them"
-    if str(evidence["law"]).startswith("CFG"):
-        return "do not rely on this setting. In the code: connect it, or refuse it when it is read"
+        return _REFUSED if expectation["accepts"] else _ACCEPTED
+    if law.startswith("CFG"):
+        return _WITHOUT_EFFECT
     if setting := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
         return f"set {setting}"
-    if change := BY_LAW.get(str(evidence["law"])):
-        return change
+    return BY_LAW.get(law) or _with_signal(evidence)
+
+
+def _with_signal(evidence: Mapping[str, Any]) -> str:
+    """The call of the signal library that computes it, or the module of its stage."""
     claims = evidence["claims"]
-    claim = claims.get(f"algorithm:{expectation['output']}") or claims.get("algorithm")
+    claim = claims.get(f"algorithm:{evidence['expectation']['output']}") or claims.get("algorithm")
     call = _calls().get(claim["value"]) if claim else None
     if call:
         return f"compute it with {call}"
