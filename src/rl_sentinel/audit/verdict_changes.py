@@ -1,7 +1,7 @@
 """Compare the verdicts of two audits: which findings came, went and stayed, and which pairs differ at all."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from rl_sentinel.audit.findings import LEVELS, Audit
@@ -91,19 +91,20 @@ def differ(before: Result, after: Result) -> bool:
 
 def changes(old: Results, new: Results, level: str) -> list[Change]:
     """The findings of both audits at a level or worse: came, went, stayed; settings of one story in one change."""
-    stories: dict[tuple[Any, ...], list[str]] = {}
+    stories: dict[Change, list[str]] = {}
+    sentences: dict[Change, str] = {}
     for pair in sorted(old.keys() | new.keys()):
         before, after = old.get(pair), new.get(pair)
         in_old = before is not None and before.is_finding(level)
         in_new = after is not None and after.is_finding(level)
-        if in_old or in_new:
+        finding = after if in_new else before if in_old else None
+        if finding is not None:
             status: Status = "stayed" if in_old and in_new else "came" if in_new else "went"
-            finding = after if in_new else before
-            other = () if status == "stayed" else _other(pair, new if in_old else old)
-            sentence = finding.reason if finding else ""
-            key = (status, finding.level if finding else "", pair.law, pair.boundary, *other)
-            stories.setdefault(key, [sentence]).append(pair.setting)
-    return [Change(*key[:4], tuple(settings), sentence, *key[4:]) for key, (sentence, *settings) in stories.items()]
+            other = ("", True) if status == "stayed" else _other(pair, new if in_old else old)
+            story = Change(status, finding.level, pair.law, pair.boundary, (), "", *other)
+            stories.setdefault(story, []).append(pair.setting)
+            sentences.setdefault(story, finding.reason)
+    return [replace(story, settings=tuple(s), sentence=sentences[story]) for story, s in stories.items()]
 
 
 def _other(pair: Pair, results: Results) -> tuple[str, bool]:
