@@ -31,13 +31,15 @@ def validate_against(targets: Sequence[Named], base: Named, options: Sequence[st
         raise SentinelError(f"--against prints changes, to which {options[0]} does not apply: drop one of the two")
 
 
-def compare(console: Console, fetched: Sequence[Fetched], python: str, level: str, json_path: Path | None) -> int:
+def compare(  # noqa: PLR0913 - the options of the command
+    console: Console, fetched: Sequence[Fetched], python: str, level: str, json_path: Path | None, *, fresh: bool
+) -> int:
     """Audit a target and what it is compared with, print and write the changes; returns the exit status.
 
     The status is 1 if a finding came, 2 if nothing could be judged of one of them, else 0.
     """
     began = time.monotonic()
-    new, old = (_audited(one, python) for one in fetched)
+    new, old = (_audited(one, python, fresh=fresh) for one in fetched)
     after, before = (one.target.text for one in fetched)
     comparison = report.Comparison(before, after, results(old), results(new), level)
     report.show(console, comparison, time.monotonic() - began)
@@ -50,8 +52,8 @@ def compare(console: Console, fetched: Sequence[Fetched], python: str, level: st
     return 1 if came(comparison.changes) else 0
 
 
-def _audited(one: Fetched, python: str) -> Audit:
-    audit = run_audit(one.target, one.job, python)
+def _audited(one: Fetched, python: str, *, fresh: bool) -> Audit:
+    audit = run_audit(one.target, one.job, python, fresh=fresh)
     require_pairs(one.target, one.job, audit)
     return audit
 

@@ -56,6 +56,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     against: Annotated[
         str, typer.Option(metavar="TARGET", help="Audit this one too, and print which findings came, went and stayed.")
     ] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ask all again; stored verdicts are not used.")] = False,
     stage: StageOption = "",
     claim: ClaimOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show known findings in full.")] = False,
@@ -90,10 +91,10 @@ def audit(  # noqa: PLR0913 - the options of the command
     # All targets are fetched before any runs, since a later name may be wrong.
     brought = [fetch(target, python, more) for target in wanted]
     if against:
-        raise typer.Exit(compare(console, brought, python, level, json_path))
+        raise typer.Exit(compare(console, brought, python, level, json_path, fresh=fresh))
     for target, job, source in brought:
         began = time.monotonic()
-        seen, version = run_audit(target, job, python), source.version or source.stated
+        seen, version = run_audit(target, job, python, fresh=fresh), source.version or source.stated
         annotated = [
             *knowledge.entries(mine, accepted=True, source=str(known)),
             *knowledge.shipped(target.framework.name),

@@ -10,9 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rl_sentinel.audit.findings import Audit
 from rl_sentinel.audit.sandbox.request import Request
-from rl_sentinel.audit.sandbox.worker_process import events, request
+from rl_sentinel.audit.sandbox.worker_process import request
 from rl_sentinel.audit.source.fetch import Source
 from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.verdict_store import stored_or_run
 from rl_sentinel.core.errors import SentinelError
 
 
@@ -30,8 +31,8 @@ def fetch(target: Named, python: str, options: Mapping[str, Any]) -> Fetched:
         return Fetched(target, *request(target, "audit", python=python, **options))
 
 
-def run_audit(target: Named, job: Request, python: str) -> Audit:
-    """Run an audit with a progress bar.
+def run_audit(target: Named, job: Request, python: str, *, fresh: bool = False) -> Audit:
+    """Run an audit with a progress bar, or answer it from stored verdicts unless ``fresh``.
 
     Raises:
         SentinelError: if the worker fails.
@@ -41,7 +42,7 @@ def run_audit(target: Named, job: Request, python: str) -> Audit:
     seen = Audit()
     with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
         bar = progress.add_task(f"loading {target.text}", total=None)
-        with closing(events(job, python)) as stream:
+        with closing(stored_or_run(job, python, fresh=fresh)) as stream:
             for event in stream:
                 seen.take(event)
                 if event["event"] == "plan":

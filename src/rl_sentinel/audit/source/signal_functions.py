@@ -47,7 +47,7 @@ class SignalFunction:
 
 def signal_functions(root: Path, package: str) -> list[SignalFunction]:
     """The functions of a package that compute on at least two roles of the training signal."""
-    found = []
+    found = list[SignalFunction]()
     for file in sorted((root / package).rglob("*.py")):
         place = file.relative_to(root)
         if _LEFT_OUT.isdisjoint(place.parts):
