@@ -88,7 +88,7 @@ def _search_path(python: str) -> list[Path]:
 
 
 def _files(place: Path, digested: str) -> Iterator[str]:
-    """Name, size and time of all files at a place, in order, without compiled code and what is digested already."""
+    """Name, size and time of all files at a place, in order, without compiled code and the folder that is digested by its bytes."""
     if not place.is_dir():
         status = place.stat()
         yield f"{place}\0{status.st_size}\0{status.st_mtime_ns}\n"
@@ -102,7 +102,7 @@ def _files(place: Path, digested: str) -> Iterator[str]:
 
 
 def _read(place: Path) -> list[dict[str, Any]] | None:
-    """The stored events; None where there are none, or they are damaged."""
+    """The stored events; None without a file, or where it is damaged."""
     try:
         data = json.loads(place.read_text(encoding="utf-8"))
         body = json.dumps(data["events"])
