@@ -176,7 +176,9 @@ def _kept_second_moment(x: Draw) -> Tensor:
 #: Functions of the whole batch: compared on 500 batches.
 WHOLE: dict[str, Pair] = {
     "advantage.gdpo.advantages": Pair(_gdpo, _gdpo_formula),
-    "advantage.gpg.advantages": outcome_pair(gpg.advantages, "gpg", "scaled by rows / rows of groups with unequal rewards"),
+    "advantage.gpg.advantages": outcome_pair(
+        gpg.advantages, "gpg", "scaled by rows / rows of groups with unequal rewards"
+    ),
     "advantage.optimal_token_baseline.advantages": Pair(_token_baseline_call, _token_baseline),
     "advantage.reinforce_plus_plus.advantages": Pair(
         lambda x: reinforce_plus_plus.advantages(x.token_reward, mask=x.mask, discount=0.9, epsilon=1e-3),

@@ -88,7 +88,7 @@ def _search_path(python: str) -> list[Path]:
 
 
 def _files(place: Path, digested: str) -> Iterator[str]:
-    """Name, size and time of all files at a place, in order, without compiled code and the folder that is digested by its bytes."""
+    """Name, size and time of all files at a place, in order, without compiled code and the folder ``digested``."""
     if not place.is_dir():
         status = place.stat()
         yield f"{place}\0{status.st_size}\0{status.st_mtime_ns}\n"
