@@ -3,6 +3,10 @@
     rl-sentinel audit rl_sentinel --json report.json
     python scripts/applicability.py report.json docs/not-applicable.toml
 
+    python scripts/applicability.py --share report.json ...
+
+prints, per target, the share of pairs that are not applicable because a claim, an output or a setting is missing.
+
 One row is a law and a reason that the audit gave. ``reviewed`` says why a person agrees that the reason holds wherever
 it is given; it is kept from the existing table and is empty in a new row. ``boundaries`` is the number of boundaries.
 """
@@ -49,7 +53,34 @@ def read(text: str) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], s
     }
 
 
+#: How reasons begin that a claim, an output or a setting would remove.
+MISSING = (
+    "it claims no",
+    "it does not claim",
+    "its claimed scope",
+    "it exposes no",
+    "it does not expose",
+    "it logs no",
+    "it declares no",
+    "no output is",
+    "it has no advantage per token",
+)
+
+
+def share(report: Mapping[str, Any]) -> str:
+    """One line on a report: the pairs without a verdict for a missing claim, output or setting."""
+    pairs = [v for v in report["verdicts"] if v["law"] != "*"]
+    skipped = [v for v in pairs if v["outcome"] == "not-applicable"]
+    missing = sum(v["reason"].startswith(MISSING) for v in skipped)
+    of = f"{missing} of {len(pairs)} pairs ({missing / max(1, len(pairs)):.1%})"
+    return f"{report['target']}: {of} lack a claim, an output or a setting; {len(skipped)} are not applicable"
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--share":
+        for name in sys.argv[2:]:
+            print(share(json.loads(Path(name).read_text(encoding="utf-8"))))  # noqa: T201 - a command's output
+        sys.exit()
     report, place = Path(sys.argv[1]), Path(sys.argv[2])
     reviews = read(place.read_text(encoding="utf-8"))[1] if place.exists() else {}
     rows = table(json.loads(report.read_text(encoding="utf-8"))["verdicts"])

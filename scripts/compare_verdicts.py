@@ -15,7 +15,9 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from rl_sentinel.audit.verdict_changes import Result, differ, results_of_report
 
 #: Target, law, boundary, setting.
 Pair = tuple[str, str, str, str]
@@ -39,18 +41,6 @@ class BadInputError(Exception):
     """An argument that cannot be used, in one line."""
 
 
-class Result(NamedTuple):
-    """What one audit says of a pair; ``level`` is empty where it is not broken, or the report does not state it."""
-
-    outcome: str
-    level: str
-    reason: str
-
-    def __str__(self) -> str:
-        """Outcome and level."""
-        return f"{self.outcome} ({self.level})" if self.level else self.outcome
-
-
 def results(reports: Any, name: str) -> dict[Pair, Result]:  # noqa: ANN401 - JSON
     """The verdicts of a JSON report of one target or several.
 
@@ -67,14 +57,7 @@ def results(reports: Any, name: str) -> dict[Pair, Result]:  # noqa: ANN401 - JS
 
 def _verdicts(report: Mapping[str, Any], *, alone: bool) -> list[tuple[Pair, Result]]:
     target = "" if alone else report["target"]
-    shown = {f["signature"]: f["evidence"] for f in report["findings"]}  # a report before 2026-12 has levels only here
-    by_pair = {(e["law"], e["boundary"], e["setting"]): e for e in shown.values()}
-    pairs = []
-    for v in report["verdicts"]:
-        place = (v["law"], v["boundary"], v["setting"])
-        level = v.get("level") or by_pair.get(place, {}).get("level", "")
-        pairs.append(((target, *place), Result(v["outcome"], level, v.get("sentence") or v.get("reason", ""))))
-    return pairs
+    return [((target, *pair), result) for pair, result in results_of_report(report).items()]
 
 
 def differences(old: Mapping[Pair, Result], new: Mapping[Pair, Result]) -> dict[str, list[str]]:
@@ -87,15 +70,10 @@ def differences(old: Mapping[Pair, Result], new: Mapping[Pair, Result]) -> dict[
         if before is None or after is None:
             side, one = ("gained", after) if before is None else ("lost", before)
             groups.setdefault(f"{law} {side}: {one}", []).append(f"{place}{_because('', one)}")
-        elif _differ(before, after):
+        elif differ(before, after):
             reasons = _because("old", before) + _because("new", after)
             groups.setdefault(f"{law} changed: {before} -> {after}", []).append(f"{place}{reasons}")
     return groups
-
-
-def _differ(before: Result, after: Result) -> bool:
-    levels = {before.level, after.level}
-    return before.outcome != after.outcome or (len(levels) > 1 and "" not in levels)
 
 
 def _because(side: str, result: Result | None) -> str:

@@ -44,7 +44,7 @@ def audited(target: str, *more: str) -> tuple[dict[str, Any], Ran]:
     """
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "out.json"
-        ran = sentinel("audit", target, *more, "--json", str(out))
+        ran = sentinel("audit", target, "--fresh", *more, "--json", str(out))
         if not out.is_file():
             raise SystemExit(f"audit of {target} ended with {ran.status}: {ran.said}")
         return dict(json.loads(out.read_text(encoding="utf-8"))), ran

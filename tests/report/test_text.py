@@ -30,6 +30,12 @@ def test_coverage_comes_first() -> None:
     ]
 
 
+def test_stored_verdicts_are_said_to_be_stored() -> None:
+    line = "answered from stored verdicts: 2 of 2 boundaries (--fresh asks all)"
+    assert line in _report(Audit(boundaries=2, stored=True), [])
+    assert line not in _report(Audit(boundaries=2), [])
+
+
 def test_reasons_are_printed_where_no_law_could_run() -> None:
     audit = Audit(boundaries=1)
     for law in ("A", "B"):

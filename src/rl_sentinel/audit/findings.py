@@ -75,12 +75,15 @@ class Audit:
     entered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     boundaries: int = 0
     pairs: int = 0
+    stored: bool = False
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Add one event of the worker."""
         kind = event["event"]
         if kind == "plan":
             self.pairs, self.boundaries = int(event["pairs"]), int(event["boundaries"])
+        elif kind == "stored":
+            self.stored = True
         elif kind == "entered":
             self.entered[event["boundary"], event["setting"]] = tuple(event["names"])
         elif kind == "verdict":

@@ -2,24 +2,21 @@
 
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
-from rl_sentinel.audit.sandbox.request import Request
-from rl_sentinel.audit.sandbox.worker_process import events, request
-from rl_sentinel.audit.source.fetch import Source
-from rl_sentinel.audit.source.target_spec import Named, named
+from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.cli.against import compare, validate_against
 from rl_sentinel.cli.codes import codes
 from rl_sentinel.cli.options import BoundaryOption, ClaimOption, LevelOption, SeedOption, StageOption, described
 from rl_sentinel.cli.outputs import Outputs
+from rl_sentinel.cli.progress import fetch, require_pairs, run_audit
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import text
 from rl_sentinel.report.formatting import counted
@@ -56,6 +53,10 @@ def audit(  # noqa: PLR0913 - the options of the command
         list[str] | None, typer.Option(metavar="KIND=PATH", help="issue or repro; repro takes a folder.")
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
+    against: Annotated[
+        str, typer.Option(metavar="TARGET", help="Audit this one too, and print which findings came, went and stayed.")
+    ] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ask all again; stored verdicts are not used.")] = False,
     stage: StageOption = "",
     claim: ClaimOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show known findings in full.")] = False,
@@ -65,6 +66,10 @@ def audit(  # noqa: PLR0913 - the options of the command
     if only and set(only) <= set(without):
         raise SentinelError(f"--ignore leaves out all that --law names ({', '.join(only)}): drop one")
     wanted = [named(t) for t in targets]
+    if against:
+        lacking = {"--known": known, "--known-update": known_update, "--expect": expect, "--report": report}
+        validate_against(wanted, named(against), [option for option, value in lacking.items() if value])
+        wanted.append(named(against))
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:
         raise SentinelError("--known-update writes to --known, which is missing: name a file with --known FILE")
@@ -84,14 +89,17 @@ def audit(  # noqa: PLR0913 - the options of the command
     }
     status = 0
     # All targets are fetched before any runs, since a later name may be wrong.
-    brought = [_brought(target, python, more) for target in wanted]
-    for target, (job, source) in zip(wanted, brought, strict=True):
+    brought = [fetch(target, python, more) for target in wanted]
+    if against:
+        raise typer.Exit(compare(console, brought, python, level, json_path, fresh=fresh))
+    for target, job, source in brought:
         began = time.monotonic()
-        seen, version = _audited(target, job, python), source.version or source.stated
+        seen, version = run_audit(target, job, python, fresh=fresh), source.version or source.stated
         annotated = [
             *knowledge.entries(mine, accepted=True, source=str(known)),
             *knowledge.shipped(target.framework.name),
         ]
+        require_pairs(target, job, seen)
         every = findings(seen, annotated, version)
         shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
         seconds = time.monotonic() - began
@@ -107,34 +115,6 @@ def audit(  # noqa: PLR0913 - the options of the command
         status = max(status, _status(console, seen, shown, expected))
     outputs.write()
     raise typer.Exit(status)
-
-
-def _brought(target: Named, python: str, more: dict[str, object]) -> tuple[Request, Source]:
-    with Console(stderr=True).status(f"fetching {target.text}"):
-        return request(target, "audit", python=python, **more)
-
-
-def _audited(target: Named, job: Request, python: str) -> Audit:
-    quiet = not sys.stderr.isatty()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    seen = Audit()
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
-        bar = progress.add_task(f"loading {target.text}", total=None)
-        with closing(events(job, python)) as stream:
-            for event in stream:
-                seen.take(event)
-                if event["event"] == "plan":
-                    progress.update(bar, total=event["pairs"], description=target.text)
-                elif event["event"] == "verdict":
-                    progress.advance(bar)
-    if target.form == "function" and seen.verdicts and all(v.law == "*" for v in seen.verdicts):
-        raise SentinelError(f"target {target.text} cannot be audited: {seen.verdicts[0].reason}")
-    if not seen.verdicts:
-        kept = {"--boundary": job.boundaries, "--law": job.laws, "--ignore": job.ignore, "--stage": job.stage}
-        given = " and ".join(name for name, chosen in kept.items() if chosen) or "its stage"
-        hint = "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
-        raise SentinelError(f"audit of {target.text} has no pair of law and boundary after {given}: {hint}")
-    return seen
 
 
 def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowledge.KnownFile | None) -> int:

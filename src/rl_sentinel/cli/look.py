@@ -17,6 +17,7 @@ from rl_sentinel.audit.engine import worker
 from rl_sentinel.audit.sandbox.worker_process import events, request
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.codes import code
+from rl_sentinel.cli.missing import list_missing
 from rl_sentinel.cli.options import BoundaryOption, ClaimOption, StageOption, described
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
@@ -49,18 +50,24 @@ def laws() -> None:
     Console(width=None if sys.stdout.isatty() else _UNBROKEN).print(table)
 
 
-def boundaries(
+def boundaries(  # noqa: PLR0913 - the options of the command
     target: TargetArgument,
     *,
     boundary: BoundaryOption = None,
     python: Python = sys.executable,
     stage: StageOption = "",
     claim: ClaimOption = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="List functions of the signal path that no boundary enters instead.")
+    ] = False,
 ) -> None:
     """List what an audit of TARGET would call, with its claims and their citations."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     wanted = named(target)
     claims = described([wanted], stage, claim)
+    if missing:
+        list_missing(console, wanted, python)
+        return
     job, _ = request(wanted, "boundaries", python=python, boundaries=tuple(boundary or ()), stage=stage, claims=claims)
     shown = bound = 0
     with closing(events(job, python)) as stream:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import rl_sentinel
-from rl_sentinel.cli import audit, curves, look, recall, replay, train, twin
+from rl_sentinel.cli import audit, curves, history, look, recall, replay, train, twin
 from rl_sentinel.core.errors import SentinelError
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ app.command("laws")(look.laws)
 app.command("boundaries")(look.boundaries)
 app.command("influence")(look.influence)
 app.command("replay")(replay.replay)
+app.command("history")(history.history)
 app.command("recall")(recall.recall)
 app.command("train")(train.train)
 app.command("twin")(twin.twin)

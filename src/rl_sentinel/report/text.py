@@ -63,9 +63,17 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"
     text = f"{pairs} of law and boundary at {boundaries} in {seconds:.0f} s: {numbers}, {counts['errored']} errored"
     _print(console, wrapped(text, hanging="  "))
+    if audit.stored:
+        _print(console, [stored_line(audit)])
     _errored(console, audit)
     if audit.boundaries == 1 or not counts["holds"] + counts["broken"]:
         _not_applicable(console, audit)
+
+
+def stored_line(audit: Audit) -> str:
+    """That the verdicts were not asked again."""
+    number = audit.boundaries
+    return f"answered from stored verdicts: {number} of {counted(number, 'boundary', 'boundaries')} (--fresh asks all)"
 
 
 def _print(console: Console, lines: Sequence[str]) -> None:

@@ -57,6 +57,9 @@ def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of 
     if request.task == "boundaries":
         for b in bound:
             send({"event": "boundary", **_about(b)})
+    if request.task == "entered":  # the smoke check of each boundary alone says which functions it enters
+        others = {b.path: b for b in everything}
+        run_all([Unit(target, b, s, [], others, request) for b in bound for s in b.settings], request.jobs, send)
     if request.task == "influence":
         run_all([Influence(b, setting, target.root) for b in bound for setting in b.settings], request.jobs, send)
     if request.task == "audit":

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Task = Literal["audit", "boundaries", "influence", "replay"]
+Task = Literal["audit", "boundaries", "entered", "influence", "replay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

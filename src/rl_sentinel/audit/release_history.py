@@ -1,0 +1,67 @@
+"""Releases by findings: in which release an audit finds what, and where it holds, is absent, or errored."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from rl_sentinel.audit.findings import LEVELS, Audit, findings
+from rl_sentinel.audit.verdict_changes import Results, results
+
+Cell = Literal["found", "holds", "not there", "errored", "not asked"]
+
+
+class Place(NamedTuple):
+    """A row of the table: a law at a boundary."""
+
+    law: str
+    boundary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A column of the table; ``error`` where the release could not be audited at all.
+
+    ``causes`` are the places of its findings, without symptoms that are folded under a cause.
+    """
+
+    name: str
+    target: str
+    error: str = ""
+    results: Results = field(default_factory=dict)
+    causes: tuple[Place, ...] = ()
+
+
+def audited_release(name: str, target: str, audit: Audit, level: str) -> Release:
+    """The column of a release from its audit; findings count at ``level`` or worse."""
+    shown = [f for f in findings(audit, (), "") if LEVELS.index(f.level) <= LEVELS.index(level)]
+    return Release(name, target, "", results(audit), tuple(Place(f.law, f.boundary) for f in shown))
+
+
+def places(releases: Iterable[Release]) -> list[Place]:
+    """The rows: every place where some release has a finding."""
+    return sorted({place for release in releases for place in release.causes})
+
+
+def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
+    """What a release has at a place, over all settings, with the sentence or the reason."""
+    if release.error:
+        return "errored", release.error
+    here = [r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")]
+    if not here:
+        bound = any(p.boundary == place.boundary for p in release.results)
+        return ("not asked", "") if bound else ("not there", "")
+    found = next((r.reason for r in here if r.is_finding(level)), None)
+    if found is not None:
+        return "found", found
+    if any(r.outcome in ("holds", "broken") for r in here):
+        return "holds", ""
+    errors = [r.reason for r in here if r.outcome == "errored"]
+    if errors:
+        # A boundary that this release does not have is unbound with a reason that says so.
+        return ("not there" if all(" is absent" in e for e in errors) else "errored"), errors[0]
+    return "not asked", here[0].reason
+
+
+def table(releases: Sequence[Release], level: str) -> dict[Place, list[tuple[Cell, str]]]:
+    """All rows, each with a cell per release."""
+    return {place: [cell(release, place, level) for release in releases] for place in places(releases)}

@@ -1,0 +1,106 @@
+"""Find the functions of a source tree that compute on the training signal, by a static walk: nothing is imported."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+#: What a parameter or key stands for, by its name. Only whole words count.
+ROLES = {
+    "advantage": r"advantages?|advs?",
+    "log-prob": r"(\w+_)?(log_?probs?|logps?|logp)(_\w+)?",
+    "mask": r"(response|loss|action|completion|eos|tool|rejection)_?masks?",
+    "reward": r"(token_level_)?(rewards?|scores?)|rm_scores|token_level_(rewards|scores)|\w+_rewards?",
+    "value": r"(old_)?(values?|vpreds?|returns)",
+    "kl": r"kls?|kld|ref_kl|kl_(loss|penalty|coef|ctrl)\w*",
+    "ratio": r"(log_)?ratios?|(rollout_)?is_weights|importance_\w+",
+    "tokens": r"(response|completion|prompt|input)_?(ids|tokens)|responses",
+    "group": r"uids?|group_(ids|index)|prompt_index",
+}
+
+_PATTERNS = {role: re.compile(pattern) for role, pattern in ROLES.items()}
+
+#: Roles by one of which a function is on the signal path; ``value``, ``tokens`` and ``group`` are too common alone.
+_SIGNAL = frozenset({"advantage", "log-prob", "mask", "reward", "kl", "ratio"})
+
+#: Folders whose functions are no part of a training run.
+_LEFT_OUT = frozenset({"tests", "test", "examples", "docs", "scripts", "third_party", "benchmarks"})
+
+#: Names called on tensors and arrays by functions that compute, not only pass on.
+_COMPUTES = frozenset(
+    {"abs", "clamp", "clip", "cumsum", "exp", "gather", "log", "log_softmax", "masked_fill", "masked_mean"}
+    | {"masked_sum", "masked_select", "max", "mean", "min", "norm", "prod", "scatter", "softmax", "std", "sum"}
+    | {"var", "where"}
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SignalFunction:
+    """A function of the signal path: its place, and the roles of its parameters and keys."""
+
+    file: str
+    name: str
+    line: int
+    roles: tuple[str, ...]
+
+
+def signal_functions(root: Path, package: str) -> list[SignalFunction]:
+    """The functions of a package that compute on at least two roles of the training signal."""
+    found = list[SignalFunction]()
+    for file in sorted((root / package).rglob("*.py")):
+        place = file.relative_to(root)
+        if _LEFT_OUT.isdisjoint(place.parts):
+            found += _functions_of(file, place.as_posix())
+    return found
+
+
+def _functions_of(file: Path, place: str) -> Iterator[SignalFunction]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for name, node in _defined(tree):
+        roles = _roles(node)
+        if len(roles) > 1 and _SIGNAL & set(roles) and _computes(node):
+            first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
+            yield SignalFunction(place, name, first, roles)
+
+
+def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Functions and methods with their qualified names; those within a function belong to it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield f"{within}{child.name}", child
+        elif isinstance(child, ast.ClassDef):
+            yield from _defined(child, f"{within}{child.name}.")
+        elif isinstance(child, (ast.If, ast.Try, ast.With)):
+            yield from _defined(child, within)
+
+
+def _roles(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+    arguments = node.args
+    names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
+            names.add(str(inner.slice.value))
+        elif isinstance(inner, ast.Call) and _called(inner) in ("get", "pop"):
+            names.update(str(a.value) for a in inner.args[:1] if isinstance(a, ast.Constant))
+    return tuple(role for role, pattern in _PATTERNS.items() if any(pattern.fullmatch(name) for name in names))
+
+
+def _computes(node: ast.AST) -> bool:
+    """Whether the body calculates: a tensor's reduction or a product, difference or quotient."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and _called(inner) in _COMPUTES:
+            return True
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Mult, ast.Sub, ast.Div)):
+            return True
+    return False
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )

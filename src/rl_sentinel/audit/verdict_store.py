@@ -1,0 +1,125 @@
+"""Stored verdicts: an audit whose target, product, options and environment are unchanged is answered from disk.
+
+The key covers everything that a worker can read: the bytes of our own package and (in the request) of the target's,
+size and time of all files below the target's root and on the interpreter's path, and the request. A verdict that
+depends on time or on a crash is never stored.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import rl_sentinel
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.audit.sandbox.worker_process import events
+from rl_sentinel.audit.source.cache import digest_of, home
+from rl_sentinel.audit.source.interpreter import asked
+
+#: Most audits that are kept; the oldest go first.
+KEPT = 64
+
+#: Environment variables that reach a worker and may change what it computes.
+_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+
+#: Reasons of verdicts that another run may not give: time limits, crashes, memory.
+_BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|never came back|[Mm]emory|timed out|[Tt]imeout")
+
+
+def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[str, Any]]:
+    """The events of an audit: from the store, preceded by one ``stored`` event, or from a worker, then stored.
+
+    ``fresh`` runs the worker always.
+    """
+    if not _can_be_stored(job):
+        yield from events(job, python)
+        return
+    key = _key(job, python)
+    place = home() / "verdicts" / f"{key}.json"
+    kept = None if fresh else _read(place)
+    if kept is not None:
+        yield {"event": "stored"}
+        yield from kept
+        return
+    made = list[dict[str, Any]]()
+    with closing(events(job, python)) as stream:
+        for event in stream:
+            made.append(event)
+            yield event
+    # A file that changed while the worker ran may have been read before or after.
+    if not any(_by_chance(event) for event in made) and _key(job, python) == key:
+        _write(place, made)
+
+
+def _can_be_stored(job: Request) -> bool:
+    """Whether everything that the audit depends on is known: of a user's function it is not."""
+    return job.task == "audit" and not job.function and not job.enters and bool(job.target.get("digest"))
+
+
+def _by_chance(event: Mapping[str, Any]) -> bool:
+    return event.get("outcome") == "errored" and bool(_BY_CHANCE.search(str(event.get("reason", ""))))
+
+
+def _key(job: Request, python: str) -> str:
+    """A digest of all that the verdicts depend on."""
+    ours = Path(rl_sentinel.__file__).parent
+    request = {name: value for name, value in job.as_json().items() if name != "jobs"}
+    total = hashlib.sha256(json.dumps(request, sort_keys=True).encode())
+    total.update(digest_of(ours).encode())
+    told = [platform.node(), platform.machine(), *(os.environ.get(name, "") for name in _VARIABLES)]
+    total.update(json.dumps([python, *told]).encode())
+    for folder in (Path(job.root), *_search_path(python)):
+        for line in _files(folder, str(ours)):
+            total.update(line.encode(errors="surrogateescape"))
+    return total.hexdigest()[:32]
+
+
+def _search_path(python: str) -> list[Path]:
+    """Where the interpreter of the worker looks for modules, and the interpreter itself."""
+    found = sys.path if python == sys.executable else asked(python, "answer(sys.path)")
+    places = [Path(p) for p in found if p and Path(p).exists()]
+    return [Path(python).resolve(), *places]
+
+
+def _files(place: Path, digested: str) -> Iterator[str]:
+    """Name, size and time of all files at a place, in order, without compiled code and the folder ``digested``."""
+    if not place.is_dir():
+        status = place.stat()
+        yield f"{place}\0{status.st_size}\0{status.st_mtime_ns}\n"
+        return
+    for folder, folders, names in os.walk(place):
+        folders[:] = sorted(f for f in folders if f[0] != "." and f != "__pycache__" and f"{folder}/{f}" != digested)
+        for name in sorted(names):
+            with suppress(FileNotFoundError):  # a link to nothing
+                status = Path(folder, name).stat()
+                yield f"{folder}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
+
+
+def _read(place: Path) -> list[dict[str, Any]] | None:
+    """The stored events; None without a file, or where it is damaged."""
+    try:
+        data = json.loads(place.read_text(encoding="utf-8"))
+        body = json.dumps(data["events"])
+        return list(data["events"]) if hashlib.sha256(body.encode()).hexdigest() == data["sha256"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(place: Path, made: Iterable[dict[str, Any]]) -> None:
+    """Store events, and drop the oldest audits; a cache that cannot be written stores nothing."""
+    body = json.dumps(list(made))
+    text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "events": json.loads(body)})
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        aside = place.with_suffix(f".{os.getpid()}")
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(place)
+        every = sorted(place.parent.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+        for old in every[:-KEPT]:
+            old.unlink()

@@ -1,0 +1,62 @@
+"""``audit A --against B``: both targets on the same cases, and which findings came, went and stayed."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from rl_sentinel.audit.findings import Audit
+from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.verdict_changes import came, results
+from rl_sentinel.cli.place import put
+from rl_sentinel.cli.progress import Fetched, require_pairs, run_audit
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.report import changes as report
+
+
+def validate_against(targets: Sequence[Named], base: Named, options: Sequence[str]) -> None:
+    """Validate the comparison: one target, another of the same framework, and no option for one target's findings.
+
+    Raises:
+        SentinelError: one line that names the option.
+    """
+    if len(targets) != 1:
+        raise SentinelError(f"--against compares one TARGET, and {len(targets)} are named: drop all but one")
+    framework = targets[0].framework.name
+    if base.framework.name != framework:
+        raise SentinelError(f"--against is {base.text!r}, expected a target of {framework} as {targets[0].text!r} is")
+    if options:
+        raise SentinelError(f"--against prints changes, to which {options[0]} does not apply: drop one of the two")
+
+
+def compare(  # noqa: PLR0913 - the options of the command
+    console: Console, fetched: Sequence[Fetched], python: str, level: str, json_path: Path | None, *, fresh: bool
+) -> int:
+    """Audit a target and what it is compared with, print and write the changes; returns the exit status.
+
+    The status is 1 if a finding came, 2 if nothing could be judged of one of them, else 0.
+    """
+    began = time.monotonic()
+    new, old = (_audited(one, python, fresh=fresh) for one in fetched)
+    after, before = (one.target.text for one in fetched)
+    comparison = report.Comparison(before, after, results(old), results(new), level)
+    report.show(console, comparison, time.monotonic() - began)
+    if json_path:
+        put(json_path, json.dumps(report.as_json(comparison), indent=1))
+    for name, audit in ((after, new), (before, old)):
+        if not _judged(audit):
+            console.print(f"inconclusive: no law could run on {name}; exit status 2", markup=False)
+            return 2
+    return 1 if came(comparison.changes) else 0
+
+
+def _audited(one: Fetched, python: str, *, fresh: bool) -> Audit:
+    audit = run_audit(one.target, one.job, python, fresh=fresh)
+    require_pairs(one.target, one.job, audit)
+    return audit
+
+
+def _judged(audit: Audit) -> int:
+    return audit.counts["holds"] + audit.counts["broken"]

@@ -1,0 +1,66 @@
+"""``rl-sentinel history``: releases of a framework by findings."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from rl_sentinel.audit.release_history import Release, audited_release
+from rl_sentinel.audit.source.releases import releases as listed
+from rl_sentinel.audit.source.releases import target_of
+from rl_sentinel.audit.source.target_spec import Named, named
+from rl_sentinel.cli.codes import codes
+from rl_sentinel.cli.options import BoundaryOption, LevelOption, SeedOption
+from rl_sentinel.cli.place import put, writable
+from rl_sentinel.cli.progress import fetch, run_audit
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.report import history as report
+
+
+def history(  # noqa: PLR0913 - the options of the command
+    target: Annotated[
+        str, typer.Argument(metavar="FRAMEWORK", help="verl, or verl@FOLDER for the version tags of a git folder.")
+    ],
+    *,
+    releases: Annotated[
+        str, typer.Option(metavar="A,B,C", help="Only these releases, in this order; any revision of a git folder.")
+    ] = "",
+    law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
+    boundary: BoundaryOption = None,
+    level: LevelOption = "contested",
+    seed: SeedOption = 0,
+    budget: Annotated[int, typer.Option(min=2, max=100_000, help="Random cases per pair.")] = 16,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes at a time.")] = 2,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
+) -> None:
+    """Audit the releases of FRAMEWORK: which finding is in which; exit 0, or 2 if no release could be audited."""
+    wanted = named(target)
+    place = writable(json_path, "--json") if json_path else None
+    options = {
+        "laws": codes(law),
+        "boundaries": tuple(boundary or ()),
+        "seed": seed,
+        "budget": budget,
+        "jobs": jobs,
+    }
+    names = [name for name in (part.strip() for part in releases.split(",")) if name] or listed(wanted)
+    columns = [_release(wanted, name, level, options) for name in names]
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    for line in report.as_text(target, columns, level):
+        console.print(line, markup=False)
+    if place:
+        put(place, json.dumps(report.as_json(target, columns, level), indent=1))
+    raise typer.Exit(2 if all(column.error for column in columns) else 0)
+
+
+def _release(wanted: Named, name: str, level: str, options: dict[str, Any]) -> Release:
+    """The column of one release; what keeps it from being audited is in the column."""
+    target = target_of(wanted, name)
+    try:
+        release, job, _ = fetch(named(target), sys.executable, options)
+        return audited_release(name, target, run_audit(release, job, sys.executable), level)
+    except SentinelError as error:
+        return Release(name, target, " ".join(str(error).split()))

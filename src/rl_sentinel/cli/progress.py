@@ -1,0 +1,67 @@
+"""Fetch and audit a target, with its progress on standard error."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rl_sentinel.audit.findings import Audit
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.audit.sandbox.worker_process import request
+from rl_sentinel.audit.source.fetch import Source
+from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.verdict_store import stored_or_run
+from rl_sentinel.core.errors import SentinelError
+
+
+class Fetched(NamedTuple):
+    """A target whose code is on disk, and the request to audit it."""
+
+    target: Named
+    job: Request
+    source: Source
+
+
+def fetch(target: Named, python: str, options: Mapping[str, Any]) -> Fetched:
+    """Bring a target to disk; ``options`` are those of the request."""
+    with Console(stderr=True).status(f"fetching {target.text}"):
+        return Fetched(target, *request(target, "audit", python=python, **options))
+
+
+def run_audit(target: Named, job: Request, python: str, *, fresh: bool = False) -> Audit:
+    """Run an audit with a progress bar, or answer it from stored verdicts unless ``fresh``.
+
+    Raises:
+        SentinelError: if the worker fails.
+    """
+    quiet = not sys.stderr.isatty()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    seen = Audit()
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        bar = progress.add_task(f"loading {target.text}", total=None)
+        with closing(stored_or_run(job, python, fresh=fresh)) as stream:
+            for event in stream:
+                seen.take(event)
+                if event["event"] == "plan":
+                    progress.update(bar, total=event["pairs"], description=target.text)
+                elif event["event"] == "verdict":
+                    progress.advance(bar)
+    return seen
+
+
+def require_pairs(target: Named, job: Request, seen: Audit) -> None:
+    """Require that something was asked.
+
+    Raises:
+        SentinelError: if the target cannot be audited, or the options leave no pair.
+    """
+    if target.form == "function" and seen.verdicts and all(v.law == "*" for v in seen.verdicts):
+        raise SentinelError(f"target {target.text} cannot be audited: {seen.verdicts[0].reason}")
+    if not seen.verdicts:
+        kept = {"--boundary": job.boundaries, "--law": job.laws, "--ignore": job.ignore, "--stage": job.stage}
+        given = " and ".join(name for name, chosen in kept.items() if chosen) or "its stage"
+        hint = "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
+        raise SentinelError(f"audit of {target.text} has no pair of law and boundary after {given}: {hint}")

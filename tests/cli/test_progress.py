@@ -1,0 +1,23 @@
+"""Fetching and auditing a target: every event is taken, and nothing to ask is an error."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from audit_fixtures import checkout
+from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.cli.progress import fetch, require_pairs, run_audit
+from rl_sentinel.core.errors import SentinelError
+
+
+def test_audit_of_a_selection(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
+    target = named(f"verl@{checkout(tmp_path)}")
+    options = {"boundaries": ("*compute_grpo_outcome_advantage",), "laws": ("MSK001",), "budget": 2}
+    _, job, source = fetch(target, sys.executable, options)
+    assert source.root == tmp_path
+    assert [v.law for v in run_audit(target, job, sys.executable).verdicts if v.law != "*"] == ["MSK001"]
+    _, job, _ = fetch(target, sys.executable, {"boundaries": ("nonesuch",)})
+    with pytest.raises(SentinelError, match="has no pair of law and boundary after --boundary"):
+        require_pairs(target, job, run_audit(target, job, sys.executable))
