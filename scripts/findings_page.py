@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_sentinel.audit.known import shipped
+from rl_sentinel.audit.known import Known, shipped
 from rl_sentinel.report.scenario import scenario
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
@@ -53,13 +53,13 @@ def _name(report: Mapping[str, Any]) -> str:
 
 def _section(report: Mapping[str, Any]) -> Iterator[str]:
     framework = _name(report).partition(" ")[0]
-    links = {k.signature: k.link for k in shipped(framework)}
+    known = {k.signature: k for k in shipped(framework)}
     yield f"\n## {_name(report)}\n"
     for finding in sorted(report["findings"], key=lambda f: (LEVELS.index(f["level"]), f["law"], f["signature"])):
-        yield from _finding(finding, links.get(finding["signature"], ""))
+        yield from _finding(finding, known.get(finding["signature"]))
 
 
-def _finding(finding: Mapping[str, Any], link: str) -> Iterator[str]:
+def _finding(finding: Mapping[str, Any], known: Known | None) -> Iterator[str]:
     evidence = finding["evidence"]
     setting = "" if finding["setting"] == "default" else f", {finding['setting']}"
     yield f"### {finding['law']} at `{finding['boundary'].rpartition('.')[2]}`{setting}\n"
@@ -68,13 +68,13 @@ def _finding(finding: Mapping[str, Any], link: str) -> Iterator[str]:
     yield from (f"{name} = {values}" for name, values in scenario(evidence))
     yield "```\n"
     yield f"- function: `{finding['boundary']}`"
-    if finding["known"]:
-        yield f"- cause: {finding['known']}"
+    if known:
+        yield f"- cause: {known.reason}"
     if evidence["reach"]:
         yield f"- when: {evidence['reach']}"
     if finding["also"]:
         yield f"- also at {', '.join(f'`{place}`' for place in finding['also'])}"
-    yield f"- upstream: {link or 'unreported'}\n"
+    yield f"- upstream: {(known and known.link) or 'unreported'}\n"
 
 
 if __name__ == "__main__":

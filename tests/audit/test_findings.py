@@ -54,7 +54,7 @@ def test_known_entry_counts_within_its_releases() -> None:
     [inside] = findings(_audit(), known, "1.5")
     [outside] = findings(_audit(), known, "2.0")
     assert (inside.level, inside.known, inside.elsewhere) == ("hazard", "why", "")
-    assert inside.level_note == "hazard by this entry for releases >=1,<2; the audit found a fault"
+    assert inside.level_note == "hazard by that list for >=1,<2; a fault without it"
     assert (outside.level, outside.known) == ("fault", "")
     assert outside.elsewhere == "known of releases >=1,<2, and this is 2.0: why"
     [checkout] = findings(_audit(), known, "")

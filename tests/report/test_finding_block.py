@@ -55,7 +55,7 @@ def test_block_has_its_parts_in_order() -> None:
         "            excluded  [0, 1]  (1 = padding)",
         "  got       advantage [[0.25], [0]]",
         "  expected  advantage [[0.5], [0]], as before the change",
-        "  when      algorithm.adv_estimator=x",
+        "  when      algorithm.adv_estimator=x, with a padding row",
         "  fix       compute it with rl_sentinel.signal.advantage.grpo.advantages(reward,",
         "            group=, live=, standardise=, epsilon=)",
     ]
@@ -64,7 +64,7 @@ def test_block_has_its_parts_in_order() -> None:
 def test_contested_finding_prints_the_other_reading() -> None:
     words = {"could_be_intended": "It may be meant.", "level": "contested", "reach": ""}
     assert "  intended? It may be meant." in block([finding(**words)])
-    assert "  when      any run that calls this function" in block([finding(**words)])
+    assert "  when      any run that calls this function, with a padding row" in block([finding(**words)])
     assert not any("intended?" in line for line in block([finding(**words | {"level": "fault"})]))
 
 

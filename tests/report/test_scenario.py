@@ -1,7 +1,7 @@
 """The columns of a counterexample that a report shows."""
 
 from report_fixtures import evidence
-from rl_sentinel.report.scenario import scenario
+from rl_sentinel.report.scenario import conditions, scenario
 
 
 def test_length_is_shown_where_the_mask_does_not_tell_it() -> None:
@@ -36,3 +36,18 @@ def test_rewards_that_are_all_zero_are_left_out() -> None:
     assert {"reward", "value"} & dict(scenario(stored)).keys() == {"reward"}
     columns["value"]["values"] = [[0.0], [0.5]]
     assert "value" in dict(scenario(stored))
+
+
+def test_conditions_name_what_the_responses_need() -> None:
+    """Rejected responses, padding rows, untrained tokens inside of a response; nothing else."""
+    stored = evidence()
+    columns = stored["constructed_scenario"]["batch"]
+    columns["mask"]["values"], columns["length"]["values"] = [[True, True], [True, False]], [2, 1]
+    columns["excluded"]["values"] = [0, 0]
+    assert conditions(stored) == ""
+    columns["length"]["values"] = [2, 2]
+    assert conditions(stored) == "with an untrained token in a response"
+    columns["mask"]["values"], columns["excluded"]["values"] = [[True, True], [False, False]], [0, 5]
+    assert conditions(stored) == "with a rejected response"
+    columns["excluded"]["values"] = [0, 1]
+    assert conditions(stored) == "with a padding row"

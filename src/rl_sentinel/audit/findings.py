@@ -236,5 +236,5 @@ def _with_level(finding: Finding, entry: Known, version: str) -> Finding:
     if not entry.sets_level(version):
         note = f"stays {finding.level}: the entry says {entry.level}, without a range of releases that ends"
         return replace(finding, level_note=note)
-    note = f"{entry.level} by this entry for releases {entry.releases}; the audit found a {finding.level}"
+    note = f"{entry.level} by that list for {entry.releases}; a {finding.level} without it"
     return replace(finding, level=entry.level, level_note=note)

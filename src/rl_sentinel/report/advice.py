@@ -37,8 +37,8 @@ BY_LAW = {
     "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
     "MSK005": "leave rows without a trained token out of the sum and of the count",
     "PAR001": "use one of the two functions everywhere: they are not interchangeable",
-    "PLC005": "place each outcome at its last trained token (rl_sentinel.signal.align.at_last), and share it over the "
-    "steps of its trajectory (rl_sentinel.signal.steps.over_trajectories)",
+    "PLC005": "place each outcome at its last trained token, in every step of its trajectory: "
+    "rl_sentinel.signal.align.at_last, rl_sentinel.signal.steps",
 }
 
 

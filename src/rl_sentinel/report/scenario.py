@@ -29,7 +29,7 @@ def conditions(evidence: Mapping[str, Any]) -> str:
     columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
     excluded = columns.get("excluded", [])
     found = [f"a {word} response" for word, n in EXCLUDED.items() if n in excluded and word not in ("in", "padding")]
-    found += ["a row of padding alone"] if EXCLUDED["padding"] in excluded else []
+    found += ["a padding row"] if EXCLUDED["padding"] in excluded else []
     lengths = columns.get("length", [len(row) for row in columns["mask"]])
     if any(any(row) and not all(row[:n]) for row, n in zip(columns["mask"], lengths, strict=True)):
         found.append("an untrained token in a response")
