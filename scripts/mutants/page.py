@@ -95,8 +95,8 @@ def summary(tried: Tried, every: int, seed: int) -> str:
     runs = counts["killed"] + counts["survived"]
     by = Counter(r["law"] in RECOMPUTED for _, r in tried if r["outcome"] == "killed")
     return (
-        f"{len(tried)} of {every} possible mutants were tried (drawn with seed {seed}, commit {seed:07x}): {counts['loud']} are loud, "
-        f"{runs} run.\nOf these {runs}, the laws kill {counts['killed']} ({counts['killed'] / max(1, runs):.1%}); "
+        f"{len(tried)} of {every} possible mutants were tried (drawn with seed {seed}, commit {seed:07x}): "
+        f"{counts['loud']} are loud, {runs} run.\nOf these {runs}, the laws kill {counts['killed']} ({counts['killed'] / max(1, runs):.1%}); "
         f"{counts['survived']} survive, of which {equal} are equivalent.\nWithout the equivalent ones, "
         f"{rate(tried):.1%} are killed: {by[False]} by a relation between calls, {by[True]} only where a quantity\n"
         f"is recomputed from its definition ({', '.join(RECOMPUTED)}, which are asked last)."
@@ -109,8 +109,8 @@ def contract_summary(tried: Tried, every: int, seed: int) -> str:
     counted = [(m, r) for m, r in tried if m.name not in same]
     killed = sum(r["outcome"] == "killed" for _, r in counted)
     return (
-        f"{len(tried)} of {every} possible mutants of contract checks were tried (drawn with seed {seed}, commit {seed:07x}), "
-        f"of which {len(tried) - len(counted)} are equivalent.\nOf the other {len(counted)}, the unit tests kill "
+        f"{len(tried)} of {every} possible mutants of contract checks were tried (drawn with seed {seed}, "
+        f"commit {seed:07x}), of which {len(tried) - len(counted)} are equivalent.\nOf the other {len(counted)}, the unit tests kill "
         f"{killed} ({killed / max(1, len(counted)):.1%})."
     )
 
