@@ -96,7 +96,8 @@ def summary(tried: Tried, every: int, seed: int) -> str:
     by = Counter(r["law"] in RECOMPUTED for _, r in tried if r["outcome"] == "killed")
     return (
         f"{len(tried)} of {every} possible mutants were tried (drawn with seed {seed}, commit {seed:07x}): "
-        f"{counts['loud']} are loud, {runs} run.\nOf these {runs}, the laws kill {counts['killed']} ({counts['killed'] / max(1, runs):.1%}); "
+        f"{counts['loud']} are loud, {runs} run.\n"
+        f"Of these {runs}, the laws kill {counts['killed']} ({counts['killed'] / max(1, runs):.1%}); "
         f"{counts['survived']} survive, of which {equal} are equivalent.\nWithout the equivalent ones, "
         f"{rate(tried):.1%} are killed: {by[False]} by a relation between calls, {by[True]} only where a quantity\n"
         f"is recomputed from its definition ({', '.join(RECOMPUTED)}, which are asked last)."
@@ -110,7 +111,8 @@ def contract_summary(tried: Tried, every: int, seed: int) -> str:
     killed = sum(r["outcome"] == "killed" for _, r in counted)
     return (
         f"{len(tried)} of {every} possible mutants of contract checks were tried (drawn with seed {seed}, "
-        f"commit {seed:07x}), of which {len(tried) - len(counted)} are equivalent.\nOf the other {len(counted)}, the unit tests kill "
+        f"commit {seed:07x}), of which {len(tried) - len(counted)} are equivalent.\n"
+        f"Of the other {len(counted)}, the unit tests kill "
         f"{killed} ({killed / max(1, len(counted)):.1%})."
     )
 
