@@ -43,7 +43,7 @@ How many small faults do the laws find? One fault at a time is put into `rl_sent
 
 `make mutants` repeats this and rewrites this page; an interrupted run continues where it stopped.
 
-The seed of the draw is the last commit that changed `signal`, so nobody chooses it.
+The seed of the draw is the last commit that changed `signal` (as a number), so nobody chooses it.
 
 - **killed**: some law is broken at some boundary (or, for contract checks, some unit test fails).
 - **loud**: the fault shows without a law: the module does not import, a call raises, an output never moves, or a batch
@@ -95,8 +95,9 @@ def summary(tried: Tried, every: int, seed: int) -> str:
     runs = counts["killed"] + counts["survived"]
     by = Counter(r["law"] in RECOMPUTED for _, r in tried if r["outcome"] == "killed")
     return (
-        f"{len(tried)} of {every} possible mutants were tried (drawn with seed {seed}): {counts['loud']} are loud, "
-        f"{runs} run.\nOf these {runs}, the laws kill {counts['killed']} ({counts['killed'] / max(1, runs):.1%}); "
+        f"{len(tried)} of {every} possible mutants were tried (drawn with seed {seed}, commit {seed:07x}): "
+        f"{counts['loud']} are loud, {runs} run.\n"
+        f"Of these {runs}, the laws kill {counts['killed']} ({counts['killed'] / max(1, runs):.1%}); "
         f"{counts['survived']} survive, of which {equal} are equivalent.\nWithout the equivalent ones, "
         f"{rate(tried):.1%} are killed: {by[False]} by a relation between calls, {by[True]} only where a quantity\n"
         f"is recomputed from its definition ({', '.join(RECOMPUTED)}, which are asked last)."
@@ -109,8 +110,9 @@ def contract_summary(tried: Tried, every: int, seed: int) -> str:
     counted = [(m, r) for m, r in tried if m.name not in same]
     killed = sum(r["outcome"] == "killed" for _, r in counted)
     return (
-        f"{len(tried)} of {every} possible mutants of contract checks were tried (drawn with seed {seed}), "
-        f"of which {len(tried) - len(counted)} are equivalent.\nOf the other {len(counted)}, the unit tests kill "
+        f"{len(tried)} of {every} possible mutants of contract checks were tried (drawn with seed {seed}, "
+        f"commit {seed:07x}), of which {len(tried) - len(counted)} are equivalent.\n"
+        f"Of the other {len(counted)}, the unit tests kill "
         f"{killed} ({killed / max(1, len(counted)):.1%})."
     )
 

@@ -146,7 +146,7 @@ def test_figures() -> None:
     }
     survivor = [(alive, tried[1][1])]
     whole = page.page(page.Figures(page.Draw(tried, 3, 5), page.Draw(survivor * 2, 9, 1)), beside)
-    assert "3 of 3 possible mutants were tried (drawn with seed 5): 1 are loud, 2 run." in whole
+    assert "3 of 3 possible mutants were tried (drawn with seed 5, commit 0000005): 1 are loud, 2 run." in whole
     assert "2 of 9 possible mutants of contract checks were tried" in whole
     assert "Of the other 2, the unit tests kill 0 (0.0%)." in whole
     assert whole.count("- kl.py k1: `0` -> `2` in `r") == 3
