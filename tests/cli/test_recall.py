@@ -40,7 +40,9 @@ def test_page_and_json(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_nothing_could_be_audited(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said, _ = run_cli(capsys, "recall", str(corpus))
     assert status == 2
-    assert said.startswith("failed: one (releases.last and releases.fixed_in are needed without --git)")
+    assert said.startswith(
+        "failed: one (the bug has no releases.last and releases.fixed_in: add both to its row, or pass --git)"
+    )
 
 
 def test_options(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from rl_sentinel.core.batch import COLUMNS, batch_of, columns, take_positions, t
 
 
 def test_unknown_column_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"batch_of\[rewards\] is no column"):
+    with pytest.raises(ValueError, match=r"batch_of\[rewards\] is not a column"):
         batch_of(torch.ones(1, 1), rewards=torch.zeros(1))
 
 

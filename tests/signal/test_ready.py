@@ -65,14 +65,14 @@ def test_every_column_is_cut_at_the_same_rows(stored: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"group": torch.tensor([9, 4])}, "group has shape [2], expected [3]: that of live"),
-        ({"advantage": torch.zeros(3, 3)}, "advantage has shape [3, 3], expected [3]: that of mask"),
-        ({"outcome": False}, "advantage has shape [3], expected [3, 3]: that of mask"),
+        ({"group": torch.tensor([9, 4])}, "group has shape [2], expected [3], as in live"),
+        ({"advantage": torch.zeros(3, 3)}, "advantage has shape [3, 3], expected [3], as in mask"),
+        ({"outcome": False}, "advantage has shape [3], expected [3, 3], as in mask"),
         ({"outcome": 1}, "outcome is 1, expected a bool: True or False"),
-        ({"kl": torch.zeros(3, 2)}, "kl has shape [3, 2], expected [3, 3]: that of mask"),
+        ({"kl": torch.zeros(3, 2)}, "kl has shape [3, 2], expected [3, 3], as in mask"),
         ({"kept": torch.ones(3)}, "kept has dtype float32, expected bool: "),
-        ({"mask": MASK[:2]}, "live has shape [3], expected B = 2: that of mask"),
-        ({"mask": Segments(MASK.flatten()[:3], LENGTH[:1])}, "live has shape [3], expected B = 1: that of mask"),
+        ({"mask": MASK[:2]}, "live has shape [3], expected B = 2, as in mask"),
+        ({"mask": Segments(MASK.flatten()[:3], LENGTH[:1])}, "live has shape [3], expected B = 1, as in mask"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(wrong: dict[str, Any], message: str) -> None:

@@ -56,7 +56,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "reward has dtype int64, expected floating: convert it, as in values.float()": {"reward": LABELS},
     "reward is of type list, expected a tensor, floating: convert it, as in values.float()": {"reward": [0.5]},
     "reward is on the meta device, expected numbers: the checks read them": {"reward": ROWS.to("meta")},
-    "live has shape [1], expected [2]: that of reward": {"live": FACTS[:1]},
+    "live has shape [1], expected [2], as in reward": {"live": FACTS[:1]},
     "reward has shape [2, 1], expected 1 axes [B]: no tensor is broadcast": {"reward": ROWS.unsqueeze(1)},
     "reward[1] is nan, expected a finite number: a row with a trained token needs one (mask the row to leave it out)": {
         "reward": torch.tensor([0.0, torch.nan])
@@ -79,9 +79,9 @@ def test_columns_and_their_mask() -> None:
         _of_tokens(ROWS, mask=torch.ones(2, 2).bool(), decay=0.5)
     with pytest.raises(InputError, match=r"^value has shape \[2, 2\], expected 1 axes \[N\]: no tensor is broadcast$"):
         _of_tokens(torch.zeros(2, 2), mask=Segments(FACTS, torch.tensor([2])), decay=0.5)
-    with pytest.raises(InputError, match=r"^weight has shape \[2\], expected K = 3: that of parts$"):
+    with pytest.raises(InputError, match=r"^weight has shape \[2\], expected K = 3, as in parts$"):
         _of_parts(torch.ones(2, 3), weight=torch.ones(2), row=None)
-    with pytest.raises(InputError, match=r"^row has shape \[3\], expected B = 2: that of parts$"):
+    with pytest.raises(InputError, match=r"^row has shape \[3\], expected B = 2, as in parts$"):
         _of_parts(torch.ones(2, 3), weight=torch.ones(3), row=torch.ones(3))
 
 

@@ -7,9 +7,9 @@ from rl_sentinel.audit.known import KnownFile
 
 
 def differences(expected: KnownFile, seen: Audit, shown: Sequence[Finding]) -> list[str]:
-    """A line for each finding, level, folded place or count that is not as expected; empty where all is.
+    """A line for each finding, level, folded place or count that differs from the expected one; empty if none does.
 
-    Places are compared of entries that list them (``also``), counts where the file has them.
+    Places are compared only for entries that list them (``also``), counts only if the file has them.
     """
     wanted = {(e.signature, e.level) for e in expected.finding}
     found = {(f.signature, f.level) for f in shown}

@@ -127,7 +127,7 @@ def batch_of(mask: Tensor, **given: Tensor) -> Batch:
     b, t = mask.shape
     unknown = set(given) - set(COLUMNS)
     if unknown:
-        message = f"batch_of[{min(unknown)}] is no column, expected one of {', '.join(COLUMNS)}"
+        message = f"batch_of[{min(unknown)}] is not a column, expected one of {', '.join(COLUMNS)}"
         raise ValueError(message)
     sizes = {"B": b, "T": t, "K": 2, "V": VOCABULARY}
     kinds = {"signal": torch.float32, "label": torch.int64, "mask": torch.bool}

@@ -104,7 +104,7 @@ class Codec:
         raise NotImplementedError
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401, ARG002 - a live argument
-        """What the argument tells of the batch's shape."""
+        """The sizes of the batch that can be read from the argument."""
         return Sizes()
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a live argument
@@ -146,7 +146,7 @@ class Form:
         raise NotImplementedError
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401, ARG002 - tensors or lists of them
-        """What a value in this layout tells of the batch's shape."""
+        """The sizes of the batch that can be read from a value in this layout."""
         return Sizes()
 
     def lost(self, column: Tensor, batch: Batch) -> Tensor:  # noqa: ARG002 - most forms lose nothing

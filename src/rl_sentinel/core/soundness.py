@@ -30,7 +30,7 @@ def dtype_of(name: str, word: object) -> torch.dtype:
         ValueError: if there is no such column, or it has no such dtype.
     """
     if name not in COLUMNS:
-        raise ValueError(f"batch[{name}] is no column, expected one of {', '.join(COLUMNS)}")
+        raise ValueError(f"batch[{name}] is not a column, expected one of {', '.join(COLUMNS)}")
     known = _DTYPES[COLUMNS[name]["role"]]
     if not isinstance(word, str) or word not in known:
         raise ValueError(f"batch[{name}] has dtype {word!r}, expected {' or '.join(known)}")

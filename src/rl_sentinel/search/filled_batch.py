@@ -25,9 +25,9 @@ def filled(
     dead: str = "rejected",
     **given: Tensor,
 ) -> Batch:
-    """A batch with every signal column set; multiples of a quarter wherever that is possible.
+    """A batch in which every signal column is set, to multiples of 0.25 where possible.
 
-    ``dead`` names why rows without a trained token are out. The log-probs of sampler, old and
+    ``dead`` is the reason why rows without a trained token are excluded. The log-probs of sampler, old and
     current policy differ by small log-ratios; advantages vary from token to token. Turns have two tokens, except the
     first of every other row.
     """

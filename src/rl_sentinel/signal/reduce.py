@@ -137,10 +137,11 @@ class Aggregation:
                 "count trained tokens or live rows of the whole mini-batch"
             )
         if (self.prompt_tokens is None) == (self.mode == "prompt-mean"):
-            told = "None" if self.prompt_tokens is None else "given"
             raise InputError(
-                f"prompt_tokens is {told} with {self.mode!r}, expected the trained tokens of each row's prompt with "
-                "'prompt-mean', None with the others: minibatches.aggregation counts them"
+                "prompt_tokens is None, expected the trained tokens of each row's prompt with mode 'prompt-mean': "
+                "minibatches.aggregation counts them"
+                if self.prompt_tokens is None
+                else f"prompt_tokens is given, expected None with mode {self.mode!r}: only 'prompt-mean' uses it"
             )
         if self.prompt_tokens is not None:
             object.__setattr__(self, "prompt_tokens", self.prompt_tokens.long())

@@ -94,7 +94,7 @@ def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
     for name, column in columns.items():
         require_kind(name, column, "floating")
         if column.shape != wanted:
-            raise InputError(f"{name} has shape {list(column.shape)}, expected {list(wanted)}: that of mask")
+            raise InputError(f"{name} has shape {list(column.shape)}, expected {list(wanted)}, as in mask")
 
 
 def require_instance(name: str, value: object, kind: type | UnionType, what: str) -> None:

@@ -68,7 +68,7 @@ class Rollout:
         validate_record(self)
         if (self.trajectory is None) != (self.last is None):
             given = "trajectory" if self.last is None else "last"
-            raise InputError(f"{given} is given alone, expected trajectory and last together: whose step a row is")
+            raise InputError(f"{given} is given alone, expected trajectory and last: give both or neither")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -221,12 +221,12 @@ class _Shapes:
         for axis, size in zip(axes, shape, strict=True):
             first, known = self.sizes.setdefault(axis, (name, size))
             if size != known and axis != "N":
-                raise InputError(f"{name} has shape {list(shape)}, expected {axis} = {known}: that of {first}")
+                raise InputError(f"{name} has shape {list(shape)}, expected {axis} = {known}, as in {first}")
 
     def _same(self, name: str, key: str, shape: torch.Size) -> None:
         first, known = self.columns.setdefault(key, (name, shape))
         if shape != known:
-            raise InputError(f"{name} has shape {list(shape)}, expected {list(known)}: that of {first}")
+            raise InputError(f"{name} has shape {list(shape)}, expected {list(known)}, as in {first}")
 
     def _axes(self, options: tuple[tuple[str, ...], ...], count: int) -> tuple[str, ...]:
         """The axes of the first option with this number of axes; all columns per token have the same form."""

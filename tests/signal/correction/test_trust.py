@@ -43,7 +43,7 @@ def test_packed_advantages_are_of_tokens() -> None:
     advantage = torch.tensor([-0.5, 0.75])
     assert off_policy_sequences_kept(new, 0 * new, advantage, mask=mask, threshold=0.1).tolist() == [True, False]
     one = Segments(torch.ones(2).bool(), torch.tensor([2]))
-    with pytest.raises(InputError, match=r"^advantage has shape \[1\], expected \[2\]: that of mask$"):
+    with pytest.raises(InputError, match=r"^advantage has shape \[1\], expected \[2\], as in mask$"):
         off_policy_sequences_kept(new, 0 * new, advantage[:1], mask=one, threshold=0.1)
 
 

@@ -43,13 +43,19 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": {"name": "gdpo", "epsilon": 0.0}},
-            "estimator.weight is missing, expected numbers, as [1.0, 0.5]: it has no default",
+            "estimator.weight is missing, expected a list of numbers, such as [1.0, 0.5]: it has no default",
         ),
-        ({"estimator": {**GDPO, "weight": "a"}}, "estimator.weight is 'a', expected numbers, as [1.0, 0.5]"),
-        ({"estimator": {**GDPO, "weight": (1.0, True)}}, "estimator.weight is (1.0, True), expected numbers, as"),
+        (
+            {"estimator": {**GDPO, "weight": "a"}},
+            "estimator.weight is 'a', expected a list of numbers, such as [1.0, 0.5]",
+        ),
+        (
+            {"estimator": {**GDPO, "weight": (1.0, True)}},
+            "estimator.weight is (1.0, True), expected a list of numbers, such as",
+        ),
         (
             {"estimator": {**GDPO, "weight": (1.0,)}, "environment": MARKED},
-            "estimator.weight has shape [1], expected K = 2: that of reward_parts",
+            "estimator.weight has shape [1], expected K = 2, as in reward_parts",
         ),
         (
             {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
@@ -183,7 +189,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"rollout": {"engine": "http", "url": "http://[bad"}},
-            "rollout.url is 'http://[bad', expected an address, as",
+            "rollout.url is 'http://[bad', expected an address such as",
         ),
         (
             {"rollout": {"url": "http://there"}},

@@ -81,7 +81,7 @@ class PerRowOutcome(TokenRewards):
         return frozenset({"reward"})
 
     def sizes(self, value: Tensor) -> Sizes:
-        """What the form tells, and the outcome: nothing else is paid in the row."""
+        """The form's sizes, and the outcome: the sum of the row, which holds no other reward."""
         return replace(self.form.sizes(value), outcome=value.sum(1))
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - each row has one number

@@ -62,7 +62,7 @@ _ELSEWHERE = {"aggregation", "weight", *CHOICES}
 
 
 def unbound(path: str, stage: Stage, function: Callable[..., Any], known: tuple[str, ...] = ()) -> Unbound | None:
-    """The boundary as unbound if one of its parameters is in no table."""
+    """Return an ``Unbound`` if a parameter of the function is in none of the tables, otherwise None."""
     tables = {*COLUMN_OF, *NUMBERS, *_ELSEWHERE, *known}
     name = next((n for n in inspect.signature(function).parameters if n not in tables), None)
     reason = f"{path} has the parameter {name!r}, expected one that adapters/library/arguments.py lists: add it"

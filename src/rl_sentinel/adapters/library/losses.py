@@ -1,4 +1,4 @@
-"""Boundaries of losses and of their aggregation, each cut into as many micro-batches as a setting says."""
+"""Boundaries of the library's losses and aggregation; most can be split into micro-batches and ranks."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -115,7 +115,7 @@ def read_by(mode: str) -> str:
 
 
 def loss_output(mode: str) -> Output:
-    """A loss; a mean over trained tokens or live rows declares them as its population."""
+    """The loss output; a mean over trained tokens or live rows declares them as its population."""
     return Output("", "", "loss", over="" if mode == "token-sum" else "live")
 
 

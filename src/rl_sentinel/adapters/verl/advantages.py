@@ -218,7 +218,7 @@ def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]
 
 
 def advantage_outputs(advantage: Use, returns: Use | None) -> dict[str, Output]:
-    """Advantages, and returns where they are, at their places."""
+    """The advantage output and, if there are returns, the returns output, each read from its place."""
     wide = As(Padded(), torch.float32)
     outputs = {"advantage": Output("B T", "reward", "advantage", at=advantage, form=wide)}
     return outputs | ({"returns": Output("B T", "reward", "returns", at=returns, form=wide)} if returns else {})

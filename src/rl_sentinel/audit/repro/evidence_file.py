@@ -80,13 +80,15 @@ def _check_draw(law: Law, case: Case) -> None:
 def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
     if not isinstance(record, dict):
         where = at.rstrip(".") or "top"
-        raise SentinelError(f"evidence {file}[{where}] is no object, expected a finding of an audit")
+        raise SentinelError(f"evidence {file}[{where}] is not an object, expected a finding of an audit")
     try:
         known = _Record.model_validate(record)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         where = at + ".".join(str(p) for p in first["loc"])
-        raise SentinelError(f"evidence {file}[{where}]: {first['msg']}, expected a finding of an audit") from error
+        raise SentinelError(
+            f"evidence {file}[{where}]: {first['msg']}, expected a finding of an audit: audit again"
+        ) from error
     if known.kind != KIND or known.schema_ not in REPLAYABLE:
         raise SentinelError(
             f"evidence {file} is {known.kind!r} of schema {known.schema_}, expected {KIND!r} of schema {SCHEMA}"

@@ -28,7 +28,7 @@ def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
         where: the file that an adapter knows to hold the version, relative to the package.
 
     Returns:
-        A version in its normal form, such as ``"0.9.1"``. The package's own files are asked first, then
+        A version in its normal form, such as ``"0.9.1"``. Read in this order: the package's own files, then
         ``*.dist-info`` beside it, then ``pyproject.toml`` and ``VERSION`` beside it or, of a ``src`` folder, above it.
 
     Example:

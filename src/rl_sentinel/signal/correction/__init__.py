@@ -1,1 +1,1 @@
-"""Rollout correction for samples of another policy: importance weights, their bounds, and rejection."""
+"""Rollout correction for samples of another policy: importance weights, their bounds, rejection, trust."""

@@ -93,7 +93,7 @@ def bind_parameters(
         if kind is inspect.Parameter.empty:
             fix = "set it, or rename the parameter to a column of the trainer"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value, it has no default: {fix}")
-        words = "numbers, as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
+        words = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
         raise SentinelError(f"{table}.{missing[0]} is missing, expected {words}: it has no default")
     return partial(function, **bound)
 
@@ -112,7 +112,7 @@ def _convert(key: str, value: object, kind: object) -> object:
     """Convert a list of numbers to a tensor where the annotation says so; check the type of anything else."""
     if _is_tensor(kind):
         if not isinstance(value, tuple) or any(not isinstance(x, (int, float)) or isinstance(x, bool) for x in value):
-            raise SentinelError(f"{key} is {value!r}, expected numbers, as [1.0, 0.5]")
+            raise SentinelError(f"{key} is {value!r}, expected a list of numbers, such as [1.0, 0.5]")
         return torch.tensor(value, dtype=torch.get_default_dtype())
     kinds: Sequence[type] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}.get(kind, ())  # type: ignore[call-overload]
     if kinds and (not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and kind is not bool)):

@@ -122,7 +122,7 @@ def compare_runs(one: Path, two: Path, perturbed: int = 0) -> TwinResult:
 def _last_weights(place: Path) -> Any:  # noqa: ANN401 - a dictionary of tensors
     state = load_newest(place / "checkpoints").state
     if state is None:
-        raise SentinelError(f"{place} has no checkpoint, expected that of its last step")
+        raise SentinelError(f"{place} has no checkpoint of its last step: run the twins again")
     return state["weights"]
 
 

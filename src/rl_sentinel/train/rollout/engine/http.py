@@ -82,7 +82,7 @@ def parse_url(url: str) -> Address:
     except ValueError:
         valid = False
     if not valid:
-        raise SentinelError(f"rollout.url is {url!r}, expected an address, as http://127.0.0.1:8000")
+        raise SentinelError(f"rollout.url is {url!r}, expected an address such as http://127.0.0.1:8000")
     return Address(url.rstrip("/"))
 
 

@@ -98,8 +98,8 @@ class Engine:
                 self.logprobs_checked = True
                 if abs(cool - warm) < _EQUAL:
                     raise SentinelError(
-                        f"log-probs of rollout.url {self.address.url} ignore the temperature, {self.temperature}, "
-                        "expected those after it: start the server with --logprobs-mode processed_logprobs"
+                        f"log-probs of rollout.url {self.address.url} ignore the temperature, expected them after the "
+                        f"temperature of {self.temperature}: start the server with --logprobs-mode processed_logprobs"
                     )
                 return
 
