@@ -383,11 +383,11 @@ def test_choices_that_exclude_each_other() -> None:
         ),
         ({"estimator": lambda *columns: columns}, "estimator has no named parameter, expected named parameters: "),
         ({"least": torch.nan}, "least is nan, expected a number: it is a bound"),
-        ({"kl": lambda a, b: a - b}, "kl cannot be called as a function of 2 columns and mask=: "),
-        ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called as a function of 2 columns"),
+        ({"kl": lambda a, b: a - b}, "kl cannot be called, expected a function of 2 columns and mask=: "),
+        ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called, expected a function of 2 columns"),
         (
             {"weight": weights.token_weights, "bounds": (bounds.truncated,)},
-            "bounds[0] cannot be called as a function of 1 column and mask=: missing a required",
+            "bounds[0] cannot be called, expected a function of 1 column and mask=: missing a required",
         ),
     ],
 )

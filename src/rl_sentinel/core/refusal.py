@@ -108,14 +108,14 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
         >>> from rl_sentinel.core.refusal import takes
         >>> takes("bounds[0]", lambda weight, high: weight, 1, "mask")
         Traceback (most recent call last):
-        rl_sentinel.core.errors.InputError: bounds[0] cannot be called as a function of 1 column and mask=: missing a required argument: 'high'
+        rl_sentinel.core.errors.InputError: bounds[0] cannot be called, expected a function of 1 column and mask=: missing a required argument: 'high'
     """  # noqa: E501 - a message is one line
     function(name, value)
     try:
         inspect.signature(value).bind(*[None] * columns, **dict.fromkeys(named))
     except TypeError as told:
         wanted = f"a function of {columns} column{'s' * (columns > 1)} and {', '.join(f'{one}=' for one in named)}"
-        raise InputError(f"{name} cannot be called as {wanted}: {told}") from None
+        raise InputError(f"{name} cannot be called, expected {wanted}: {told}") from None
 
 
 def by_name(name: str, value: Callable[..., Any]) -> None:

@@ -31,9 +31,8 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
 
 def averages(boundary: Boundary) -> bool:
     """Whether a loss is a mean that parts of equal size share: no row depends on the others of its part."""
-    claims = boundary.claims
-    named = (value_of(claims.aggregation) or "") in MEANS and claims.row_order is None
-    return named and value_of(claims.denominator) != "given" and "loss" in boundary.outputs
+    named = (value_of(boundary.claims.aggregation) or "") in MEANS and boundary.claims.row_order is None
+    return named and value_of(boundary.claims.denominator) != "given" and "loss" in boundary.outputs
 
 
 def alike(batch: Batch) -> bool:
