@@ -22,7 +22,7 @@ from rl_sentinel.audit.engine.judge import canary
 from rl_sentinel.cli.main import app
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.modules import defined
-from rl_sentinel.signal.kernels import blocks
+from rl_sentinel.signal.kernels import sizes
 
 TARGET = Target(root=Path(rl_sentinel.__file__).parents[1])
 FOUND = list(FRAMEWORK.boundaries(TARGET))
@@ -58,13 +58,26 @@ def test_every_call_reads_back() -> None:
     check_round_trips(TARGET, distinct.values())
 
 
-def test_blocks_are_put_back() -> None:
-    """Sizes of blocks that are made small for a call are the library's own again, whoever else runs in this process."""
-    before = blocks.BLOCK
+def test_sizes_are_put_back() -> None:
+    """Sizes of kernels that are lowered for a call are the library's own again, whoever else runs in this process."""
+    before = sizes.BLOCK
     assert before > 6
     asked = [b for b in FOUND if isinstance(b, Boundary) and "blocks.summed" in b.path]
-    sizes = [blocks.BLOCK for b in asked for setting in b.settings if not canary(Asker(b, {}), setting)]
-    assert set(sizes) == {before}
+    after = [sizes.BLOCK for b in asked for setting in b.settings if not canary(Asker(b, {}), setting)]
+    assert set(after) == {before}
+
+
+@pytest.mark.parametrize("name", ["loss.ppo.loss", "logprob.logprobs", "advantage.gae.advantages"])
+def test_settings_of_kernels_enter_them(name: str) -> None:
+    """At a setting of kernels, the small batch of an audit runs more of ``signal.kernels``."""
+    boundary = next(b for b in FOUND if isinstance(b, Boundary) and b.path.endswith(name))
+    assert len(boundary.settings) == 2
+    ran = []
+    for setting in boundary.settings:
+        with entered(TARGET.root) as names:
+            canary(Asker(boundary, {}), setting)
+        ran.append({n for n in names if "signal/kernels/" in n and "argument_checks" not in n})
+    assert ran[1] - ran[0]
 
 
 def _public(tree: ast.Module) -> Iterator[str]:

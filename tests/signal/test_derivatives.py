@@ -15,7 +15,7 @@ from torch.func import grad, jacfwd, jacrev
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import kl
-from rl_sentinel.signal.kernels import blocks
+from rl_sentinel.signal.kernels import sizes
 from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.loss import importance_sampling, ppo, sapo
 from rl_sentinel.signal.ratios import exponential
@@ -123,13 +123,13 @@ def test_second_derivatives(name: str, chosen: dict[str, Any]) -> None:
     assert_same_twice(_answer(name), arguments(name, TRAINED) | chosen)
 
 
-@pytest.mark.parametrize("large", [blocks.LARGE, 0], ids=["formula", "kernel"])
+@pytest.mark.parametrize("large", [sizes.LOSS, 0], ids=["formula", "kernel"])
 @pytest.mark.parametrize(("name", "chosen"), _each(WEIGHING))
 def test_a_ratio_that_overflows_counts_only_where_it_weighs(
     name: str, chosen: dict[str, Any], large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Float32 gives what float64 does, to which the ratio is finite, in value and in gradient."""
-    monkeypatch.setattr(blocks, "LARGE", large)
+    monkeypatch.setattr(sizes, "LOSS", large)
     assert_same_far_apart(_answer(name), arguments(name, TRAINED) | chosen)
 
 

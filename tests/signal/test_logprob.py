@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.signal import logprob as module
-from rl_sentinel.signal.kernels import softmax
+from rl_sentinel.signal.kernels import sizes
 from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy
 
 MASK = torch.tensor([[True, False, True], [True, True, True]])
@@ -14,8 +13,8 @@ MASK = torch.tensor([[True, False, True], [True, True, True]])
 @pytest.fixture(autouse=True, params=["formula", "kernel"])
 def _version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test runs on the formula, and on the kernel in blocks of two rows of seven logits."""
-    monkeypatch.setattr(module, "LARGE", 0 if request.param == "kernel" else 2**14)
-    monkeypatch.setattr(softmax, "BLOCK_CPU", 14)
+    monkeypatch.setattr(sizes, "LOGITS", 0 if request.param == "kernel" else 2**14)
+    monkeypatch.setattr(sizes, "LOGITS_CPU", 14)
 
 
 def _drawn(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:

@@ -6,13 +6,10 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import refuse_where
-from rl_sentinel.signal.kernels import softmax
+from rl_sentinel.signal.kernels import sizes, softmax
 from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.requirements import POSITIVE, explain_result
 from rl_sentinel.signal.validation import validate
-
-#: Logits from which the blocked kernel runs: it needs no second ``[.., V]`` tensor.
-LARGE = 2**14
 
 
 @validate(temperature=POSITIVE)
@@ -88,9 +85,11 @@ def logprobs_and_entropy(
 def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool) -> tuple[Tensor, Tensor]:
     _require_tokens(logits, token, mask)
     token = token.long()
-    if logits.numel() >= LARGE and not traced(logits):
+    if logits.numel() >= sizes.LOGITS and not traced(logits):
         flat = (logits.reshape(-1, logits.shape[-1]), token.reshape(-1), mask.reshape(-1))
-        logprob, spread = (x.view(token.shape) for x in softmax.from_logits(*flat, temperature, entropy=entropy))
+        logprob, spread = (
+            x.view(token.shape) for x in softmax.from_logits(*flat, temperature, entropy=entropy, formula=_formula)
+        )
     else:
         logprob, spread = _formula(logits, token, mask, temperature)
     explain_result(logprob, where=mask, logprob=logprob)

@@ -4,14 +4,11 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from rl_sentinel.signal.kernels import bits, doubling
+from rl_sentinel.signal.kernels import bits, doubling, sizes
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.requirements import FRACTION
 from rl_sentinel.signal.segments import Mask, Segments, turns
 from rl_sentinel.signal.validation import validate
-
-#: Up to this width the sum is a loop over positions; beyond it sums are doubled.
-LOOP = 8
 
 
 @validate(discount=FRACTION)
@@ -38,7 +35,7 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     """
     if discount == 0:  # 0 times infinity is NaN
         return values.clone()
-    if values.shape[1] > LOOP:
+    if values.shape[1] >= sizes.SUMS:
         return doubling.suffix_sums(values, discount)
     sums = list(values.unbind(dim=1))
     for t in reversed(range(len(sums) - 1)):

@@ -5,7 +5,7 @@ import torch
 from draws import cases
 from torch import Tensor
 
-from rl_sentinel.signal.kernels import blocks
+from rl_sentinel.signal.kernels import blocks, sizes
 from rl_sentinel.signal.reduce import Aggregation, aggregate
 
 
@@ -33,7 +33,7 @@ def test_no_gradient_is_kept_where_none_is_wanted() -> None:
 
 
 def test_by_rows_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "ROWS", 3)
+    monkeypatch.setattr(sizes, "ROWS", 3)
     seen = []
 
     @blocks.by_rows

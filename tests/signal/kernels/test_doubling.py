@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from rl_sentinel.signal import scan
-from rl_sentinel.signal.kernels import doubling
+from rl_sentinel.signal.kernels import doubling, sizes
 from rl_sentinel.signal.scan import discounted_suffix_sums
 
 
@@ -12,7 +11,7 @@ from rl_sentinel.signal.scan import discounted_suffix_sums
 @pytest.mark.parametrize("width", [0, 1, 2, 9, 33])
 def test_suffix_sums(width: int, discount: float, monkeypatch: pytest.MonkeyPatch) -> None:
     values = torch.randn(3, width, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    monkeypatch.setattr(scan, "LOOP", 10**9)
+    monkeypatch.setattr(sizes, "SUMS", 10**9)
     leaf, other = values.clone().requires_grad_(), values.clone().requires_grad_()
     loop, doubled = discounted_suffix_sums(leaf, discount=discount), doubling.suffix_sums(other, discount)
     torch.testing.assert_close(doubled, loop)

@@ -10,7 +10,7 @@ from draws import cases
 from formula_pairs import MODES
 from loss_formulas import LOSSES, loss_of
 
-from rl_sentinel.signal.kernels import blocks, slopes
+from rl_sentinel.signal.kernels import sizes, slopes
 from rl_sentinel.signal.reduce import Aggregation, Mode
 from rl_sentinel.signal.segments import Segments, packed
 
@@ -25,11 +25,11 @@ def test_every_kernel_is_that_of_a_loss() -> None:
 @pytest.mark.parametrize("size", [1, 10, 10_000])
 @pytest.mark.parametrize("name", KERNELS)
 def test_equal_to_the_formula(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK", size)
+    monkeypatch.setattr(sizes, "BLOCK", size)
     for i, x in enumerate(cases(60, seed=9)):
         by, found = aggregation_of(MODES[i % len(MODES)], x), []
         for large in (10**9, 0):
-            monkeypatch.setattr(blocks, "LARGE", large)
+            monkeypatch.setattr(sizes, "LOSS", large)
             leaf = x.logprob.clone().requires_grad_()
             value = loss_of(name, x, leaf, by)
             found.append((value.detach(), torch.autograd.grad(value, leaf)[0].nan_to_num()))
@@ -43,7 +43,7 @@ def test_equal_where_nothing_has_moved(name: str, monkeypatch: pytest.MonkeyPatc
         own = replace(x, old=x.logprob, advantage=x.advantage.sign())
         found = []
         for large in (10**9, 0):
-            monkeypatch.setattr(blocks, "LARGE", large)
+            monkeypatch.setattr(sizes, "LOSS", large)
             leaf = own.logprob.clone().requires_grad_()
             value = loss_of(name, own, leaf, Aggregation("token-mean", 3.0))
             found.append((value.detach(), torch.autograd.grad(value, leaf)[0].nan_to_num()))
@@ -52,8 +52,8 @@ def test_equal_where_nothing_has_moved(name: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_packed_tokens(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "LARGE", 0)
-    monkeypatch.setattr(blocks, "BLOCK", 2)
+    monkeypatch.setattr(sizes, "LOSS", 0)
+    monkeypatch.setattr(sizes, "BLOCK", 2)
     for x in cases(20, seed=4):
         counts = torch.full((len(x.mask),), x.mask.shape[1])
         by = Aggregation(mode, 3.0, counts if mode == "prompt-mean" else None)

@@ -130,6 +130,7 @@ def _of_columns(target: Target, path: str, function: Callable[..., Any]) -> Iter
                 "weights": "constant",
                 **(_KNOBS if "estimator" in words else {}),
             },
+            kernels=True,
         )
 
 

@@ -87,6 +87,7 @@ def _padded(target: Target, path: str, function: Callable[..., Any], variant: di
         outputs={"advantage": TOKEN_ADVANTAGE if "mask" in inspect.signature(function).parameters else ADVANTAGE},
         settings=_settings(function, variant),
         said={CHOICES[k]: "yes" if v else "no" for k, v in variant.items() if k in CHOICES},
+        kernels=any(f".{name}." in path for name in _OF_TOKENS),
     )
 
 
@@ -116,6 +117,7 @@ def _packed(target: Target, path: str) -> Boundary:
         outputs={"advantage": TOKEN_ADVANTAGE},
         settings={"packed": {**numbers(function), "stored": "packed"}},
         claims_of=path,
+        kernels=True,
     )
 
 

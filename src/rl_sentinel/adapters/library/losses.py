@@ -1,7 +1,6 @@
 """Boundaries of the library's losses and aggregation; most can be split into micro-batches and ranks."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -171,6 +170,7 @@ def _loss(target: Target, path: str, name: str, function: Callable[..., Any], st
         settings={MODE: {**plain, **_CHOSEN_BY.get(name, {}), **settings_of(MODE)}},
         said={"aggregation": MODE, **_CHOICE_KNOBS.get(name, {})},
         follows=CUT,
+        kernels=stage == "policy-loss",
     )
 
 
@@ -194,6 +194,7 @@ def _packed_loss(target: Target, path: str) -> Boundary:
         settings={MODE: {**numbers(function), **settings_of(MODE)}},
         said={"aggregation": MODE},
         follows=CUT,
+        kernels=True,
     )
 
 
@@ -222,8 +223,7 @@ def _blocks(target: Target, mode: str, stored: str) -> Boundary:
         packed = stored == "packed"
         own: dict[str, Any] = {**(packed_arguments(target, function, batch) if packed else arguments(function, batch))}
         values = [torch.nan_to_num(own[n]) for n in ("logprob", "old_logprob", "advantage")]
-        with _small_blocks(target):
-            total: Tensor = target.call(path, weighed, *values, mask=own["mask"], aggregation=aggregation)
+        total: Tensor = target.call(path, weighed, *values, mask=own["mask"], aggregation=aggregation)
         return total
 
     return bind(
@@ -237,16 +237,5 @@ def _blocks(target: Target, mode: str, stored: str) -> Boundary:
         said={"aggregation": mode},
         claims_of=f"{SIGNAL}.loss.importance_sampling.loss",
         follows=CUT,
+        kernels=True,
     )
-
-
-@contextmanager
-def _small_blocks(target: Target) -> Iterator[None]:
-    """Blocks of 6 numbers for the length of a call, so that short cases have several."""
-    module = target.module(BLOCKS)
-    before = vars(module)["BLOCK"]
-    vars(module)["BLOCK"] = 6
-    try:
-        yield
-    finally:
-        vars(module)["BLOCK"] = before

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.library.arguments import SIGNAL
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
@@ -23,6 +25,12 @@ ADVANTAGE = Output("B", "reward", "advantage")
 TOKEN_ADVANTAGE = Output("B T", "reward", "advantage")
 REQUIRES_GRAD = Output("", "", "requires_grad")
 
+#: The setting that makes kernels run at every size.
+KERNELS = "kernels"
+
+#: Sizes of :mod:`rl_sentinel.signal.kernels.sizes` at which kernels run on the small batches of an audit.
+_SMALL = {"LOSS": 0, "LOGITS": 0, "SUMS": 0, "BLOCK": 6, "ROWS": 6, "LOGITS_CPU": 14}
+
 
 def bind(  # noqa: PLR0913 - the fields of one row
     target: Target,
@@ -36,6 +44,7 @@ def bind(  # noqa: PLR0913 - the fields of one row
     said: Mapping[str, str] | None = None,
     claims_of: str = "",
     follows: frozenset[Axis] = frozenset(),
+    kernels: bool = False,
 ) -> Boundary:
     """A boundary of the library.
 
@@ -50,16 +59,37 @@ def bind(  # noqa: PLR0913 - the fields of one row
         said: claims besides those of the function's module.
         claims_of: path of the function whose module's claims hold; the last of ``path`` if empty.
         follows: fields of the layout that ``compute`` reads among the settings.
+        kernels: also ask at each of the settings with the kernels that large batches run by.
     """
     function = target.find(claims_of or path.rpartition(" -> ")[2])
+    settings = settings or {"default": {}}
+    if kernels:
+        settings = {**settings, **{f"{n}, kernels": {**s, KERNELS: "always"} for n, s in settings.items()}}
     return Boundary(
         path=path,
         stage=stage,
-        steps=(batch_step(partial(compute, target), frozenset(reads.split()), follows),),
+        steps=(batch_step(partial(_computed, compute, target), frozenset(reads.split()), follows),),
         outputs=by_name(outputs),
-        settings=settings or {"default": {}},
+        settings=settings,
         claims=_claims(function, said or {}),
     )
+
+
+def _computed(compute: Compute, target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    with _small_sizes(target) if settings.get(KERNELS) else nullcontext():
+        return compute(target, batch, {n: v for n, v in settings.items() if n != KERNELS})
+
+
+@contextmanager
+def _small_sizes(target: Target) -> Iterator[None]:
+    """Let kernels run at every size, in blocks of a few numbers, so that small batches have several blocks."""
+    sizes = vars(target.module(f"{SIGNAL}.kernels.sizes"))
+    before = {name: sizes[name] for name in _SMALL}
+    sizes.update(_SMALL)
+    try:
+        yield
+    finally:
+        sizes.update(before)
 
 
 def _claims(function: Callable[..., Any], said: Mapping[str, str]) -> Claims:

@@ -44,6 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             settings={"default": numbers(function)},
             said={"gradient": "own", "knob:temperature": "0.7|1.6"}
             | {f"algorithm:{n}": _DEFINITIONS[n] for n in quantities},
+            kernels=True,
         )
     yield bind(
         target,

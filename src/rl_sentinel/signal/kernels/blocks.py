@@ -10,15 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.refusal import unmapped
+from rl_sentinel.signal.kernels import sizes
 from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.segments import Mask, Segments, trained
-
-#: Tokens of a block of a loss, and of a function of rows.
-BLOCK, ROWS = 131_072, 131_072
-
-#: Tokens from which a loss runs by its kernel; the cases of an audit are smaller, and run the formula.
-LARGE = 64
 
 P = ParamSpec("P")
 
@@ -102,7 +97,7 @@ def fused(
         def loss(*args: P.args, **kwargs: P.kwargs) -> Tensor:
             values: dict[str, Any] = dict(zip(kinds, args, strict=False)) | kwargs
             given = [values.pop(n) for n in own]
-            if given[0].numel() < LARGE or any(c.requires_grad for c in given[1:]) or traced(*given):
+            if given[0].numel() < sizes.LOSS or any(c.requires_grad for c in given[1:]) or traced(*given):
                 return formula(*args, **kwargs)
             mask, aggregation = values.pop("mask"), values.pop("aggregation")
             made = given if columns is None else columns(*given, mask=mask)
@@ -131,12 +126,12 @@ def by_rows(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
     def in_blocks(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         values: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
         mask = values["mask"]
-        if isinstance(mask, Segments) or mask.numel() <= ROWS or mask.device.type != "cpu":
+        if isinstance(mask, Segments) or mask.numel() <= sizes.ROWS or mask.device.type != "cpu":
             return function(*args, **kwargs)
         wide = {n: v for n, v in values.items() if isinstance(v, Tensor) and v.shape == mask.shape}
         parts = [
             function(**{**values, **{n: v[rows] for n, v in wide.items()}})  # type: ignore[call-arg]  # all by name
-            for rows in _blocks(mask, ROWS)
+            for rows in _blocks(mask, sizes.ROWS)
         ]
         return torch.cat(parts)
 
@@ -177,7 +172,7 @@ class _InBlocks(torch.autograd.Function):
     ) -> Tensor:
         wanted = ctx.needs_input_grad[3]
         slope, parts = torch.empty_like(leaf) if wanted else None, []
-        for rows in _blocks(leaf, BLOCK):
+        for rows in _blocks(leaf, sizes.BLOCK):
             own = None if share is None else share[rows]
             value, by_token = token_value(mask[rows], leaf[rows], *(c[rows] for c in columns))
             parts.append(_added(value, own))

@@ -1,33 +1,30 @@
 """Log-probs and entropy from logits in blocks of rows: no second ``[.., V]`` tensor in the forward pass."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-#: Logits of one block on a CPU, where it should fit the cache, and on other devices.
-BLOCK_CPU, BLOCK_DEVICE = 2**18, 2**27
+from rl_sentinel.signal.kernels import sizes
 
 #: A log-prob in nats, whose probability is 0 in float64 too; it replaces minus infinity, so that 0 times it is 0.
 NOTHING = -1000.0
 
 
-def from_logits(
-    logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool
+#: Computes log-probs and entropies from logits, tokens, mask and temperature.
+Formula = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+
+
+def from_logits(  # noqa: PLR0913 - the columns, two choices and the definition
+    logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool, formula: Formula
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs of tokens ``[N]`` under logits ``[N, V]``, and entropies if asked; 0 where ``mask`` is False."""
-    logprob, spread = _FromLogits.apply(logits, token, mask, temperature, entropy)  # type: ignore[no-untyped-call]  # torch has no types here
+    """Log-probs of tokens ``[N]`` under logits ``[N, V]``, and entropies if asked; 0 where ``mask`` is False.
+
+    ``formula`` computes the same by plain operations; second derivatives are taken of it.
+    """
+    logprob, spread = _FromLogits.apply(logits, token, mask, temperature, entropy, formula)  # type: ignore[no-untyped-call]  # torch has no types here
     return logprob, spread
-
-
-def _plain(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Both by plain operations, for second derivatives."""
-    wanted = torch.where(mask.unsqueeze(1), logits, 0.0)
-    own = torch.log_softmax(_scaled(wanted, slice(None), temperature), dim=1)
-    chosen = own.gather(1, torch.where(mask, token, 0).unsqueeze(1)).squeeze(1)
-    spread = -(own.exp() * own.clamp(min=NOTHING)).sum(dim=1)
-    return torch.where(mask, chosen, 0.0), torch.where(mask, spread, 0.0)
 
 
 class _FromLogits(torch.autograd.Function):
@@ -41,6 +38,7 @@ class _FromLogits(torch.autograd.Function):
         mask: Tensor,
         temperature: float,
         entropy: bool,  # noqa: FBT001 - autograd passes by position
+        formula: Formula,
     ) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(logits.dtype, torch.float32)
         logprob, spread, total = (torch.zeros(len(token), dtype=wide, device=logits.device) for _ in range(3))
@@ -52,15 +50,15 @@ class _FromLogits(torch.autograd.Function):
             if entropy:
                 spread[rows] = _entropy(scaled.sub_(whole.unsqueeze(1)))
         ctx.save_for_backward(logits, token, mask, total, spread)
-        ctx.temperature = temperature
+        ctx.temperature, ctx.formula = temperature, formula
         return logprob, spread
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401 - as above
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None, None]:  # noqa: ANN401 - as above
         logits, token, mask, total, spread = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
-            both = _plain(logits, token, mask, ctx.temperature)
-            return torch.autograd.grad(both, logits, grads, create_graph=True)[0], None, None, None, None
+            both = ctx.formula(logits, token, mask, ctx.temperature)
+            return torch.autograd.grad(both, logits, grads, create_graph=True)[0], None, None, None, None, None
         of_logprob, of_entropy = (g / ctx.temperature for g in grads)
         flat, found = bool((of_entropy == 0).all()), torch.zeros_like(logits)
         for rows in _blocks(logits, mask):
@@ -72,7 +70,7 @@ class _FromLogits(torch.autograd.Function):
                 bend = own.clamp_(min=NOTHING).add_(spread[rows].unsqueeze(1)).mul_(of_entropy[rows].unsqueeze(1))
                 share.mul_(bend.add_(chosen).neg_())
             found[rows] = share.scatter_add_(1, token[rows].unsqueeze(1), chosen).to(found.dtype)
-        return found, None, None, None, None
+        return found, None, None, None, None, None
 
 
 def _entropy(own: Tensor) -> Tensor:
@@ -87,7 +85,7 @@ def _scaled(logits: Tensor, rows: slice | Tensor, temperature: float) -> Tensor:
 
 def _blocks(logits: Tensor, mask: Tensor) -> Iterator[slice | Tensor]:
     """Blocks of the wanted rows: slices where all are wanted."""
-    size = max(1, (BLOCK_CPU if logits.device.type == "cpu" else BLOCK_DEVICE) // logits.shape[1])
+    size = max(1, (sizes.LOGITS_CPU if logits.device.type == "cpu" else sizes.LOGITS_DEVICE) // logits.shape[1])
     if bool(mask.all()):
         yield from (slice(start, start + size) for start in range(0, len(mask), size))
     else:
