@@ -134,7 +134,7 @@ def _kl(kind: str) -> Pair:
     function = getattr(kl, kind)
     return Pair(
         lambda x: function(x.logprob, x.ref, mask=x.mask),
-        lambda x: on_mask(x, KL_LOSSES[f"{kind} as a loss"](x.batch(), {"coefficient": 1.0})),
+        lambda x: on_mask(x, next(iter(KL_LOSSES[f"{kind} as a loss"](x.batch(), {"coefficient": 1.0}).values()))),
     )
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
+from rl_sentinel.formulas.kl_tokens import KL, Named
 
 
 def _number(settings: Settings, name: str) -> float:
@@ -69,11 +70,8 @@ KL_USES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
 #: Algorithm with settings -> one number for the batch.
 STEERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"k1 steers": _steered}
 
-#: Kind -> a KL per token, whose gradient to the log-probs counts.
+#: Kind -> a KL per token, whose gradient to the log-probs counts, of which there is one reading.
 _SLOPED: Mapping[str, Callable[[Batch], Tensor]] = {
-    "k1": _log_ratio,
-    "k2": lambda batch: _log_ratio(batch) ** 2 / 2,
-    "k3": lambda batch: _k3(_log_ratio(batch)),
     "absolute": lambda batch: _log_ratio(batch).abs(),
     "absolute_plus": lambda batch: _with_slope(_log_ratio(batch).abs(), _log_ratio(batch), batch),
     "k1_plus": lambda batch: _with_slope(_log_ratio(batch), _log_ratio(batch), batch),
@@ -82,11 +80,18 @@ _SLOPED: Mapping[str, Callable[[Batch], Tensor]] = {
 }
 
 
-def _priced(kl: Callable[[Batch], Tensor]) -> Callable[[Batch, Settings], Tensor]:
-    return lambda batch, settings: _number(settings, "coefficient") * kl(batch)
+def _priced(kl: Callable[[Batch], Named]) -> Callable[[Batch, Settings], Named]:
+    return lambda batch, settings: {
+        n: _number(settings, "coefficient") * torch.where(batch.mask, x, 0.0) for n, x in kl(batch).items()
+    }
 
 
-#: Algorithm -> loss per token.
-KL_LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
-    f"{name} as a loss": _priced(kl) for name, kl in _SLOPED.items()
+def _alone(kl: Callable[[Batch], Tensor]) -> Callable[[Batch], Named]:
+    return lambda batch: {"": kl(batch)}
+
+
+#: Algorithm -> loss per token, by reading.
+KL_LOSSES: Mapping[str, Callable[[Batch, Settings], Named]] = {
+    f"{name} as a loss": _priced(kl)
+    for name, kl in {**{k: KL[k] for k in ("k1", "k2", "k3")}, **{k: _alone(f) for k, f in _SLOPED.items()}}.items()
 }

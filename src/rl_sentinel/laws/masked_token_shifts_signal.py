@@ -17,7 +17,8 @@ A boundary that breaks it:
     [0.0]
 
 Where it does not apply:
-    Boundaries that read no mask, or neither log-probs, values nor advantages. Rewards are never moved: one that
+    Boundaries that read no mask, or neither log-probs, values nor advantages, and logged numbers that declare no
+    population. Rewards are never moved: one that
     sits on a masked token is PLC005's subject; numbers that overflow are MSK004's.
 
 Seen in:
@@ -34,10 +35,10 @@ from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import (
+    beyond_tokens,
     change_of,
     finite_only,
     magnitude,
-    over_all,
     same_tokens,
     slopes,
     tokens_not_trained,
@@ -59,6 +60,8 @@ AMOUNTS = {
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
         return "it reads no mask"
+    if set(beyond_tokens(boundary)) == set(boundary.outputs):
+        return "it declares the population of no number"
     return "" if boundary.reads & AMOUNTS.keys() else "it reads neither log-probs, values nor advantages"
 
 
@@ -79,7 +82,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         tokens = torch.nonzero(hidden).tolist()
         change = change_of(column, batch, other, f"{'its' if len(tokens) == 1 else 'their'} {column}")
         reason, scale = tokens_not_trained(tokens), magnitude(other, boundary.reads)
-        skip = over_all(boundary)
+        skip = beyond_tokens(boundary)
         for equal in same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale, skip=skip):
             yield finite_only(equal)
 
@@ -87,7 +90,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="MSK002",
     name="masked-token-shifts-signal",
-    stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "metric"}),
     applies=_applies,
     vary=_vary,
     expect=_expect,

@@ -19,7 +19,7 @@ A boundary that breaks it:
 
 Where it does not apply:
     Boundaries whose claimed normaliser is the width; batches with a response that never ended, since
-    it is the full width that says so.
+    it is the full width that says so. Logged numbers that declare no population.
 
 Seen in:
     See the audit's reports.
@@ -33,7 +33,7 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.comparison import SIGNAL_STAGES, magnitude, over_all, same_tokens, slopes
+from rl_sentinel.search.comparison import SIGNAL_STAGES, beyond_tokens, magnitude, same_tokens, slopes
 
 #: Columns of padding that are added, one per variant.
 EXTRA = (1, 3)
@@ -44,6 +44,8 @@ def _applies(boundary: Boundary) -> str:
         return "it reads no mask"
     if "extra" not in boundary.axes:
         return "its arguments have no padding"
+    if set(beyond_tokens(boundary)) == set(boundary.outputs):
+        return "it declares the population of no number"
     return "its normaliser is the width" if value_of(boundary.claims.normaliser) == "width" else ""
 
 
@@ -57,7 +59,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     before = ask(case, gradients=slopes(boundary))
     after = ask(with_layout(case, extra=extra), gradients=slopes(boundary))
     change = Change(f"adding {extra} position{'s' * (extra > 1)} of padding")
-    reason, skip = "padding must have no influence", over_all(boundary)
+    reason, skip = "padding must have no influence", beyond_tokens(boundary)
     scale = magnitude(batch, boundary.reads)
     yield from same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale, skip=skip)
 
@@ -65,7 +67,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="PAD001",
     name="padding-shifts-signal",
-    stages=SIGNAL_STAGES - {"metric"},
+    stages=SIGNAL_STAGES,
     claims=("normaliser",),
     applies=_applies,
     vary=_vary,

@@ -30,8 +30,16 @@ NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS
 #: Algorithm with settings -> values of which there is one reading.
 _ALONE: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}
 
-#: Algorithm -> loss per token, of which there is one reading.
-_OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**LOSSES, **KL_LOSSES}
+
+def _alone(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Batch, Settings], Named]:
+    return lambda batch, settings: {"": loss(batch, settings)}
+
+
+#: Algorithm -> loss per token, by reading.
+_OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Named]] = {
+    **{name: _alone(loss) for name, loss in LOSSES.items()},
+    **KL_LOSSES,
+}
 
 
 def claimed(boundary: Boundary, name: str) -> str:
@@ -104,7 +112,7 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Named]
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
-        return lambda batch, settings: _weighted({"": _OF_TOKENS[algorithm](batch, settings)}, boundary, batch)
+        return lambda batch, settings: _weighted(_OF_TOKENS[algorithm](batch, settings), boundary, batch)
     if algorithm in DIVERGENCES:
         return lambda batch, settings: _weighted(_open(DIVERGENCES[algorithm](batch, settings)), boundary, batch)
     return None

@@ -135,6 +135,12 @@ def over_all(boundary: Boundary) -> tuple[str, ...]:
     return tuple(name for name, output in boundary.outputs.items() if output.over == "all")
 
 
+def beyond_tokens(boundary: Boundary) -> tuple[str, ...]:
+    """The outputs that may depend on more than trained tokens: over all tokens, or of undeclared population."""
+    metrics = boundary.stage == "metric"
+    return tuple(n for n, o in boundary.outputs.items() if o.over == "all" or (metrics and not o.over))
+
+
 def same_tokens(  # noqa: PLR0913 - a comparison has these parts
     boundary: Boundary,
     batch: Batch,

@@ -46,6 +46,12 @@ def equal_micro_batches(inputs: Inputs) -> str:
     return f"{rows} rows do not divide into {parts} equal micro-batches" if rows % parts else ""
 
 
+def every_micro_batch_trains(inputs: Inputs) -> str:
+    """Each micro-batch has a trained token."""
+    parts = inputs.batch.live.chunk(inputs.layout.micro_batches)
+    return "" if all(bool(part.any()) for part in parts) else "a micro-batch has no trained token"
+
+
 def every_row_trains(inputs: Inputs) -> str:
     """Every response has a trained token."""
     return "" if bool(inputs.batch.live.all()) else "a response has no trained token"

@@ -105,13 +105,13 @@ def _critic(target: Target) -> Iterator[Boundary]:
         }
         config = Object(CRITIC, fields, shared=True)
         logged = _logged(target, VALUE) if mode == "token-mean" else {}  # other modes are no mean over live tokens
-        step = _through(VALUE, config, {"values": Column("value", leaf=True)}, columns)
+        step = through(VALUE, (config,), {"values": Column("value", leaf=True)}, columns)
         yield Boundary(
             path=f"{CUT} -> {VALUE}",
             stage="value-loss",
             steps=(step, *_reduced(logged)),
             unused=frozenset({"token"}),
-            outputs=_outputs(logged),
+            outputs=outputs_of(logged),
             settings={mode: {"value_clip": 0.5}},
             claims=_GIVEN
             | aggregation(target, mode)
@@ -154,9 +154,9 @@ def _actor(target: Target) -> Iterator[Boundary]:
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",
             stage="policy-loss",
-            steps=(*before, _through(LOSS, config, answers, columns), *_reduced(logged)),
+            steps=(*before, through(LOSS, (config,), answers, columns), *_reduced(logged)),
             unused=frozenset({"token"} if whole else {"token", "entropy", "ref_logprob"}),
-            outputs=_outputs(logged),
+            outputs=outputs_of(logged),
             settings={mode if whole else name: settings},
             claims=claimed,
             reach=("actor.use_kl_loss=True, every actor update" if whole else f"actor.policy_loss.loss_mode={name}")
@@ -188,7 +188,7 @@ def _logged(target: Target, loss: str) -> Mapping[str, Output]:
     return {name: output for name, output in LOGGED[loss].items() if f'"{name}"' in source}
 
 
-def _outputs(logged: Mapping[str, Output]) -> dict[str, Output]:
+def outputs_of(logged: Mapping[str, Output]) -> dict[str, Output]:
     """The loss that the engine accumulates, and what was logged over all micro-batches."""
     loss = Output("", "", "loss", at=Use("self").attribute("losses"), form=Total())
     return {"loss": loss, **{name: replace(output, at=Use("logged")[name]) for name, output in logged.items()}}
@@ -201,8 +201,17 @@ def _reduced(logged: Mapping[str, Output]) -> tuple[Step, ...]:
     return (Step(call=REDUCE, name="logged", arguments=arguments, produced_by={"metrics": cite}),) if logged else ()
 
 
-def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Mapping[str, Codec]) -> Step:
-    """The engine's own loop over micro-batches, of what the model answers at each token."""
+def through(
+    loss: str,
+    configs: tuple[Codec, ...],
+    answers: Mapping[str, Codec],
+    columns: Mapping[str, Codec],
+    cites: tuple[str, ...] = (),
+) -> Step:
+    """The engine's own loop over micro-batches, of what the model answers at each token.
+
+    ``configs`` are the first arguments of the loss, ``columns`` the tensors of the batch besides tokens and masks.
+    """
     engine = Object(Engine, {"answers": Table(answers), "lengths": Lengths()})
     tensors: dict[str, Codec] = {
         "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
@@ -225,15 +234,17 @@ def _through(loss: str, config: Codec, answers: Mapping[str, Codec], columns: Ma
         {"tensor_dict": Table(tensors), "non_tensor_dict": Table(about)},
         at={"tensor_dict": "", "non_tensor_dict": ""},
     )
-    function = Object(
-        "functools.partial", {"0": Constant(Function(loss)), "1": config}, at={"0": "func", "1": "args.0"}
-    )
+    own = {str(1 + n): config for n, config in enumerate(configs)}
+    places = {"0": "func"} | {name: f"args.{int(name) - 1}" for name in own}
+    function = Object("functools.partial", {"0": Constant(Function(loss)), **own}, at=places)
     return Step(
         call=CUT,
         name="trained",
         doubles={f"{MODULE}.get_device_id": cpu_device},
         arguments={"self": engine, "data": data, "loss_function": function},
         produced_by={
-            "data": f"{MASK_PRODUCER}; workers/engine_workers.py, train_mini_batch: micro-batch size and counts"
+            "data": "; ".join(
+                [f"{MASK_PRODUCER}; workers/engine_workers.py, train_mini_batch: micro-batch size and counts", *cites]
+            )
         },
     )
