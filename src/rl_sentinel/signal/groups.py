@@ -6,7 +6,6 @@ from torch import Tensor
 
 from rl_sentinel.core.refusal import CHECKED, refuse_where
 from rl_sentinel.signal.kernels import labels
-from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.requirements import require_finite, require_span, sum_is_finite
 from rl_sentinel.signal.validation import validate
 
@@ -172,8 +171,6 @@ def _sums(kept: Tensor, place: Tensor) -> Tensor:
 
 def _roots(squares: Tensor) -> Tensor:
     """Square roots whose gradient is 0 at 0, where it would be infinite."""
-    if not squares.requires_grad and not traced(squares):
-        return squares.sqrt()
     positive = squares > 0
     return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
 
