@@ -15,7 +15,7 @@ Step = tuple[str, int | None]
 Site = tuple[tuple[Step, ...], ast.AST, str, bool]
 
 #: Modules that only refuse.
-CONTRACTS = frozenset({"argument_checks.py", "requirements.py", "validation.py"})
+CONTRACTS = frozenset({"kernels/argument_checks.py", "requirements.py", "validation.py"})
 
 
 @dataclass(frozen=True, slots=True)

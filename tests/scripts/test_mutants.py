@@ -13,7 +13,7 @@ import torch
 from mutants import page, peer
 from mutants.__main__ import contract_mutants, drawn, every_mutant, signal_mutants
 from mutants.operators import OPERATORS
-from mutants.sites import Mutant, mutants
+from mutants.sites import CONTRACTS, Mutant, mutants
 from torch import Tensor
 
 SOURCE = '''
@@ -87,6 +87,7 @@ def weigh(values):
     assert {("mean", "low < 0", True), ("_require_more", "low + 1", True), ("weigh", "values + 1", True)} <= changes
     assert {("mean", "total - low", False), ("weigh", "values * 2", False)} <= changes
     assert all(m.contract for m in contract_mutants())
+    assert {m.module for m in contract_mutants()} >= CONTRACTS
     assert {m.module for m in signal_mutants()} > {"kl.py", "loss/ppo.py"}
 
 

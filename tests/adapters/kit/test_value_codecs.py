@@ -4,7 +4,17 @@ import pytest
 import torch
 
 from adapters.kit.by_hand import BATCH, check_by_hand
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Computed, Constant, Derived, Earlier, IfSet, Knob, Spread
+from rl_sentinel.adapters.kit.value_codecs import (
+    AllSettings,
+    Computed,
+    Constant,
+    Derived,
+    Earlier,
+    IfSet,
+    Knob,
+    Spread,
+    Width,
+)
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.layout import Layout
@@ -30,6 +40,13 @@ def test_a_value(codec: Codec, value: object, settings: dict[str, float | str]) 
 def test_a_setting_that_is_not_named() -> None:
     """Its default."""
     assert Knob("clip", 0.3).put(Inputs(BATCH)) == 0.3
+
+
+def test_width_of_padding() -> None:
+    """The width of the batch and the extra padding of the layout; read back as a size."""
+    value = Width().put(Inputs(BATCH, layout=Layout(extra=2)))
+    assert value == BATCH.width + 2
+    assert Width().sizes(value).width == value
 
 
 def test_what_is_computed_cannot_be_read() -> None:

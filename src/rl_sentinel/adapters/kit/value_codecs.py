@@ -9,7 +9,7 @@ import torch
 from rl_sentinel.core.batch import MODEL_COLUMNS, with_columns
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar, Settings
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
 
 
@@ -88,6 +88,24 @@ class Derived(Codec):
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever is computed
         """The number."""
         return self.compute(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Width(Codec):
+    """The number of positions that responses are padded to, with the extra padding of the layout."""
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added."""
+        return frozenset({"extra"})
+
+    def put(self, inputs: Inputs) -> int:
+        """The width of the batch, and the extra padding."""
+        return inputs.batch.width + inputs.layout.extra
+
+    def sizes(self, value: int) -> Sizes:
+        """The width."""
+        return Sizes(width=value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import (
     advantages,
+    agent_loop,
     aggregation,
     configuration,
     correction,
@@ -30,6 +31,7 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
+        agent_loop,
         rewards,
         advantages,
         dispatch,

@@ -1,0 +1,151 @@
+"""verl's agent loop: what a rollout sampled becomes rows of the training batch."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object
+from rl_sentinel.adapters.kit.forms import As, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.result_forms import RowSum
+from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Width
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import constants, described
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Form
+
+MODULE = "verl.experimental.agent_loop.agent_loop"
+WORKER = f"{MODULE}.AgentLoopWorker"
+EACH = f"{WORKER}._agent_loop_postprocess"
+ALL = f"{WORKER}._postprocess"
+OUTPUT = f"{MODULE}.AgentLoopOutput"
+STORED = f"{OUTPUT}.as_dict"
+
+#: The padding token, and the prompt of every row.
+PAD, PROMPT = 0, (7,)
+
+_DOCS = (
+    "agent_loop.py, comments of _agent_loop_postprocess: responses right padded with zeros, response_mask 1 for tokens "
+    "of the model and 0 for tool responses and padding"
+)
+
+_SAMPLED = (
+    "tool_agent_loop.py and single_turn_agent_loop.py, run: ids, mask and log-probs of the response, all cut at the "
+    "response length; the reward of the loop's own scorer"
+)
+
+
+class PaddingTokenizer:
+    """What the worker asks of its tokenizer: ``pad``, as transformers does it."""
+
+    pad_token_id = PAD
+
+    def __init__(self) -> None:
+        """Pad at the right until the worker says otherwise."""
+        self.padding_side = "right"
+
+    def pad(self, rows: dict[str, list[int]], *, max_length: int, **about: Any) -> dict[str, Tensor]:  # noqa: ANN401
+        """One row of ids, padded at ``padding_side`` with the padding token to ``max_length`` at least."""
+        ids = rows["input_ids"]
+        missing = max(0, max_length - len(ids))
+        left = missing if self.padding_side == "left" else 0
+        padded = {"input_ids": torch.tensor([PAD] * left + list(ids) + [PAD] * (missing - left))}
+        if about.get("return_attention_mask"):
+            padded["attention_mask"] = torch.tensor([0] * left + [1] * len(ids) + [0] * (missing - left))
+        return padded
+
+
+def worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 - of that class
+    """A worker whose ``__init__``, which starts clients, was not run: text only, no teacher, rewards by the loop."""
+    made: Any = object.__new__(owner)
+    vars(made).update(
+        tokenizer=PaddingTokenizer(),
+        processor=None,
+        mm_processor_kwargs={},
+        rollout_config=rollout,
+        reward_loop_worker_handles=None,
+        distillation_enabled=False,
+    )
+    return made
+
+
+def rows_of(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
+    """The training batch of what the loops returned: each one padded, then all together."""
+    takes = inspect.signature(worker._agent_loop_postprocess).parameters  # noqa: SLF001 - the method that runs
+    validate = {"validate": False} if "validate" in takes else {}
+    padded = [
+        asyncio.run(worker._agent_loop_postprocess(output, **validate, raw_prompt=[]))  # noqa: SLF001 - as above
+        for output in outputs
+    ]
+    return worker._postprocess(padded)  # noqa: SLF001 - as above
+
+
+def as_columns(outputs: list[Any]) -> dict[str, list[Any]]:
+    """The dicts that the outputs of the loops make of themselves, column by column; the reward of a row as its sum."""
+    rows = [output.as_dict() for output in outputs]
+    columns = {name: [row[name] for row in rows] for name in ("responses", "response_mask", "rollout_log_probs")}
+    return columns | {"rm_scores": [row["rm_scores"].sum() for row in rows]}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The rows of a batch, padded by the worker or stored one by one, as releases have it."""
+    yield from described(target, EACH, "batch", lambda: [_rows()])
+    yield from described(target, STORED, "batch", lambda: [_stored()])
+
+
+def _output() -> Object:
+    """What one loop returns of one rollout."""
+    return Object(
+        OUTPUT,
+        {
+            **constants(prompt_ids=list(PROMPT), num_turns=2, metrics={}),
+            "response_ids": RowTokens("token", "int"),
+            "response_mask": RowTokens("mask", "int"),
+            "response_logprobs": RowTokens("rollout_logprob"),
+            "reward_score": Cell("reward"),
+        },
+    )
+
+
+def _stored() -> Boundary:
+    step = Step(
+        call=as_columns, name="rows", arguments={"outputs": EachRow(_output())}, produced_by={"outputs": _SAMPLED}
+    )
+    return _boundary(STORED, step, Use("rows"), Ragged(), PerRow("list"))
+
+
+def _rows() -> Boundary:
+    rollout = Namespace(prompt_length=Constant(2), response_length=Width())
+    made = Object(worker, {"owner": Constant(Function(WORKER)), "rollout": rollout}, {"rollout": "rollout_config"})
+    step = Step(
+        call=rows_of,
+        name="rows",
+        arguments={"worker": made, "outputs": EachRow(_output())},
+        produced_by={"outputs": _SAMPLED},
+    )
+    return _boundary(f"{EACH} -> {ALL}", step, Use("rows").attribute("batch"), Padded(), RowSum())
+
+
+def _boundary(path: str, step: Step, batch: Use, tokens: Form, reward: Form) -> Boundary:
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=batch["rollout_log_probs"], form=tokens),
+            "token": Output("B T", "", "token", at=batch["responses"], form=tokens),
+            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=As(tokens, torch.bool)),
+            "reward": Output("B", "reward", "reward", at=batch["rm_scores"], form=reward),
+        },
+        claims=claims(_DOCS, conserves=True),
+        reach="every run of the agent loop",
+        requires=(no_empty_response,),
+    )
