@@ -52,6 +52,7 @@ def test_canary(boundary: Boundary) -> None:
         assert canary(Asker(boundary, {}), setting) == ""
 
 
+@pytest.mark.slow
 def test_every_call_reads_back() -> None:
     """The batch and all settings, of boundaries that differ in the columns that they read or in their settings."""
     distinct = {(b.reads, repr(b.settings)): b for b in FOUND if isinstance(b, Boundary)}
@@ -125,6 +126,7 @@ def test_two_choices_of_a_normalisation_meet() -> None:
         assert lacks == {(0, 2): {("none", True)}, (1, 3): {("none", True)}}.get((one, other), set())
 
 
+@pytest.mark.slow
 def test_another_copy_is_audited(tmp_path: Path) -> None:
     """A copy of the library with a fault is judged by the code of the copy."""
     copy = tmp_path / "rl_sentinel"

@@ -262,6 +262,7 @@ def test_steps_in_order() -> None:
         assert "do not stand together" in steps_in_order(Inputs(batch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 def test_alignment(loads: Loads, right: bool) -> None:  # noqa: FBT001 - parametrised
     target = loads(FRAMEWORK, _files(fixed=True, right=right))

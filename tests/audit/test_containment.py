@@ -25,6 +25,7 @@ def _audit(folder: Path, body: str) -> dict[str, set[str]]:
     return outcomes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -42,12 +43,14 @@ def test_accident_costs_its_own_pairs(tmp_path: Path, body: str, monkeypatch: py
     assert outcomes["compute_gae_advantage_return"] <= {"holds", "broken"}
 
 
+@pytest.mark.slow
 def test_endless_loop_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     outcomes = _audit(tmp_path / "tree", "    while True:\n        pass\n")
     assert outcomes["compute_grpo_outcome_advantage"] == {"errored"}
 
 
+@pytest.mark.slow
 def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     target = named(f"verl@{checkout(tmp_path / 'tree', 'while True: pass')}")
@@ -60,6 +63,7 @@ def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
+@pytest.mark.slow
 def test_failing_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     target = named(f"verl@{checkout(tmp_path / 'tree', 'raise RuntimeError(1)')}")

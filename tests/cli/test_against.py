@@ -23,6 +23,7 @@ def trees(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     return f"verl@{checkout(tmp_path / 'leaks')}", f"verl@{checkout(tmp_path / 'sound', SOUND)}"
 
 
+@pytest.mark.slow
 def test_finding_that_came_sets_the_status(
     trees: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

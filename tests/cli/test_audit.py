@@ -55,6 +55,7 @@ def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str])
     )
 
 
+@pytest.mark.slow
 def test_release_that_does_not_import_says_why_its_status_is_2(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,6 +200,7 @@ def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None
     )
 
 
+@pytest.mark.slow
 def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, capsys: Any) -> None:
     other, file = checkout(tmp_path / "other"), tmp_path / "out.json"
     status, said, _ = run_cli(capsys, "audit", tree, f"verl@{other}", *GRPO, "--json", str(file))

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from audit_fixtures import MODULE, checkout
 
 GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "MSK001")
@@ -55,12 +57,14 @@ def test_bad_input_is_one_line(cache: Path) -> None:
     assert len(run.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_known_update_is_accepted_afterwards(tmp_path: Path, cache: Path) -> None:
     target, known = f"verl@{checkout(tmp_path / 'tree')}", str(tmp_path / "known.toml")
     assert _run("audit", target, *GRPO, "--known", known, "--known-update", cache=cache).returncode == 1
     assert _run("audit", target, *GRPO, "--known", known, cache=cache).returncode == 0
 
 
+@pytest.mark.slow
 def test_function_of_ones_own(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "def advantages(token_level_rewards, response_mask):\n"

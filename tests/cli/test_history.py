@@ -26,6 +26,7 @@ def repository(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return folder
 
 
+@pytest.mark.slow
 def test_tags_of_a_history(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "table.json"
     status, out, _ = run_cli(capsys, "history", f"verl@{repository}", *ONLY, "--json", str(place))

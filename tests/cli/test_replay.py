@@ -31,6 +31,7 @@ def records(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "first"),
     [

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from rl_sentinel.recall.bugs import Bug
 from rl_sentinel.recall.histories import Histories
 from rl_sentinel.recall.measurement import Controls, Row, measure
@@ -50,6 +52,7 @@ def test_outcomes(history: dict[str, str], tmp_path: Path) -> None:
     assert {v.boundary.rpartition(".")[2] for v in rows[0].comparison.found} == {GRPO}
 
 
+@pytest.mark.slow
 def test_controls(history: dict[str, str], tmp_path: Path) -> None:
     other = bug("other", history, function="compute_gae_advantage_return")
     first, second = measured([bug("caught", history), other], tmp_path, controls=True)

@@ -43,6 +43,7 @@ def test_three_crashes_end_a_job() -> None:
     assert found["f", "D"] == "untried: 3 crashes or hangs in this function"
 
 
+@pytest.mark.slow
 def test_hang_is_shared_by_those_who_enter_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CALL_CPU_SECONDS", 2.0)
     work = [
@@ -69,6 +70,7 @@ def test_sleeper_is_caught_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None
     assert found["second", "A"] == f"the call is in misbehaving_work.py:{line}, where an earlier call never came back"
 
 
+@pytest.mark.slow
 def test_many_calls_may_take_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CALL_CPU_SECONDS", 1.5)
     three = dict.fromkeys("ABC", slow)

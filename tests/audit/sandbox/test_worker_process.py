@@ -52,6 +52,7 @@ def test_another_environment_gets_our_code_and_none_of_our_packages(tmp_path: Pa
     assert seen.read_text(encoding="utf-8") == "['rl_sentinel']\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [True, False])
 def test_compiled_code_is_left_in_the_cache_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool

@@ -57,6 +57,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     """Parameters equal to 1e-5 after ten steps; one process resumes a run of two."""
     one, two = tmp_path / "one", tmp_path / "two"
