@@ -11,7 +11,8 @@ from rl_sentinel.adapters.kit.codecs import Column, OneColumn, ResponseMask, par
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
-from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer, ready_to_train
+from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
+from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Settings

@@ -90,6 +90,7 @@ FAMILIES: Mapping[str, Family] = {
         {**PLAIN, "loss_type": "grpo", "kl_loss_coef": 0.25, "use_bias_correction_kl": False},
         _PPO | _KL | _BY_ROW | _SCALED,
     ),
+    "KL, no loss type": Family({**PLAIN, "kl_loss_coef": 0.25}, _PPO | _KL),
     "KL, corrected": Family(
         {**PLAIN, "loss_type": "grpo", "kl_loss_coef": 0.25, "use_bias_correction_kl": True}, _SCALED
     ),
@@ -130,7 +131,11 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 #: Family of older releases -> the field with which it was replaced.
-REPLACED = {"no loss type": "loss_type", "vLLM, capped": "vllm_importance_sampling_mode"}
+REPLACED = {
+    "no loss type": "loss_type",
+    "KL, no loss type": "loss_type",
+    "vLLM, capped": "vllm_importance_sampling_mode",
+}
 
 #: Settings that are no loss of their own and that older releases do not name, with the value of these.
 IMPLIED: Settings = {"importance_sampling_level": "token", "use_bias_correction_kl": False}

@@ -28,7 +28,7 @@ from rl_sentinel.adapters.trl.scoring import pads_to_the_longest, scored
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -45,14 +45,17 @@ COUNTED = ("dapo", "cispo", "vespo")
 LOGGED: Mapping[str, tuple[Output, str]] = {
     "kl": (Output("", "nats", "kl.mean", over="live"), ""),
     "entropy": (Output("", "nats", "entropy.mean", over="live"), ""),
-    "clip_ratio": (Output("", "", "clip_fraction", over="live"), ""),
+    "clip_ratio": (Output("", "", "clip_fraction", over="live"), "where clipping binds"),
     "clip_ratio/low_mean": (Output("", "", "clip_fraction", over="live"), "below, where it binds"),
     "clip_ratio/high_mean": (Output("", "", "clip_fraction", over="live"), "above, where it binds"),
     "clip_ratio/region_mean": (Output("", "", "clip_fraction", over="live"), "where clipping binds"),
     "cispo_clip_ratio": (Output("", over="live"), ""),
 }
 
-_LOGS = "grpo_trainer.py, _compute_loss: is_low_clipped, is_high_clipped, is_region_clipped"
+_LOGS = (
+    "grpo_trainer.py, _compute_loss: is_low_clipped, is_high_clipped, is_region_clipped; docs/source/grpo_trainer.md, "
+    "clip_ratio: the fraction of tokens where the PPO objective is clipped"
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -66,23 +69,25 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if "old_per_token_logps" not in source_of(function):
         yield Unbound(path, "policy-loss", f"{path} generates, scores and computes the loss at once")
         return
-    for name, family in FAMILIES.items():
-        fitting = _fitted(target, family, path)
-        if fitting is not None and REPLACED.get(name) not in config_fields(target, "grpo"):
-            yield from bindable(target, _grpo(target, path, name, fitting))
+    for name in FAMILIES:
+        family = fitted(target, name, path)
+        if family is not None:
+            yield from bindable(target, _grpo(target, path, name, family))
     yield from _rloo(target)
 
 
-def _fitted(target: Target, family: Family, path: str) -> Family | None:
+def fitted(target: Target, name: str, path: str) -> Family | None:
     """The family with the settings that the release names, or None where it lacks one of them."""
-    known = config_fields(target, "grpo")
+    family, known = FAMILIES[name], config_fields(target, "grpo")
+    if REPLACED.get(name) in known:
+        return None
     settings = {
-        name: value
-        for name, value in family.settings.items()
-        if name in family.described
-        or FIELDS.get(name, name) in known
-        or (name in IMPLIED and value != IMPLIED[name])
-        or name not in (*IMPLIED, "clip_high", *MASKED)
+        setting: value
+        for setting, value in family.settings.items()
+        if setting in family.described
+        or FIELDS.get(setting, setting) in known
+        or (setting in IMPLIED and value != IMPLIED[setting])
+        or setting not in (*IMPLIED, "clip_high", *MASKED)
     }
     lacking = {FIELDS.get(n, n) for n in settings if n not in family.described} - known
     loss_type = settings.get("loss_type")
@@ -117,8 +122,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
         each=("micro_batch",),
         produced_by={"inputs": _PRODUCER},
     )
-    logged = _logged(source, settings)
-    definitions = {n: LOGGED[n][1] for n in logged if LOGGED[n][1] and logged[n].quantity == "clip_fraction"}
+    logged, said = logged_numbers(source, settings, Use("trainer").attribute("_metrics")["train"])
     masked = "mask_truncated_completions" in settings
     return Boundary(
         path=path,
@@ -127,7 +131,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
         unused=frozenset({"token", "prompt_length"} | (set() if _reads_entropy(settings) else {"entropy"})),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
         settings={name: settings},
-        claims=RATIO | ROW | family.claims | claims(_LOGS, output_definitions=definitions),
+        claims=RATIO | ROW | family.claims | said,
         reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items() if k not in described),
         requires=(
             equal_micro_batches,
@@ -148,9 +152,8 @@ def _same(trainer: object) -> object:
     return trainer
 
 
-def _logged(source: str, settings: Settings) -> dict[str, Output]:
-    """What this release logs under these settings, by the source of its loss."""
-    place = Use("trainer").attribute("_metrics")["train"]
+def logged_numbers(source: str, settings: Settings, place: Use) -> tuple[dict[str, Output], Claims]:
+    """What this release logs under these settings, by the source of its loss, and which definitions they follow."""
     by_row = settings.get("importance_sampling_level") == "sequence"
     found = {}
     for name, (output, _) in LOGGED.items():
@@ -166,7 +169,8 @@ def _logged(source: str, settings: Settings) -> dict[str, Output]:
         if name == "kl" and settings.get("use_bias_correction_kl"):
             declared = replace(declared, quantity="")  # weighed by the ratio
         found[name] = declared
-    return found
+    definitions = {n: LOGGED[n][1] for n in found if LOGGED[n][1] and found[n].quantity == "clip_fraction"}
+    return found, claims(_LOGS, output_definitions=definitions)
 
 
 _OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_token_logps * completion_mask).sum(1)"
@@ -198,7 +202,8 @@ def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
         produced_by={"inputs": _OLD},
     )
     source = source_of(target.find(path))
-    logged = {n: replace(o, quantity="", over="") for n, o in _logged(source, settings).items()}
+    numbers, _ = logged_numbers(source, settings, Use("trainer").attribute("_metrics")["train"])
+    logged = {n: replace(o, quantity="", over="") for n, o in numbers.items()}
     yield from bindable(
         target,
         Boundary(

@@ -30,7 +30,7 @@ from rl_sentinel.adapters.trl.arguments import (
 )
 from rl_sentinel.adapters.trl.release import config_fields, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.tiny_trainer import ready_to_score
+from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -145,7 +145,7 @@ def _environment(inputs: Inputs) -> list[list[int]]:
     return [row[:n] for row, n in zip(mask.tolist(), batch.length.tolist(), strict=True)]
 
 
-_ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "a completion that is cut off is masked later")
+ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "a completion that is cut off is masked later")
 
 
 def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: bool) -> list[Step]:
@@ -157,7 +157,7 @@ def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: b
         "old_logprobs": Column("old_logprob"),
         "ref_logprobs": Column("ref_logprob") if "kl_loss_coef" in settings else Constant(None),
         "sampler_logprobs": Column("rollout_logprob", Ragged(plain=True)) if "use_vllm" in settings else Constant(None),
-        "env_mask": _ENVIRONMENT if tools else Constant(None),
+        "env_mask": ENVIRONMENT if tools else Constant(None),
     }
     prompts = Derived(lambda inputs: [{"prompt": "w1"} for _ in range(inputs.batch.rows)])
     return [
