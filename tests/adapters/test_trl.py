@@ -53,6 +53,16 @@ def test_logged_reward_is_weighted(loads: Loads, weighs: bool) -> None:  # noqa:
     assert judgement.tried > 0
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_numbers_of_evaluation(loads: Loads, apart: bool) -> None:  # noqa: FBT001 - parametrised
+    """What evaluation logs under the numbers of training is not there."""
+    target = loads(FRAMEWORK, files(apart=apart), overlay())
+    boundary = _bound(target)[f"{GRPO}.prediction_step", "evaluation"]
+    judgement = judged_at(MET001, boundary, "evaluation", target)
+    assert (judgement.found is None) is apart
+    assert judgement.tried > 0
+
+
 @pytest.mark.parametrize("setting", ["grpo", "dapo", "vLLM, capped"])
 def test_micro_batches_of_a_step(loads: Loads, setting: str) -> None:
     """Denominators, and weights of the sampler, are those of the whole step."""

@@ -39,12 +39,19 @@ BASE = """
         def __init__(self, model, reward_funcs, args, train_dataset, processing_class):
             self.model, self.reward_funcs, self.args, self.tokenizer = model, reward_funcs, args, processing_class
             self.weight = (args.reward_weights or [1.0])[0]
-            self.ref_model, self.rollout_func, self._metrics = None, None, {"train": defaultdict(list)}
+            self.ref_model, self.rollout_func = None, None
+            self._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
             self.state, self.accelerator = SimpleNamespace(global_step=0), SimpleNamespace()
             self._step, self._buffered_inputs = 0, None
             for name in ("beta", "num_generations", "use_vllm", "loss_type", "num_iterations", "scale_rewards"):
                 setattr(self, name, getattr(args, name))
             self.low, self.high = 1 - args.epsilon, 1 + (args.epsilon_high or args.epsilon)
+
+        def mode(self):
+            return {mode}
+
+        def prediction_step(self, model, inputs, prediction_loss_only):
+            return self.compute_loss(model, self._generate_and_score_completions(inputs))
 
         def training_step(self, model, inputs, num_items_in_batch):
             loss = self._compute_loss(model, self._prepare_inputs(inputs))
@@ -110,7 +117,7 @@ BASE = """
                 )
             rewards = self.reward_funcs[0](prompts=prompts, completions=completions)
             rewards = self.accelerator.gather(torch.tensor(rewards) * self.weight)
-            lengths = torch.tensor([float(len(ids)) for ids in completions])
+            lengths = self.accelerator.gather(torch.tensor([float(len(ids)) for ids in completions]))
             return out, rewards, lengths
 """
 
@@ -118,7 +125,7 @@ GRPO = """
     import torch
     from trl.trainer.base import Trainer
 
-    class GRPOTrainer(Trainer):
+    class GRPOTrainer(Trainer):  # _metrics: {"train": defaultdict, "eval": defaultdict}
         scales = True
 
         def _generate(self, prompts):  # the tokens of an environment come as "env_mask"
@@ -126,8 +133,10 @@ GRPO = """
 
         def _generate_and_score_completions(self, inputs):
             out, rewards, lengths = self._roll_out(inputs)
-            self._metrics["train"]["reward"].append((rewards{unweighted}).mean().item())
-            self._metrics["train"]["completions/mean_length"].append(lengths.mean().item())
+            mode = self.mode()
+            rewards_per_func = rewards{unweighted}
+            self._metrics[mode]["reward"].append(rewards_per_func.mean().item())
+            self._metrics[mode]["completions/mean_length"].append(lengths.mean().item())
             groups = rewards.view(-1, self.num_generations)
             centred = groups - groups.mean(1, keepdim=True)
             plain = self.scale_rewards == "none" or self.num_generations == 1
@@ -164,13 +173,15 @@ RLOO = """
     import torch
     from trl.trainer.base import Trainer
 
-    class RLOOTrainer(Trainer):
+    class RLOOTrainer(Trainer):  # _metrics: {"train": defaultdict, "eval": defaultdict}
         scales = False
 
         def _generate_and_score_completions(self, inputs):
             out, rewards, lengths = self._roll_out(inputs)
-            self._metrics["train"]["reward"].append((rewards{unweighted}).mean().item())
-            self._metrics["train"]["completions/mean_length"].append(lengths.mean().item())
+            mode = self.mode()
+            rewards_per_func = rewards{unweighted}
+            self._metrics[mode]["reward"].append(rewards_per_func.mean().item())
+            self._metrics[mode]["completions/mean_length"].append(lengths.mean().item())
             groups = rewards.view(-1, self.num_generations)
             others = (groups.sum(1, keepdim=True) - groups) / (self.num_generations - 1)
             return {**out, "advantages": self.local((groups - others).flatten(), inputs)}
@@ -216,17 +227,18 @@ DATASETS = """
 """
 
 
-def files(*, weighs: bool = True, reduces: bool = True) -> dict[str, str]:
+def files(*, weighs: bool = True, reduces: bool = True, apart: bool = True) -> dict[str, str]:
     """A tree of TRL.
 
     One that does not weigh logs the rewards as their function gives them; one that does not reduce logs numbers of
-    one rank.
+    one rank, and one without ``apart`` logs numbers of evaluation as if it trained.
     """
     unweighted = "" if weighs else " / self.weight"
     reduced = "totals = self.accelerator.reduce(totals, reduction='sum')" if reduces else "pass"
+    mode = '"train" if self.model.training else "eval"' if apart else '"train"'
     return {
         "trl/__init__.py": "",
-        "trl/trainer/base.py": BASE,
+        "trl/trainer/base.py": BASE.replace("{mode}", mode),
         "trl/trainer/grpo_config.py": CONFIG.format(name="GRPOConfig"),
         "trl/trainer/rloo_config.py": CONFIG.format(name="RLOOConfig"),
         "trl/trainer/grpo_trainer.py": GRPO.replace("{unweighted}", unweighted).replace("{reduced}", reduced),

@@ -17,6 +17,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
+from rl_sentinel.core.layout import Axis
 
 GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
@@ -184,6 +185,36 @@ class Prompts(OneColumn):
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The labels, renumbered."""
         return {self.name: partition(batch.group)}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptsOfRanks(OneColumn):
+    """The prompts of each rank: a list for each, of equally many rows."""
+
+    name: str = "group"
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The ranks."""
+        return frozenset({"ranks"})
+
+    def put(self, inputs: Inputs) -> list[list[dict[str, str]]]:
+        """The lists."""
+        size = inputs.batch.rows // inputs.layout.ranks
+        prompts = Prompts().put(inputs)
+        return [prompts[n * size : (n + 1) * size] for n in range(inputs.layout.ranks)]
+
+    def sizes(self, value: list[list[dict[str, str]]]) -> Sizes:
+        """Rows."""
+        return Sizes(rows=sum(map(len, value)))
+
+    def take(self, value: list[list[dict[str, str]]], sizes: Sizes) -> Mapping[str, Tensor]:
+        """The partition."""
+        return Prompts().take([one for rank in value for one in rank], sizes)
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The labels, renumbered."""
+        return Prompts().canonical(batch)
 
 
 @dataclass(frozen=True, slots=True)

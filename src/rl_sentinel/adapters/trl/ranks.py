@@ -1,17 +1,16 @@
 """Doubles for TRL's data-parallel processes: threads that meet in the collectives of accelerate."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-#: Collectives that modules of TRL import from accelerate by name.
-COLLECTIVES = ("gather", "gather_object", "broadcast_object_list")
+from rl_sentinel.adapters.target import Target
 
 #: Seconds after which a rank that waits for the others gives up.
-LONGEST_WAIT = 60.0
+LONGEST_WAIT = 10.0
 
 
 class World:
@@ -158,3 +157,10 @@ class RankAccelerator:
     def wait_for_everyone(self) -> None:
         """Meet the other ranks."""
         everywhere(None)
+
+
+def collectives(target: Target, kind: str) -> Mapping[str, Callable[..., Any]]:
+    """Doubles for the collectives that the module of a trainer imports by name."""
+    module = f"trl.trainer.{kind}_trainer"
+    doubles = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
+    return {f"{module}.{name}": double for name, double in doubles.items() if hasattr(target.module(module), name)}

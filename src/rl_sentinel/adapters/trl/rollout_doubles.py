@@ -235,3 +235,29 @@ def fixed_shuffle() -> Iterator[None]:
         yield
     finally:
         generator.set_state(before)
+
+
+def scored_rollout(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer of the first rank, after each rank has sampled and scored its rows."""
+    in_ranks(len(trainers), lambda rank: getattr(trainers[rank], method)(inputs[rank]))
+    return trainers[0]
+
+
+def evaluated_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer of the first rank, after each rank has evaluated its rows; its loss is not looked at.
+
+    ``received`` is the mean of the rewards that its functions gave.
+    """
+    for ready in trainers:
+        ready.model.training = False
+        ready.num_generations_eval = ready.num_generations
+        ready.compute_loss = partial(no_loss, ready)
+    in_ranks(len(trainers), lambda rank: trainers[rank].prediction_step(trainers[rank].model, inputs[rank], True))  # noqa: FBT003 - as evaluation_loop
+    rewards = [torch.tensor(ready.rollout.rewards) for ready in trainers]
+    trainers[0].received = torch.cat(rewards).mean()
+    return trainers[0]
+
+
+def no_loss(_trainer: Any, *_arguments: object, **_more: object) -> Tensor:  # noqa: ANN401 - a trainer
+    """A loss that is not looked at."""
+    return torch.zeros(())

@@ -1,8 +1,7 @@
 """TRL's optimizer step: ``training_step`` on a buffered rollout, over micro-batches, iterations and ranks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -24,10 +23,10 @@ from rl_sentinel.adapters.trl.arguments import (
 )
 from rl_sentinel.adapters.trl.loss_families import PLAIN, RATIO, ROW, Family
 from rl_sentinel.adapters.trl.losses import fitted, logged_numbers
-from rl_sentinel.adapters.trl.ranks import broadcast_object_list, gather, gather_object
-from rl_sentinel.adapters.trl.release import method, reads_tool_mask, source_of
+from rl_sentinel.adapters.trl.ranks import collectives
+from rl_sentinel.adapters.trl.release import NAME, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import optimizer_step, ready_to_update
-from rl_sentinel.adapters.trl.scoring import ENVIRONMENT, NAME
+from rl_sentinel.adapters.trl.scoring import ENVIRONMENT
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
@@ -76,13 +75,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         family = Family({**PLAIN, "beta": 0.0}, _RLOO, tools=False)
         yield from bindable(target, _loss(target, "rloo", "default", family))
         yield from bindable(target, *_metrics(target, "rloo", f"{RLOO}._compute_loss", family))
-
-
-def collectives(target: Target, kind: str) -> Mapping[str, Callable[..., Any]]:
-    """Doubles for the collectives that the module of a trainer imports by name."""
-    module = f"trl.trainer.{kind}_trainer"
-    doubles = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
-    return {f"{module}.{name}": double for name, double in doubles.items() if hasattr(target.module(module), name)}
 
 
 def _step(target: Target, kind: str, family: Family, *, tools: bool, alone: bool) -> Step:
