@@ -52,7 +52,11 @@ _SEQUENCE: Settings = {**PLAIN, "importance_sampling_level": "sequence"}
 _GSPO = claims(_DOC.format("importance_sampling_level"), algorithm="gspo")
 _HELD_ABOVE = frozenset({"clip_low", "clip_high"})
 
+#: The family of releases whose loss has no log-probs of an earlier policy.
+ON_POLICY = "on policy"
+
 FAMILIES: Mapping[str, Family] = {
+    ON_POLICY: Family({"kl_loss_coef": 0.25}, _KL, tools=False),
     "default": Family(  # without epsilon_high both sides of the range are epsilon
         {"clip_low": 0.2, "clip_high": 0.2, "num_iterations": 2, "loss_type": "dapo"},
         _PPO | _TOKENS | _GLOBAL,

@@ -21,8 +21,18 @@ from rl_sentinel.adapters.trl.arguments import (
     trains_every_completion,
     trains_whole_completions,
 )
-from rl_sentinel.adapters.trl.loss_families import FAMILIES, IMPLIED, MASKED, PLAIN, RATIO, REPLACED, ROW, Family
-from rl_sentinel.adapters.trl.release import config_fields, method, reads_tool_mask, source_of
+from rl_sentinel.adapters.trl.loss_families import (
+    FAMILIES,
+    IMPLIED,
+    MASKED,
+    ON_POLICY,
+    PLAIN,
+    RATIO,
+    REPLACED,
+    ROW,
+    Family,
+)
+from rl_sentinel.adapters.trl.release import config_fields, log_place, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.scoring import pads_to_the_longest, scored
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -58,6 +68,15 @@ _LOGS = (
 )
 
 
+#: The loss of releases with one loss type, where it is a mean over tokens.
+_TOKEN_MEAN = re.compile(r"\(per_token_loss \* completion_mask\)\.sum\(\) / completion_mask\.sum\(\)")
+
+_SAME_MEAN = (
+    "grpo_trainer.py, compute_loss: (per_token_loss * completion_mask).sum() / completion_mask.sum(), of which the KL "
+    "is a term; docs/source/grpo_trainer.md, kl: the average KL divergence"
+)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """GRPO's loss in each form that the release has, then RLOO's."""
     path = method(target, GRPO, "_compute_loss", "compute_loss")
@@ -66,7 +85,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     except Unbindable as why:
         yield Unbound(path, "policy-loss", str(why))
         return
-    if "old_per_token_logps" not in source_of(function):
+    if "reward_funcs" in source_of(function):
         yield Unbound(path, "policy-loss", f"{path} generates, scores and computes the loss at once")
         return
     for name in FAMILIES:
@@ -89,9 +108,12 @@ def fitted(target: Target, name: str, path: str) -> Family | None:
         or (setting in IMPLIED and value != IMPLIED[setting])
         or setting not in (*IMPLIED, "clip_high", *MASKED)
     }
+    source = source_of(target.find(path))
+    if ("old_per_token_logps" in source) is (name == ON_POLICY):
+        return None
     lacking = {FIELDS.get(n, n) for n in settings if n not in family.described} - known
     loss_type = settings.get("loss_type")
-    if lacking or (loss_type and f'"{loss_type}"' not in source_of(target.find(path))):
+    if lacking or (loss_type and f'"{loss_type}"' not in source):
         return None
     return replace(family, settings=settings)
 
@@ -100,7 +122,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
     settings, described = family.settings, family.described
     source = source_of(target.find(path))
     tools = family.tools and reads_tool_mask(target)
-    columns: dict[str, Codec] = {"old_per_token_logps": Column("old_logprob")}
+    columns: dict[str, Codec] = {} if name == ON_POLICY else {"old_per_token_logps": Column("old_logprob")}
     if "kl_loss_coef" in settings:
         columns["ref_per_token_logps"] = Column("ref_logprob")
     before = Step(call=_same, name="trainer", arguments={"trainer": training("grpo", settings, described)})
@@ -122,7 +144,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
         each=("micro_batch",),
         produced_by={"inputs": _PRODUCER},
     )
-    logged, said = logged_numbers(source, settings, Use("trainer").attribute("_metrics")["train"])
+    logged, said = logged_numbers(source, settings, log_place(target, "grpo", Use("trainer")))
     masked = "mask_truncated_completions" in settings
     return Boundary(
         path=path,
@@ -170,7 +192,10 @@ def logged_numbers(source: str, settings: Settings, place: Use) -> tuple[dict[st
             declared = replace(declared, quantity="")  # weighed by the ratio
         found[name] = declared
     definitions = {n: LOGGED[n][1] for n in found if LOGGED[n][1] and found[n].quantity == "clip_fraction"}
-    return found, claims(_LOGS, output_definitions=definitions)
+    said = claims(_LOGS, output_definitions=definitions)
+    if "kl" in found and "loss_type" not in settings and _TOKEN_MEAN.search(source):
+        said |= claims(_SAME_MEAN, output_definitions={"kl": "over trained tokens"})
+    return found, said
 
 
 _OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_token_logps * completion_mask).sum(1)"

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.arguments import (
     trainer,
 )
 from rl_sentinel.adapters.trl.ranks import collectives
-from rl_sentinel.adapters.trl.release import config_fields, logs_by_mode, scoring_path, source_of
+from rl_sentinel.adapters.trl.release import config_fields, log_place, logs_by_mode, scoring_path, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_doubles import evaluated_rollout, ready_to_score, scored_rollout
 from rl_sentinel.adapters.trl.scoring import PRODUCER, rollout_conditions
@@ -92,7 +92,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The numbers of each kind, for GRPO and for RLOO, where the release logs them beside advantages."""
     for kind in ("grpo", "rloo"):
         path = scoring_path(target, kind)
-        if not target.has(path) or "rewards_per_func" not in source_of(target.find(path)):
+        if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):
             continue
         for name, numbers in NUMBERS.items():
             needed = {_WRITTEN.get(n, n) for n in numbers.settings}
@@ -134,13 +134,8 @@ def _engines(kind: str, settings: Settings, more: Mapping[str, Codec]) -> EachCu
     return EachCut(Object(ready_to_score, parts, at=at), "ranks")
 
 
-def _place(target: Target, kind: str, mode: str) -> Use:
-    place = Use("generated").attribute("_metrics")
-    return place[mode] if logs_by_mode(target, kind) else place
-
-
 def _trained(target: Target, path: str, kind: str, name: str, numbers: Numbers) -> Iterator[Boundary]:
-    logged = _named(target, path, numbers.logged, _place(target, kind, "train"))
+    logged = _named(target, path, numbers.logged, log_place(target, kind, Use("generated")))
     if not logged:
         return
     settings: Settings = {**({"kl_loss_coef": 0.0} if kind == "rloo" else {}), **numbers.settings}
@@ -177,7 +172,7 @@ def _trained(target: Target, path: str, kind: str, name: str, numbers: Numbers) 
 def _evaluated(target: Target, path: str, kind: str) -> Iterator[Boundary]:
     """What is logged of a rollout that evaluates, after the rewards of it."""
     owner = GRPO if kind == "grpo" else RLOO
-    logged = _named(target, path, {**_REWARDS, **_LENGTHS}, _place(target, kind, "eval"))
+    logged = _named(target, path, {**_REWARDS, **_LENGTHS}, log_place(target, kind, Use("generated"), "eval"))
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
     step = Step(
         call=evaluated_rollout,
