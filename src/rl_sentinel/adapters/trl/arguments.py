@@ -29,6 +29,7 @@ FIELDS: Mapping[str, str] = {
     "ratio_high": "epsilon_high",
     "ceiling": "delta",
     "length": "max_completion_length",
+    "threshold": "off_policy_mask_threshold",
     "kl_loss_coef": "beta",
     "temperature": "sapo_temperature_pos",
     "negative_temperature": "sapo_temperature_neg",

@@ -52,6 +52,9 @@ _SEQUENCE: Settings = {**PLAIN, "importance_sampling_level": "sequence"}
 _GSPO = claims(_DOC.format("importance_sampling_level"), algorithm="gspo")
 _HELD_ABOVE = frozenset({"clip_low", "clip_high"})
 
+#: Families whose micro-batches have columns of the sampler, which only a whole step makes.
+ONLY_IN_STEPS = ("off-policy mask, vLLM",)
+
 #: The family of releases whose loss has no log-probs of an earlier policy.
 ON_POLICY = "on policy"
 
@@ -98,7 +101,18 @@ FAMILIES: Mapping[str, Family] = {
     "KL, corrected": Family(
         {**PLAIN, "loss_type": "grpo", "kl_loss_coef": 0.25, "use_bias_correction_kl": True}, _SCALED
     ),
-    "off-policy mask": Family({**PLAIN, "loss_type": "grpo", "off_policy_mask_threshold": 0.1}, _SCALED),
+    "off-policy mask": Family({**PLAIN, "loss_type": "grpo", "threshold": 0.1}, _SCALED),
+    "off-policy mask, vLLM": Family(
+        {
+            **PLAIN,
+            "loss_type": "grpo",
+            "threshold": 0.1,
+            "use_vllm": True,
+            "vllm_importance_sampling_mode": "token_truncate",
+        },
+        _SCALED,
+        tools=False,
+    ),
     "top entropy": Family({**PLAIN, "loss_type": "grpo", "top_entropy_quantile": 0.5}, _CHOSEN),
     "entropy bonus": Family({**PLAIN, "loss_type": "grpo", "entropy_coef": 0.5}, Claims()),
     "vLLM, token_truncate": Family(

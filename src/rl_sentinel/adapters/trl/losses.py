@@ -26,6 +26,7 @@ from rl_sentinel.adapters.trl.loss_families import (
     IMPLIED,
     MASKED,
     ON_POLICY,
+    ONLY_IN_STEPS,
     PLAIN,
     RATIO,
     REPLACED,
@@ -89,6 +90,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", f"{path} generates, scores and computes the loss at once")
         return
     for name in FAMILIES:
+        if name in ONLY_IN_STEPS:
+            continue
         family = fitted(target, name, path)
         if family is not None:
             yield from bindable(target, _grpo(target, path, name, family))

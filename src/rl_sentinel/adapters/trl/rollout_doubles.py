@@ -33,6 +33,7 @@ class Rollout:
     sampler_logprobs: list[list[float]] | None = None
     env_mask: list[list[int]] | None = None
     by_prompt: bool = False
+    asked: list[int] = dataclasses.field(default_factory=list)
 
     def rows(self, prompts: Any) -> list[int]:  # noqa: ANN401 - ids, texts or a tensor of ids
         """The rows of prompts."""
@@ -52,7 +53,7 @@ def forward(rollout: Rollout, answers: int, reference: Any, model: Any, *args: A
     else:
         logprobs = rollout.ref_logprobs if model is reference else rollout.old_logprobs
     if rollout.by_prompt:
-        rows = rollout.rows(args[0])
+        rows = rollout.asked = rollout.rows(args[0])
         logprobs = None if logprobs is None else logprobs[rows]
         entropies = None if entropies is None else entropies[rows, : args[2]]
     if rollout.by_prompt or not isinstance(model, Policy):
@@ -187,6 +188,9 @@ def ready_to_update(  # noqa: PLR0913 - the trainer, its place among the ranks, 
     generations = ranks * (rows if whole else rows // micro_batches)
     ready = ready_to_score(trainer, generations, micro_batches, rank, ranks, by_prompt=True, **answers)
     ready.policy, ready.advantages, ready.takes_whole_rollout = Policy(logprobs, entropies), advantages, whole
+    if hasattr(type(trainer), "get_off_policy_mask"):
+        ready.kept = torch.zeros(rows)
+        ready.get_off_policy_mask = partial(off_policy_mask, ready, type(trainer).get_off_policy_mask)
     ready._step = 0  # noqa: SLF001 - where the trainer counts
     per_step = isinstance(trainer._buffered_inputs, list)  # noqa: SLF001 - where it keeps a rollout
     ready._buffered_inputs = [None] * micro_batches if per_step else None  # noqa: SLF001
@@ -198,6 +202,13 @@ def with_advantages(trainer: Any, score: Any, inputs: Sequence[dict[str, str]]) 
     """A scored rollout with the advantages of the case."""
     rows = trainer.rollout.rows([one["prompt"] for one in inputs])
     return {**score(inputs), "advantages": trainer.advantages[rows]}
+
+
+def off_policy_mask(trainer: Any, decide: Any, **arguments: Tensor) -> Tensor:  # noqa: ANN401 - a trainer, its method
+    """The decisions of the trainer, which are kept by row of the rollout."""
+    kept: Tensor = decide(**arguments)
+    trainer.kept[trainer.rollout.asked] = kept.reshape(-1).float()
+    return kept
 
 
 def optimizer_step(trainers: list[Any]) -> dict[str, Any]:

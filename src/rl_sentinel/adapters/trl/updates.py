@@ -30,7 +30,7 @@ from rl_sentinel.adapters.trl.scoring import ENVIRONMENT
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Inputs
 
 #: Families of the loss that are followed through the whole step.
 FOLLOWED = ("default", "KL", "KL, no loss type", "vLLM, token_truncate", "vLLM, capped")
@@ -54,6 +54,14 @@ _THRESHOLD = claims(
 )
 
 
+_MASKED = "mask_truncated_completions"
+
+_OFF_POLICY = (
+    "grpo_config.py, off_policy_mask_threshold: the delta of equation 9 of DeepSeek-V3.2 (arXiv 2512.02556), whose old "
+    "policy is that of the probabilities which the inference engine returned"
+)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The step of GRPO under the losses that say what their denominators are, then that of RLOO."""
     if not target.has(f"{GRPO}.{NAME}"):
@@ -67,6 +75,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if chosen is not None:
         family = replace(chosen, claims=chosen.claims | _THRESHOLD)
         yield from bindable(target, _loss(target, "grpo", "top entropy", family, alone=True))
+    masking = fitted(target, "off-policy mask, vLLM", path)
+    if masking is not None:
+        yield from bindable(target, _decisions(target, masking))
     for name in LOGGED_OVER_RANKS:
         family = fitted(target, name, path)
         if family is not None:
@@ -108,7 +119,7 @@ def _step(target: Target, kind: str, family: Family, *, tools: bool, alone: bool
 
 def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool = False) -> Boundary:
     tools = family.tools and reads_tool_mask(target)
-    masked = "mask_truncated_completions" in family.settings
+    masked = _MASKED in family.settings
     return Boundary(
         path=f"{GRPO if kind == 'grpo' else RLOO}.training_step",
         stage="policy-loss",
@@ -127,9 +138,32 @@ def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool =
     )
 
 
+def _decisions(target: Target, family: Family) -> Boundary:
+    """Which completions the step leaves out, since the policy that trains is far from the one that sampled them."""
+    made = _loss(target, "grpo", "off-policy mask, vLLM", family, alone=True)
+    kept = Output("B", "", "keep", at=Use("trained")["trainer"].attribute("kept"))
+    settings = {name: {n: v for n, v in own.items() if n != _MASKED} for name, own in made.settings.items()}
+    steps = (_step(target, "grpo", replace(family, settings=next(iter(settings.values()))), tools=False, alone=True),)
+    return replace(
+        made,
+        stage="correct",
+        steps=steps,
+        reads=frozenset(),
+        outputs={"keep": kept},
+        settings=settings,
+        claims=claims(_OFF_POLICY, output_algorithms={"keep": "sequences near the sampler kept"}) | ROW,
+        requires=(equal_parts, one_rank, no_empty_response, trains_whole_completions, trains_every_completion),
+    )
+
+
+def one_rank(inputs: Inputs) -> str:
+    """Decisions are read of one rank."""
+    return "decisions are read of one rank" if inputs.layout.ranks > 1 else ""
+
+
 def _metrics(target: Target, kind: str, path: str, family: Family) -> Iterator[Boundary]:
     """What the first rank logs of a step to which each rank brings one micro-batch; every completion trains."""
-    settings = {name: value for name, value in family.settings.items() if name != "mask_truncated_completions"}
+    settings = {name: value for name, value in family.settings.items() if name != _MASKED}
     place = Use("trained")["trainer"].attribute("_metrics")["train"]
     logged, said = logged_numbers(source_of(target.find(path)), settings, place)
     if kind == "rloo":
