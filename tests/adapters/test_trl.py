@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import files, overlay
+from adapters.trl_specimen import early_files, files, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -92,6 +92,18 @@ def test_numbers_over_ranks(loads: Loads, reduces: bool) -> None:  # noqa: FBT00
     boundary = _bound(target)[f"{GRPO}.training_step", "logged over ranks"]
     judgement = judged_at(MET005, boundary, "logged over ranks", target)
     assert (judgement.found is None) is reduces
+    assert judgement.tried > 0
+
+
+def test_a_loss_that_samples(loads: Loads) -> None:
+    """The loss of an early release binds as it is, reads back, and logs what it computes."""
+    target = loads(FRAMEWORK, early_files(), overlay())
+    boundaries = _bound(target)
+    assert set(boundaries) == {(f"{GRPO}.compute_loss", "default")}
+    assert answering(boundaries, target) == []
+    check_round_trips(target, boundaries.values())
+    judgement = judged_at(MET001, boundaries[f"{GRPO}.compute_loss", "default"], "default", target)
+    assert judgement.found is None
     assert judgement.tried > 0
 
 

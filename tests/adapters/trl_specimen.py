@@ -169,6 +169,42 @@ GRPO = """
             return (tokens * mask).sum() / (mask.shape[0] * self.args.max_completion_length) / parts  # "dr_grpo"
 """
 
+#: The first form: one method that samples, scores, computes the loss and logs.
+EARLY = """
+    from collections import defaultdict
+
+    import torch
+
+    class GRPOTrainer:
+        def __init__(self, model, reward_funcs, args, train_dataset, processing_class):
+            self.model, self.reward_funcs, self.args, self._metrics = model, reward_funcs, args, defaultdict(list)
+            self.beta, self.num_generations, self.ref_model = args.beta, args.num_generations, None
+
+        def _prepare_inputs(self, inputs):
+            return inputs
+
+        def compute_loss(self, model, inputs):
+            ids = model.generate(torch.full((len(inputs), 1), 4))
+            ended = ids[:, 1:] == 1
+            mask = (ended.cumsum(1) - ended.int() == 0).int()
+
+            def logprobs(model):
+                logits = model(ids).logits[:, :-1, :]
+                return torch.stack([row.log_softmax(dim=-1)[:, 0] for row in logits])
+
+            now, gap = logprobs(model), logprobs(self.ref_model) - logprobs(model)
+            kl = gap.exp() - gap - 1
+            rewards = torch.tensor(self.reward_funcs[0](prompts=[""] * len(ids)))
+            groups = rewards.view(-1, self.num_generations)
+            weight = ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)).view(-1, 1)
+            tokens = -((now - now.detach()).exp() * weight - self.beta * kl)
+            self._metrics["completion_length"].append(mask.sum(1).float().mean().item())
+            self._metrics["reward"].append(rewards.mean().item())
+            self._metrics["rewards/first"].append(rewards.mean().item())
+            self._metrics["kl"].append(((kl * mask).sum(1) / mask.sum(1)).mean().item())
+            return ((tokens * mask).sum(1) / mask.sum(1)).mean()
+"""
+
 RLOO = """
     import torch
     from trl.trainer.base import Trainer
@@ -249,3 +285,12 @@ def files(*, weighs: bool = True, reduces: bool = True, apart: bool = True) -> d
 def overlay() -> dict[str, str]:
     """The libraries of the tree."""
     return {"transformers.py": TRANSFORMERS, "tokenizers.py": TOKENIZERS, "datasets.py": DATASETS}
+
+
+def early_files() -> dict[str, str]:
+    """A tree of an early release."""
+    return {
+        "trl/__init__.py": "",
+        "trl/trainer/grpo_config.py": CONFIG.format(name="GRPOConfig"),
+        "trl/trainer/grpo_trainer.py": EARLY,
+    }

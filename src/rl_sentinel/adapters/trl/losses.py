@@ -87,8 +87,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", str(why))
         return
     if "reward_funcs" in source_of(function):
-        yield Unbound(path, "policy-loss", f"{path} generates, scores and computes the loss at once")
-        return
+        return  # it generates and scores as well
     for name in FAMILIES:
         if name in ONLY_IN_STEPS:
             continue
@@ -147,7 +146,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
         each=("micro_batch",),
         produced_by={"inputs": _PRODUCER},
     )
-    logged, said = logged_numbers(source, settings, log_place(target, "grpo", Use("trainer")))
+    logged, said = logged_numbers(source if family.logs else "", settings, log_place(target, "grpo", Use("trainer")))
     masked = "mask_truncated_completions" in settings
     return Boundary(
         path=path,

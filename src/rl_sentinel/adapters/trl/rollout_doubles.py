@@ -158,10 +158,14 @@ def generate_turn(
 
 
 def generate(rollout: Rollout, input_ids: Tensor, **_options: object) -> Tensor:
+    """Prompts and their known completions."""
+    return generated_rows(input_ids, [rollout.completions[row] for row in rollout.rows(input_ids)])
+
+
+def generated_rows(input_ids: Tensor, completions: list[list[int]]) -> Tensor:
     """Prompts and completions, padded at the right as ``generate`` of transformers pads them."""
-    ids = [rollout.completions[row] for row in rollout.rows(input_ids)]
-    width = max(map(len, ids))
-    rows = torch.tensor([row + [PADDING] * (width - len(row)) for row in ids])
+    width = max(map(len, completions))
+    rows = torch.tensor([row + [PADDING] * (width - len(row)) for row in completions])
     return torch.cat([input_ids, rows], 1)
 
 
