@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.value_codecs import Derived
@@ -91,13 +91,12 @@ def _boundary(target: Target) -> Boundary:
         name="made",
         arguments={
             "trainer": trainer("grpo", _SETTINGS),
-            "policy": Object(KnownModel, {"logprobs": Column("logprob"), "completions": Completions()}, _PLACES),
-            "reference": Object(KnownModel, {"logprobs": Column("ref_logprob"), "completions": Completions()}, _PLACES),
+            "models": Table({"policy": _model("logprob"), "reference": _model("ref_logprob")}),
             "rewards": Column("reward", PerRow("list")),
             "rows": Prompts(),
             "generations": Derived(lambda inputs: max(group_sizes(inputs))),
         },
-        produced_by={"policy": _PRODUCER},
+        produced_by={"rows": _PRODUCER},
     )
     place = log_place(target, "grpo", Use("made")["trainer"])
     logged = {
@@ -116,21 +115,21 @@ def _boundary(target: Target) -> Boundary:
     )
 
 
-#: Where a model has what it was made from.
-_PLACES = {"completions": "rollout.completions"}
+def _model(column: str) -> Object:
+    parts = {"logprobs": Column(column), "completions": Completions()}
+    return Object(KnownModel, parts, {"completions": "rollout.completions"})
 
 
 def generated_loss(
     trainer: Any,  # noqa: ANN401 - a trainer
-    policy: KnownModel,
-    reference: KnownModel,
+    models: dict[str, KnownModel],
     rewards: list[float],
     rows: list[dict[str, str]],
     generations: int,
 ) -> dict[str, Any]:
-    """The loss of a batch of prompts, and the trainer that logged."""
+    """The loss of a batch of prompts, and the trainer that logged; ``rows`` has each prompt for each completion."""
     ready = copy(trainer)
-    ready.num_generations, ready.ref_model = generations, reference
+    ready.num_generations, ready.ref_model = generations, models["reference"]
     ready._metrics = type(trainer._metrics)(list)  # noqa: SLF001 - where the trainer logs
     ready.reward_funcs = [RowRewards("first", 1.0, rewards)]
-    return {"loss": ready.compute_loss(policy, rows[::generations]), "trainer": ready}
+    return {"loss": ready.compute_loss(models["policy"], rows[::generations]), "trainer": ready}
