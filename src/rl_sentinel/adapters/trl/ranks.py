@@ -10,7 +10,7 @@ from torch import Tensor
 from rl_sentinel.adapters.target import Target
 
 #: Seconds after which a rank that waits for the others gives up.
-LONGEST_WAIT = 10.0
+LONGEST_WAIT = 30.0
 
 
 class World:
@@ -57,6 +57,7 @@ def in_ranks(size: int, work: Callable[[int], Any]) -> list[Any]:
 
     Raises:
         BaseException: the first error of a rank that is not about the others.
+        RuntimeError: if a rank waits for one that has gone on without it.
     """
     if size == 1:
         return [work(0)]
@@ -68,8 +69,11 @@ def in_ranks(size: int, work: Callable[[int], Any]) -> list[Any]:
         rank.join()
     errors = [rank.error for rank in ranks if rank.error is not None]
     own = [error for error in errors if not isinstance(error, threading.BrokenBarrierError)]
-    for error in own or errors:
-        raise error
+    if own:
+        raise own[0]
+    if errors:
+        message = f"{size} ranks do not meet in the same collectives: one of them waits for a rank that has gone on"
+        raise RuntimeError(message) from errors[0]
     return [rank.answer for rank in ranks]
 
 

@@ -73,7 +73,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _loss(target, "grpo", name, family))
     chosen = fitted(target, "top entropy", path)
     if chosen is not None:
-        family = replace(chosen, claims=chosen.claims | _THRESHOLD)
+        settings = {name: value for name, value in chosen.settings.items() if name != _MASKED}
+        family = replace(chosen, settings=settings, claims=chosen.claims | _THRESHOLD, tools=False)
         yield from bindable(target, _loss(target, "grpo", "top entropy", family, alone=True))
     masking = fitted(target, "off-policy mask, vLLM", path)
     if masking is not None:
