@@ -6,12 +6,15 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import files, overlay
+from adapters.trl_specimen import early_files, files, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.on_policy_identity_broken import LAW as ONP001
+from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 
 Loads = Callable[..., Target]
 
@@ -50,11 +53,56 @@ def test_logged_reward_is_weighted(loads: Loads, weighs: bool) -> None:  # noqa:
     assert judgement.tried > 0
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_numbers_of_evaluation(loads: Loads, apart: bool) -> None:  # noqa: FBT001 - parametrised
+    """What evaluation logs under the numbers of training is not there."""
+    target = loads(FRAMEWORK, files(apart=apart), overlay())
+    boundary = _bound(target)[f"{GRPO}.prediction_step", "evaluation"]
+    judgement = judged_at(MET001, boundary, "evaluation", target)
+    assert (judgement.found is None) is apart
+    assert judgement.tried > 0
+
+
 @pytest.mark.parametrize("setting", ["grpo", "dapo", "vLLM, capped"])
 def test_micro_batches_of_a_step(loads: Loads, setting: str) -> None:
     """Denominators, and weights of the sampler, are those of the whole step."""
     target = loads(FRAMEWORK, files(), overlay())
     judgement = judged_at(SPL001, _bound(target)[f"{GRPO}._compute_loss", setting], setting, target)
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "setting"), [("GRPOTrainer", "default"), ("GRPOTrainer", "KL"), ("RLOOTrainer", "default")]
+)
+def test_ranks_of_a_step(loads: Loads, path: str, setting: str) -> None:
+    """Denominators are those of all ranks, and micro-batches are those of one rollout."""
+    target = loads(FRAMEWORK, files(), overlay())
+    (boundary,) = [b for (p, s), b in _bound(target).items() if p.endswith(f"{path}.training_step") and s == setting]
+    for law in (SPL001, SPL002, ONP001):
+        judgement = judged_at(law, boundary, setting, target)
+        assert judgement.found is None
+        assert judgement.tried > 0
+
+
+@pytest.mark.parametrize("reduces", [True, False])
+def test_numbers_over_ranks(loads: Loads, reduces: bool) -> None:  # noqa: FBT001 - parametrised
+    """A number of the first rank alone depends on how many ranks there are."""
+    target = loads(FRAMEWORK, files(reduces=reduces), overlay())
+    boundary = _bound(target)[f"{GRPO}.training_step", "logged over ranks"]
+    judgement = judged_at(MET005, boundary, "logged over ranks", target)
+    assert (judgement.found is None) is reduces
+    assert judgement.tried > 0
+
+
+def test_a_loss_that_samples(loads: Loads) -> None:
+    """The loss of an early release binds as it is, reads back, and logs what it computes."""
+    target = loads(FRAMEWORK, early_files(), overlay())
+    boundaries = _bound(target)
+    assert set(boundaries) == {(f"{GRPO}.compute_loss", "default")}
+    assert answering(boundaries, target) == []
+    check_round_trips(target, boundaries.values())
+    judgement = judged_at(MET001, boundaries[f"{GRPO}.compute_loss", "default"], "default", target)
     assert judgement.found is None
     assert judgement.tried > 0
 

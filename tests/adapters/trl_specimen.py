@@ -31,6 +31,7 @@ CONFIG = """
 #: What both trainers share; an engine, a tokenizer and forward passes are never reached.
 BASE = """
     from collections import defaultdict
+    from types import SimpleNamespace
 
     import torch
 
@@ -38,45 +39,85 @@ BASE = """
         def __init__(self, model, reward_funcs, args, train_dataset, processing_class):
             self.model, self.reward_funcs, self.args, self.tokenizer = model, reward_funcs, args, processing_class
             self.weight = (args.reward_weights or [1.0])[0]
-            self.ref_model, self.rollout_func, self._metrics = None, None, {"train": defaultdict(list)}
+            self.ref_model, self.rollout_func = None, None
+            self._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+            self.state, self.accelerator = SimpleNamespace(global_step=0), SimpleNamespace()
+            self._step, self._buffered_inputs = 0, None
             for name in ("beta", "num_generations", "use_vllm", "loss_type", "num_iterations", "scale_rewards"):
                 setattr(self, name, getattr(args, name))
             self.low, self.high = 1 - args.epsilon, 1 + (args.epsilon_high or args.epsilon)
 
-        def _generate_single_turn(self, prompt_ids, images):
+        def mode(self):
+            return {mode}
+
+        def prediction_step(self, model, inputs, prediction_loss_only):
+            return self.compute_loss(model, self._generate_and_score_completions(inputs))
+
+        def training_step(self, model, inputs, num_items_in_batch):
+            loss = self._compute_loss(model, self._prepare_inputs(inputs))
+            self.accelerator.backward(loss / (1 if self.scales else self.current_gradient_accumulation_steps))
+            self._step += 1
+
+        def _prepare_inputs(self, inputs):
+            parts = self.args.steps_per_generation
+            if self._step % (parts * self.num_iterations) == 0:
+                whole = self._generate_and_score_completions(inputs)
+                self._buffered_inputs = self.split_tensor_dict(whole, parts)
+            return self._buffered_inputs[self._step % parts]
+
+        def split_tensor_dict(self, whole, parts):
+            rows = len(whole["advantages"]) // parts
+            cut = lambda x, n: x[n * rows : (n + 1) * rows] if x.dim() else x
+            return [{key: cut(value, n) for key, value in whole.items()} for n in range(parts)]
+
+        def _generate_single_turn(self, prompts, images):
             raise RuntimeError("an engine runs here")
-            return completion_ids, logprobs
+            return prompt_ids, completion_ids, logprobs
 
         def _get_per_token_logps_and_entropies(self, model, ids, attention, logits_to_keep):
             raise RuntimeError("a model runs here")
 
+        def local(self, advantages, inputs):
+            start = self.accelerator.process_index * len(inputs)
+            return advantages[start : start + len(inputs)]
+
         def _generate(self, rows):
             if self.rollout_func is not None:
                 output = self.rollout_func(rows, self)
-                return output["completion_ids"], output["logprobs"], output["env_mask"]
-            completions, logprobs = self._generate_single_turn([[4] for _ in rows], None)
-            return completions, logprobs, None
+                return output["prompt_ids"], output["completion_ids"], output["logprobs"], output["env_mask"]
+            prompt_ids, completions, logprobs = self._generate_single_turn(rows, None)
+            return prompt_ids, completions, logprobs, None
 
         def _roll_out(self, inputs):
-            completions, sampled, tools = self._generate(inputs)
+            prompts = [row["prompt"] for row in inputs]
+            prompt_ids, completions, sampled, tools = self._generate(prompts)
             width = max(map(len, completions))
             mask = torch.tensor([[int(t < len(ids)) for t in range(width)] for ids in completions])
             if self.args.mask_truncated_completions:
                 mask = mask * torch.tensor([[int(ids[-1] == 1)] for ids in completions])
-            out = {"completion_mask": mask, "num_items_in_batch": mask.sum()}
+            ids = torch.tensor(prompt_ids)
+            counted = self.accelerator.gather(mask.sum())
+            out = {"prompt_ids": ids, "completion_mask": mask, "num_items_in_batch": counted}
             if tools is not None:
                 tools = torch.tensor([row + [1] * (width - len(row)) for row in tools])
-                out["num_items_in_batch"] = (mask * tools).sum()
+                out["num_items_in_batch"] = self.accelerator.gather((mask * tools).sum())
+                out["tool_mask"] = tools
+            out["num_items_in_batch"] = out["num_items_in_batch"].sum()
+            old, _ = self._get_per_token_logps_and_entropies(self.model, ids, None, width)
+            if old is not None:
+                out["old_per_token_logps"] = old
+                out["old_logps"] = (old * mask).sum(1)
+            if self.beta:
+                reference, _ = self._get_per_token_logps_and_entropies(self.ref_model, ids, None, width)
+                out["ref_per_token_logps"] = reference
             if self.use_vllm:
-                old, _ = self._get_per_token_logps_and_entropies(self.model, None, None, width)
                 sampled = torch.tensor([row + [0.0] * (width - len(row)) for row in sampled])
                 out["importance_sampling_ratio"] = ((old - sampled) * mask).exp().clamp(
                     max=self.args.vllm_importance_sampling_cap
                 )
-            prompts = [row["prompt"] for row in inputs]
             rewards = self.reward_funcs[0](prompts=prompts, completions=completions)
-            rewards = torch.tensor(rewards) * self.weight
-            lengths = torch.tensor([float(len(ids)) for ids in completions])
+            rewards = self.accelerator.gather(torch.tensor(rewards) * self.weight)
+            lengths = self.accelerator.gather(torch.tensor([float(len(ids)) for ids in completions]))
             return out, rewards, lengths
 """
 
@@ -84,24 +125,29 @@ GRPO = """
     import torch
     from trl.trainer.base import Trainer
 
-    class GRPOTrainer(Trainer):
+    class GRPOTrainer(Trainer):  # _metrics: {"train": defaultdict, "eval": defaultdict}
+        scales = True
+
         def _generate(self, prompts):  # the tokens of an environment come as "env_mask"
             return super()._generate(prompts)
 
         def _generate_and_score_completions(self, inputs):
             out, rewards, lengths = self._roll_out(inputs)
-            self._metrics["train"]["reward"].append((rewards{unweighted}).mean().item())
-            self._metrics["train"]["completions/mean_length"].append(lengths.mean().item())
+            mode = self.mode()
+            rewards_per_func = rewards{unweighted}
+            self._metrics[mode]["reward"].append(rewards_per_func.mean().item())
+            self._metrics[mode]["completions/mean_length"].append(lengths.mean().item())
             groups = rewards.view(-1, self.num_generations)
             centred = groups - groups.mean(1, keepdim=True)
-            spread = 1.0 if self.scale_rewards == "none" else groups.std(1, keepdim=True) + 1e-4
-            return {**out, "advantages": (centred / spread).nan_to_num().flatten()}
+            plain = self.scale_rewards == "none" or self.num_generations == 1
+            spread = 1.0 if plain else groups.std(1, keepdim=True) + 1e-4
+            return {**out, "advantages": self.local((centred / spread).nan_to_num().flatten(), inputs)}
 
         def _compute_loss(self, model, inputs):
             mask = inputs["completion_mask"]
             if "tool_mask" in inputs:
                 mask = mask * inputs["tool_mask"]
-            now, _ = self._get_per_token_logps_and_entropies(model, None, None, mask.shape[1])
+            now, _ = self._get_per_token_logps_and_entropies(model, inputs["prompt_ids"], None, mask.shape[1])
             ratio = (now - inputs["old_per_token_logps"]).exp()
             weight = inputs["advantages"].unsqueeze(1)
             tokens = -torch.min(ratio * weight, ratio.clamp(self.low, self.high) * weight)
@@ -111,31 +157,74 @@ GRPO = """
                 gap = inputs["ref_per_token_logps"] - now
                 kl = gap.exp() - gap - 1
                 tokens = tokens + self.beta * kl
-                self._metrics["train"]["kl"].append(((kl * mask).sum() / mask.sum().clamp(min=1)).item())
+                totals = torch.stack([(kl * mask).sum(), mask.sum()])
+                {reduced}
+                self._metrics["train"]["kl"].append((totals[0] / totals[1].clamp(min=1)).item())
             if self.loss_type == "dapo":
-                return (tokens * mask).sum() / inputs["num_items_in_batch"].clamp(min=1)
+                share = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
+                return (tokens * mask).sum() / share
             parts = self.current_gradient_accumulation_steps
             if self.loss_type == "grpo":
                 return ((tokens * mask).sum(1) / mask.sum(1).clamp(min=1)).mean() / parts
             return (tokens * mask).sum() / (mask.shape[0] * self.args.max_completion_length) / parts  # "dr_grpo"
 """
 
+#: The first form: one method that samples, scores, computes the loss and logs.
+EARLY = """
+    from collections import defaultdict
+
+    import torch
+
+    class GRPOTrainer:
+        def __init__(self, model, reward_funcs, args, train_dataset, processing_class):
+            self.model, self.reward_funcs, self.args, self._metrics = model, reward_funcs, args, defaultdict(list)
+            self.beta, self.num_generations, self.ref_model = args.beta, args.num_generations, None
+
+        def _prepare_inputs(self, inputs):
+            return inputs
+
+        def compute_loss(self, model, inputs):
+            ids = model.generate(torch.full((len(inputs), 1), 4))
+            ended = ids[:, 1:] == 1
+            mask = (ended.cumsum(1) - ended.int() == 0).int()
+
+            def logprobs(model):
+                logits = model(ids).logits[:, :-1, :]
+                return torch.stack([row.log_softmax(dim=-1)[:, 0] for row in logits])
+
+            now, gap = logprobs(model), logprobs(self.ref_model) - logprobs(model)
+            kl = gap.exp() - gap - 1
+            rewards = torch.tensor(self.reward_funcs[0](prompts=[""] * len(ids)))
+            groups = rewards.view(-1, self.num_generations)
+            weight = ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)).view(-1, 1)
+            tokens = -((now - now.detach()).exp() * weight - self.beta * kl)
+            self._metrics["completion_length"].append(mask.sum(1).float().mean().item())
+            self._metrics["reward"].append(rewards.mean().item())
+            self._metrics["rewards/first"].append(rewards.mean().item())
+            self._metrics["kl"].append(((kl * mask).sum(1) / mask.sum(1)).mean().item())
+            return ((tokens * mask).sum(1) / mask.sum(1)).mean()
+"""
+
 RLOO = """
     import torch
     from trl.trainer.base import Trainer
 
-    class RLOOTrainer(Trainer):
+    class RLOOTrainer(Trainer):  # _metrics: {"train": defaultdict, "eval": defaultdict}
+        scales = False
+
         def _generate_and_score_completions(self, inputs):
             out, rewards, lengths = self._roll_out(inputs)
-            self._metrics["train"]["reward"].append((rewards{unweighted}).mean().item())
-            self._metrics["train"]["completions/mean_length"].append(lengths.mean().item())
+            mode = self.mode()
+            rewards_per_func = rewards{unweighted}
+            self._metrics[mode]["reward"].append(rewards_per_func.mean().item())
+            self._metrics[mode]["completions/mean_length"].append(lengths.mean().item())
             groups = rewards.view(-1, self.num_generations)
             others = (groups.sum(1, keepdim=True) - groups) / (self.num_generations - 1)
-            return {**out, "advantages": (groups - others).flatten()}
+            return {**out, "advantages": self.local((groups - others).flatten(), inputs)}
 
         def _compute_loss(self, model, inputs):
             mask = inputs["completion_mask"]
-            now, _ = self._get_per_token_logps_and_entropies(model, None, None, mask.shape[1])
+            now, _ = self._get_per_token_logps_and_entropies(model, inputs["prompt_ids"], None, mask.shape[1])
             ratio = ((now * mask).sum(1) - inputs["old_logps"]).exp()
             weight = inputs["advantages"]
             return -torch.min(ratio * weight, ratio.clamp(self.low, self.high) * weight).mean()
@@ -174,15 +263,21 @@ DATASETS = """
 """
 
 
-def files(*, weighs: bool = True) -> dict[str, str]:
-    """A tree of TRL; one that does not weigh logs the rewards as their function gives them."""
+def files(*, weighs: bool = True, reduces: bool = True, apart: bool = True) -> dict[str, str]:
+    """A tree of TRL.
+
+    One that does not weigh logs the rewards as their function gives them; one that does not reduce logs numbers of
+    one rank, and one without ``apart`` logs numbers of evaluation as if it trained.
+    """
     unweighted = "" if weighs else " / self.weight"
+    reduced = "totals = self.accelerator.reduce(totals, reduction='sum')" if reduces else "pass"
+    mode = '"train" if self.model.training else "eval"' if apart else '"train"'
     return {
         "trl/__init__.py": "",
-        "trl/trainer/base.py": BASE,
+        "trl/trainer/base.py": BASE.replace("{mode}", mode),
         "trl/trainer/grpo_config.py": CONFIG.format(name="GRPOConfig"),
         "trl/trainer/rloo_config.py": CONFIG.format(name="RLOOConfig"),
-        "trl/trainer/grpo_trainer.py": GRPO.replace("{unweighted}", unweighted),
+        "trl/trainer/grpo_trainer.py": GRPO.replace("{unweighted}", unweighted).replace("{reduced}", reduced),
         "trl/trainer/rloo_trainer.py": RLOO.replace("{unweighted}", unweighted),
     }
 
@@ -190,3 +285,12 @@ def files(*, weighs: bool = True) -> dict[str, str]:
 def overlay() -> dict[str, str]:
     """The libraries of the tree."""
     return {"transformers.py": TRANSFORMERS, "tokenizers.py": TOKENIZERS, "datasets.py": DATASETS}
+
+
+def early_files() -> dict[str, str]:
+    """A tree of an early release."""
+    return {
+        "trl/__init__.py": "",
+        "trl/trainer/grpo_config.py": CONFIG.format(name="GRPOConfig"),
+        "trl/trainer/grpo_trainer.py": EARLY,
+    }

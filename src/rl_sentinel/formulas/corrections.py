@@ -111,10 +111,10 @@ def _vetoed(batch: Batch, settings: Settings) -> Tensor:
     return _of_rows(batch, "rollout_logprob", kept)
 
 
-def _off_policy_sequences_kept(batch: Batch, settings: Settings) -> Tensor:
-    """One decision per row, by its total advantage and its mean log-ratio; NaN near the threshold."""
+def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_logprob") -> Tensor:
+    """One decision per row, by its total advantage and its mean log-ratio to ``of``; NaN near the threshold."""
     found = torch.zeros(batch.rows, dtype=torch.float64)
-    for b, row in enumerate(_ratios(batch, "old_logprob")):
+    for b, row in enumerate(_ratios(batch, of)):
         if row:
             own = [float(batch.advantage[b, t]) for t in row]
             bad = (float(batch.reward[b]) if settings.get("per_response") else sum(own)) < 0
@@ -174,6 +174,7 @@ CORRECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "vetoed": _vetoed,
     "centered outcomes of kept tokens": _kept_outcomes,
     "off policy sequences kept": _off_policy_sequences_kept,
+    "sequences near the sampler kept": lambda batch, s: _off_policy_sequences_kept(batch, s, "rollout_logprob"),
     "second moment kept": _second_moment_kept,
 }
 

@@ -161,6 +161,11 @@ class EachPart(Codec):
         """The shape columns of an item."""
         return self.item.shapes
 
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """What an item does not tell."""
+        return self.item.unreadable
+
     def counts(self, inputs: Inputs) -> list[int]:
         """The number of rows of each part, in the order of the rows."""
         raise NotImplementedError
@@ -196,6 +201,10 @@ class EachPart(Codec):
             start = end
         names = set[str].intersection(*map(set, columns)) if columns else set()
         return {name: torch.cat([part[name] for part in columns]) for name in sorted(names)}
+
+    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live list
+        """The settings that each item has."""
+        return self.item.knobs(value[0]) if value else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The columns of all items, as they come back."""

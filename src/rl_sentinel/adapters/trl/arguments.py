@@ -11,11 +11,13 @@ from rl_sentinel.adapters.kit.codecs import Column, OneColumn, ResponseMask, par
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
-from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer, ready_to_train
+from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
+from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
+from rl_sentinel.core.layout import Axis
 
 GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
@@ -27,6 +29,7 @@ FIELDS: Mapping[str, str] = {
     "ratio_high": "epsilon_high",
     "ceiling": "delta",
     "length": "max_completion_length",
+    "threshold": "off_policy_mask_threshold",
     "kl_loss_coef": "beta",
     "temperature": "sapo_temperature_pos",
     "negative_temperature": "sapo_temperature_neg",
@@ -183,6 +186,36 @@ class Prompts(OneColumn):
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The labels, renumbered."""
         return {self.name: partition(batch.group)}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptsOfRanks(OneColumn):
+    """The prompts of each rank: a list for each, of equally many rows."""
+
+    name: str = "group"
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The ranks."""
+        return frozenset({"ranks"})
+
+    def put(self, inputs: Inputs) -> list[list[dict[str, str]]]:
+        """The lists."""
+        size = inputs.batch.rows // inputs.layout.ranks
+        prompts = Prompts().put(inputs)
+        return [prompts[n * size : (n + 1) * size] for n in range(inputs.layout.ranks)]
+
+    def sizes(self, value: list[list[dict[str, str]]]) -> Sizes:
+        """Rows."""
+        return Sizes(rows=sum(map(len, value)))
+
+    def take(self, value: list[list[dict[str, str]]], sizes: Sizes) -> Mapping[str, Tensor]:
+        """The partition."""
+        return Prompts().take([one for rank in value for one in rank], sizes)
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The labels, renumbered."""
+        return Prompts().canonical(batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,16 @@ _PPO = _loss_type("grpo", algorithm="ppo")
 
 @dataclass(frozen=True)
 class Family:
-    """A loss under some settings: what it claims, and which settings only a formula reads."""
+    """A loss under some settings: what it claims, and which settings only a formula reads.
+
+    Numbers that the loss logs are the same as in another family where ``logs`` is False.
+    """
 
     settings: Settings
     claims: Claims
     described: frozenset[str] = field(default_factory=frozenset)
     tools: bool = True
+    logs: bool = True
 
 
 _CHOSEN = claims(
@@ -52,7 +56,14 @@ _SEQUENCE: Settings = {**PLAIN, "importance_sampling_level": "sequence"}
 _GSPO = claims(_DOC.format("importance_sampling_level"), algorithm="gspo")
 _HELD_ABOVE = frozenset({"clip_low", "clip_high"})
 
+#: Families whose micro-batches have columns of the sampler, which only a whole step makes.
+ONLY_IN_STEPS = ("off-policy mask, vLLM",)
+
+#: The family of releases whose loss has no log-probs of an earlier policy.
+ON_POLICY = "on policy"
+
 FAMILIES: Mapping[str, Family] = {
+    ON_POLICY: Family({"kl_loss_coef": 0.25}, _KL, tools=False),
     "default": Family(  # without epsilon_high both sides of the range are epsilon
         {"clip_low": 0.2, "clip_high": 0.2, "num_iterations": 2, "loss_type": "dapo"},
         _PPO | _TOKENS | _GLOBAL,
@@ -62,10 +73,11 @@ FAMILIES: Mapping[str, Family] = {
     "no loss type": Family(PLAIN, _PPO, tools=False),
     "dapo": Family({**PLAIN, "loss_type": "dapo"}, _PPO | _TOKENS | _GLOBAL),
     "grpo": Family({**PLAIN, "loss_type": "grpo"}, _PPO | _BY_ROW | _SCALED),
-    "bnpo": Family({**PLAIN, "loss_type": "bnpo"}, _PPO | _loss_type("bnpo", aggregation="token-mean")),
+    "bnpo": Family({**PLAIN, "loss_type": "bnpo"}, _PPO | _loss_type("bnpo", aggregation="token-mean"), logs=False),
     "dr_grpo": Family(
         {**PLAIN, "loss_type": "dr_grpo", "length": 8},
         _PPO | _loss_type("dr_grpo", aggregation="token-sum") | _SCALED,
+        logs=False,
     ),
     "cispo": Family(
         {"loss_type": "cispo", **MASKED, "ratio_high": 5.0, "clip_low": 1.0, "clip_high": 4.0},
@@ -79,6 +91,7 @@ FAMILIES: Mapping[str, Family] = {
     "luspo": Family(
         {**_SEQUENCE, "loss_type": "luspo"},
         _GSPO | _loss_type("luspo", aggregation="sequence-mean-token-sum") | claims(_ROWS, rows="all") | _SCALED,
+        logs=False,
     ),
     "vespo": Family({"loss_type": "vespo", **MASKED}, _GLOBAL),
     "grpo, sequence": Family({**_SEQUENCE, "loss_type": "grpo"}, _GSPO | _BY_ROW | _SCALED),
@@ -90,11 +103,23 @@ FAMILIES: Mapping[str, Family] = {
         {**PLAIN, "loss_type": "grpo", "kl_loss_coef": 0.25, "use_bias_correction_kl": False},
         _PPO | _KL | _BY_ROW | _SCALED,
     ),
+    "KL, no loss type": Family({**PLAIN, "kl_loss_coef": 0.25}, _PPO | _KL),
     "KL, corrected": Family(
         {**PLAIN, "loss_type": "grpo", "kl_loss_coef": 0.25, "use_bias_correction_kl": True}, _SCALED
     ),
-    "off-policy mask": Family({**PLAIN, "loss_type": "grpo", "off_policy_mask_threshold": 0.1}, _SCALED),
-    "top entropy": Family({**PLAIN, "loss_type": "grpo", "top_entropy_quantile": 0.5}, _CHOSEN),
+    "off-policy mask": Family({**PLAIN, "loss_type": "grpo", "threshold": 0.1}, _SCALED, logs=False),
+    "off-policy mask, vLLM": Family(
+        {
+            **PLAIN,
+            "loss_type": "grpo",
+            "threshold": 0.1,
+            "use_vllm": True,
+            "vllm_importance_sampling_mode": "token_truncate",
+        },
+        _SCALED,
+        tools=False,
+    ),
+    "top entropy": Family({**PLAIN, "loss_type": "grpo", "top_entropy_quantile": 0.5}, _CHOSEN, logs=False),
     "entropy bonus": Family({**PLAIN, "loss_type": "grpo", "entropy_coef": 0.5}, Claims()),
     "vLLM, token_truncate": Family(
         {**PLAIN, "loss_type": "grpo", "use_vllm": True, "vllm_importance_sampling_mode": "token_truncate"},
@@ -111,26 +136,34 @@ FAMILIES: Mapping[str, Family] = {
         | _SCALED
         | claims(_DOC.format("vllm_importance_sampling_cap"), corrected_at_most=2.0, corrected_by="token"),
         tools=False,
+        logs=False,
     ),
     "vLLM, token_mask": Family(
         {**PLAIN, "loss_type": "grpo", "use_vllm": True, "vllm_importance_sampling_mode": "token_mask"},
         _SCALED,
         tools=False,
+        logs=False,
     ),
     "vLLM, sequence_mask": Family(
         {**PLAIN, "loss_type": "grpo", "use_vllm": True, "vllm_importance_sampling_mode": "sequence_mask"},
         _SCALED,
         tools=False,
+        logs=False,
     ),
     "vLLM, sequence_truncate": Family(
         {**PLAIN, "loss_type": "grpo", "use_vllm": True, "vllm_importance_sampling_mode": "sequence_truncate"},
         _SCALED,
         tools=False,
+        logs=False,
     ),
 }
 
 #: Family of older releases -> the field with which it was replaced.
-REPLACED = {"no loss type": "loss_type", "vLLM, capped": "vllm_importance_sampling_mode"}
+REPLACED = {
+    "no loss type": "loss_type",
+    "KL, no loss type": "loss_type",
+    "vLLM, capped": "vllm_importance_sampling_mode",
+}
 
 #: Settings that are no loss of their own and that older releases do not name, with the value of these.
 IMPLIED: Settings = {"importance_sampling_level": "token", "use_bias_correction_kl": False}

@@ -21,14 +21,25 @@ from rl_sentinel.adapters.trl.arguments import (
     trains_every_completion,
     trains_whole_completions,
 )
-from rl_sentinel.adapters.trl.loss_families import FAMILIES, IMPLIED, MASKED, PLAIN, RATIO, REPLACED, ROW, Family
-from rl_sentinel.adapters.trl.release import config_fields, method, reads_tool_mask, source_of
+from rl_sentinel.adapters.trl.loss_families import (
+    FAMILIES,
+    IMPLIED,
+    MASKED,
+    ON_POLICY,
+    ONLY_IN_STEPS,
+    PLAIN,
+    RATIO,
+    REPLACED,
+    ROW,
+    Family,
+)
+from rl_sentinel.adapters.trl.release import config_fields, log_place, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.scoring import pads_to_the_longest, scored
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -45,14 +56,26 @@ COUNTED = ("dapo", "cispo", "vespo")
 LOGGED: Mapping[str, tuple[Output, str]] = {
     "kl": (Output("", "nats", "kl.mean", over="live"), ""),
     "entropy": (Output("", "nats", "entropy.mean", over="live"), ""),
-    "clip_ratio": (Output("", "", "clip_fraction", over="live"), ""),
+    "clip_ratio": (Output("", "", "clip_fraction", over="live"), "where clipping binds"),
     "clip_ratio/low_mean": (Output("", "", "clip_fraction", over="live"), "below, where it binds"),
     "clip_ratio/high_mean": (Output("", "", "clip_fraction", over="live"), "above, where it binds"),
     "clip_ratio/region_mean": (Output("", "", "clip_fraction", over="live"), "where clipping binds"),
     "cispo_clip_ratio": (Output("", over="live"), ""),
 }
 
-_LOGS = "grpo_trainer.py, _compute_loss: is_low_clipped, is_high_clipped, is_region_clipped"
+_LOGS = (
+    "grpo_trainer.py, _compute_loss: is_low_clipped, is_high_clipped, is_region_clipped; docs/source/grpo_trainer.md, "
+    "clip_ratio: the fraction of tokens where the PPO objective is clipped"
+)
+
+
+#: The loss of releases with one loss type, where it is a mean over tokens.
+_TOKEN_MEAN = re.compile(r"\(per_token_loss \* completion_mask\)\.sum\(\) / completion_mask\.sum\(\)")
+
+_SAME_MEAN = (
+    "grpo_trainer.py, compute_loss: (per_token_loss * completion_mask).sum() / completion_mask.sum(), of which the KL "
+    "is a term; docs/source/grpo_trainer.md, kl: the average KL divergence"
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -63,30 +86,36 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     except Unbindable as why:
         yield Unbound(path, "policy-loss", str(why))
         return
-    if "old_per_token_logps" not in source_of(function):
-        yield Unbound(path, "policy-loss", f"{path} generates, scores and computes the loss at once")
-        return
-    for name, family in FAMILIES.items():
-        fitting = _fitted(target, family, path)
-        if fitting is not None and REPLACED.get(name) not in config_fields(target, "grpo"):
-            yield from bindable(target, _grpo(target, path, name, fitting))
+    if "reward_funcs" in source_of(function):
+        return  # it generates and scores as well
+    for name in FAMILIES:
+        if name in ONLY_IN_STEPS:
+            continue
+        family = fitted(target, name, path)
+        if family is not None:
+            yield from bindable(target, _grpo(target, path, name, family))
     yield from _rloo(target)
 
 
-def _fitted(target: Target, family: Family, path: str) -> Family | None:
+def fitted(target: Target, name: str, path: str) -> Family | None:
     """The family with the settings that the release names, or None where it lacks one of them."""
-    known = config_fields(target, "grpo")
+    family, known = FAMILIES[name], config_fields(target, "grpo")
+    if REPLACED.get(name) in known:
+        return None
     settings = {
-        name: value
-        for name, value in family.settings.items()
-        if name in family.described
-        or FIELDS.get(name, name) in known
-        or (name in IMPLIED and value != IMPLIED[name])
-        or name not in (*IMPLIED, "clip_high", *MASKED)
+        setting: value
+        for setting, value in family.settings.items()
+        if setting in family.described
+        or FIELDS.get(setting, setting) in known
+        or (setting in IMPLIED and value != IMPLIED[setting])
+        or setting not in (*IMPLIED, "clip_high", *MASKED)
     }
+    source = source_of(target.find(path))
+    if ("old_per_token_logps" in source) is (name == ON_POLICY):
+        return None
     lacking = {FIELDS.get(n, n) for n in settings if n not in family.described} - known
     loss_type = settings.get("loss_type")
-    if lacking or (loss_type and f'"{loss_type}"' not in source_of(target.find(path))):
+    if lacking or (loss_type and f'"{loss_type}"' not in source):
         return None
     return replace(family, settings=settings)
 
@@ -95,7 +124,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
     settings, described = family.settings, family.described
     source = source_of(target.find(path))
     tools = family.tools and reads_tool_mask(target)
-    columns: dict[str, Codec] = {"old_per_token_logps": Column("old_logprob")}
+    columns: dict[str, Codec] = {} if name == ON_POLICY else {"old_per_token_logps": Column("old_logprob")}
     if "kl_loss_coef" in settings:
         columns["ref_per_token_logps"] = Column("ref_logprob")
     before = Step(call=_same, name="trainer", arguments={"trainer": training("grpo", settings, described)})
@@ -117,8 +146,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
         each=("micro_batch",),
         produced_by={"inputs": _PRODUCER},
     )
-    logged = _logged(source, settings)
-    definitions = {n: LOGGED[n][1] for n in logged if LOGGED[n][1] and logged[n].quantity == "clip_fraction"}
+    logged, said = logged_numbers(source if family.logs else "", settings, log_place(target, "grpo", Use("trainer")))
     masked = "mask_truncated_completions" in settings
     return Boundary(
         path=path,
@@ -127,7 +155,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
         unused=frozenset({"token", "prompt_length"} | (set() if _reads_entropy(settings) else {"entropy"})),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
         settings={name: settings},
-        claims=RATIO | ROW | family.claims | claims(_LOGS, output_definitions=definitions),
+        claims=RATIO | ROW | family.claims | said,
         reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items() if k not in described),
         requires=(
             equal_micro_batches,
@@ -148,9 +176,8 @@ def _same(trainer: object) -> object:
     return trainer
 
 
-def _logged(source: str, settings: Settings) -> dict[str, Output]:
-    """What this release logs under these settings, by the source of its loss."""
-    place = Use("trainer").attribute("_metrics")["train"]
+def logged_numbers(source: str, settings: Settings, place: Use) -> tuple[dict[str, Output], Claims]:
+    """What this release logs under these settings, by the source of its loss, and which definitions they follow."""
     by_row = settings.get("importance_sampling_level") == "sequence"
     found = {}
     for name, (output, _) in LOGGED.items():
@@ -166,7 +193,11 @@ def _logged(source: str, settings: Settings) -> dict[str, Output]:
         if name == "kl" and settings.get("use_bias_correction_kl"):
             declared = replace(declared, quantity="")  # weighed by the ratio
         found[name] = declared
-    return found
+    definitions = {n: LOGGED[n][1] for n in found if LOGGED[n][1] and found[n].quantity == "clip_fraction"}
+    said = claims(_LOGS, output_definitions=definitions)
+    if "kl" in found and "loss_type" not in settings and _TOKEN_MEAN.search(source):
+        said |= claims(_SAME_MEAN, output_definitions={"kl": "over trained tokens"})
+    return found, said
 
 
 _OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_token_logps * completion_mask).sum(1)"
@@ -198,7 +229,8 @@ def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
         produced_by={"inputs": _OLD},
     )
     source = source_of(target.find(path))
-    logged = {n: replace(o, quantity="", over="") for n, o in _logged(source, settings).items()}
+    numbers, _ = logged_numbers(source, settings, Use("trainer").attribute("_metrics")["train"])
+    logged = {n: replace(o, quantity="", over="") for n, o in numbers.items()}
     yield from bindable(
         target,
         Boundary(

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO
+from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
+from rl_sentinel.core.call import Use
+
+#: The method from a sampler's tokens to advantages.
+NAME = "_generate_and_score_completions"
 
 
 def config_fields(target: Target, kind: str) -> frozenset[str]:
@@ -29,3 +33,19 @@ def reads_tool_mask(target: Target) -> bool:
     """Whether a rollout function can say which tokens are those of an environment."""
     path = f"{GRPO}._generate"
     return target.has(path) and "env_mask" in source_of(target.find(path))
+
+
+def scoring_path(target: Target, kind: str) -> str:
+    """The method of a trainer that makes advantages of what is sampled; that of early releases prepares inputs."""
+    return method(target, GRPO if kind == "grpo" else RLOO, NAME, "_prepare_inputs")
+
+
+def log_place(target: Target, kind: str, trainer: Use, mode: str = "train") -> Use:
+    """Where a trainer keeps the numbers that it logs."""
+    place = trainer.attribute("_metrics")
+    return place[mode] if logs_by_mode(target, kind) else place
+
+
+def logs_by_mode(target: Target, kind: str) -> bool:
+    """Whether what training and evaluation log is kept apart."""
+    return '{"train": defaultdict' in inspect.getsource(target.find(GRPO if kind == "grpo" else RLOO))

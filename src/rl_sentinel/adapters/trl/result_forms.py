@@ -12,12 +12,12 @@ from rl_sentinel.core.codec import Sizes
 
 @dataclass(frozen=True, slots=True)
 class Logged(Number):
-    """The plain mean of a list of logged numbers: one per micro-batch."""
+    """The plain mean of a list of logged numbers, one per micro-batch; NaN where none is logged."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of numbers
         """A tensor without axes."""
-        return torch.tensor(sum(value) / len(value))
+        return torch.tensor(sum(value) / len(value) if value else torch.nan)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
         """The mean."""
-        return f"torch.tensor(sum({expression}) / len({expression}))"
+        return f"torch.tensor({expression}).mean()"

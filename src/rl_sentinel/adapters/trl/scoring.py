@@ -1,8 +1,6 @@
 """From the sampler's tokens to advantages: ``_generate_and_score_completions``, with the engine replaced."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import torch
 
@@ -23,22 +21,18 @@ from rl_sentinel.adapters.trl.arguments import (
     RLOO,
     Completions,
     Prompts,
-    cut_completions_fill_the_width,
     trainer,
     trains_every_completion,
     trains_whole_completions,
 )
-from rl_sentinel.adapters.trl.release import config_fields, source_of
-from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.tiny_trainer import ready_to_score
+from rl_sentinel.adapters.trl.release import NAME, config_fields, scoring_path, source_of
+from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Unbindable
-
-NAME = "_generate_and_score_completions"
 
 _GROUPS = "grpo_trainer.py, _generate_and_score_completions: rewards.view(-1, num_generations), completions of a prompt"
 _SCALED = "grpo_config.py, scale_rewards: rewards are scaled by the standard deviation within each group"
@@ -49,7 +43,7 @@ _RLOO = (
 )
 
 #: How rows reach the method.
-_PRODUCER = (
+PRODUCER = (
     "grpo_trainer.py, _get_train_sampler: RepeatSampler gives num_generations rows of a prompt in a row; "
     "_generate_single_turn returns a list of ids per row, whose last one is EOS unless max_completion_length cut it"
 )
@@ -81,54 +75,29 @@ RLOO_FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     ),
 }
 
-#: Logged name -> what it is.
-LOGGED: Mapping[str, Output] = {
-    "reward": Output("", "reward", "outcome.mean"),
-    "reward_std": Output("", "reward", "outcome.std"),
-    "rewards/first/mean": Output("", "reward", "outcome.mean"),
-    "rewards/first/std": Output("", "reward", "outcome.std"),
-    "frac_reward_zero_std": Output("", "", "dead_group_fraction"),
-    "completions/mean_length": Output("", "tokens", "response_length.mean"),
-    "completions/min_length": Output("", "tokens", "response_length.min"),
-    "completions/max_length": Output("", "tokens", "response_length.max"),
-    "completions/clipped_ratio": Output("", "", "unscored.mean"),
-    "completion_length": Output("", "tokens", "response_length.mean"),
-}
-
-
-#: Setting -> configuration under which numbers are logged.
-LOGGING: Mapping[str, Settings] = {
-    "logged": {},
-    "logged, truncated masked": {"mask_truncated_completions": True},
-    "logged, weighted": {"reward_weight": 2.0},
-}
-
-#: Numbers of the weighted sum of rewards.
-WEIGHTED = ("reward", "reward_std", "frac_reward_zero_std")
-
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Advantages of GRPO and of RLOO under each setting, then what is logged of them."""
-    path = f"{GRPO}.{NAME}"
+    """Advantages of GRPO and of RLOO under each setting."""
+    path = scoring_path(target, "grpo")
     try:
         target.find(path)
     except Unbindable as why:
         yield Unbound(path, "advantage", str(why))
         return
+    if "rewards_per_func" not in source_of(target.find(path)):
+        return  # the loss scores what it generates
     for name, (settings, claimed) in FAMILIES.items():
         if set(settings) <= config_fields(target, "grpo") and _named(target, settings):
-            yield from bindable(target, _advantages("grpo", name, settings, claimed))
-    yield from bindable(target, *_metrics(target, "grpo"))
+            yield from bindable(target, _advantages(path, "grpo", name, settings, claimed))
     if target.has(f"{RLOO}.{NAME}"):
         for name, (settings, claimed) in RLOO_FAMILIES.items():
-            yield from bindable(target, _advantages("rloo", name, settings, claimed))
-        yield from bindable(target, *_metrics(target, "rloo"))
+            yield from bindable(target, _advantages(f"{RLOO}.{NAME}", "rloo", name, settings, claimed))
 
 
 def _named(target: Target, settings: Settings) -> bool:
     """Whether the release knows the value of ``scale_rewards``: early ones have a flag."""
     value = settings.get("scale_rewards")
-    return value is None or f'"{value}"' in source_of(target.find(f"{GRPO}.{NAME}"))
+    return value is None or f'"{value}"' in source_of(target.find(scoring_path(target, "grpo")))
 
 
 def _engine(kind: str, settings: Settings, described: frozenset[str], parts: Mapping[str, Codec]) -> Object:
@@ -145,7 +114,7 @@ def _environment(inputs: Inputs) -> list[list[int]]:
     return [row[:n] for row, n in zip(mask.tolist(), batch.length.tolist(), strict=True)]
 
 
-_ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "a completion that is cut off is masked later")
+ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "a completion that is cut off is masked later")
 
 
 def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: bool) -> list[Step]:
@@ -157,7 +126,7 @@ def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: b
         "old_logprobs": Column("old_logprob"),
         "ref_logprobs": Column("ref_logprob") if "kl_loss_coef" in settings else Constant(None),
         "sampler_logprobs": Column("rollout_logprob", Ragged(plain=True)) if "use_vllm" in settings else Constant(None),
-        "env_mask": _ENVIRONMENT if tools else Constant(None),
+        "env_mask": ENVIRONMENT if tools else Constant(None),
     }
     prompts = Derived(lambda inputs: [{"prompt": "w1"} for _ in range(inputs.batch.rows)])
     return [
@@ -165,7 +134,7 @@ def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: b
             call=f"{owner}.{NAME}",
             name="generated",
             arguments={"self": _engine(kind, settings, described, parts), "inputs": prompts},
-            produced_by={"inputs": _PRODUCER},
+            produced_by={"inputs": PRODUCER},
         )
     ]
 
@@ -177,23 +146,22 @@ def pads_to_the_longest(inputs: Inputs) -> str:
     return "" if longest == wide else "TRL pads to the longest completion, and all are shorter than the width"
 
 
-def _rollout(kind: str, settings: Settings, cut: str, rewards: Codec) -> Step:
+def _rollout(path: str, kind: str, settings: Settings) -> Step:
     parts: dict[str, Codec] = {
-        "completions": Completions(cut=cut),
+        "completions": Completions(cut="mask"),
         "generations": Derived(lambda inputs: max(group_sizes(inputs))),
-        "rewards": rewards,
+        "rewards": Column("reward", PerRow("list")),
     }
     parts |= {"old_logprobs": Column("old_logprob")} if kind == "rloo" else {}
-    owner = GRPO if kind == "grpo" else RLOO
     return Step(
-        call=f"{owner}.{NAME}",
+        call=path,
         name="generated",
         arguments={"self": _engine(kind, settings, frozenset(), parts), "inputs": Prompts()},
-        produced_by={"inputs": _PRODUCER},
+        produced_by={"inputs": PRODUCER},
     )
 
 
-def _requires(*, masked: bool) -> tuple[Callable[[Inputs], str], ...]:
+def rollout_conditions(*, masked: bool) -> tuple[Callable[[Inputs], str], ...]:
     """Conditions of a rollout; each completion trains where none is ``masked``."""
     every = () if masked else (trains_every_completion,)
     return (
@@ -211,13 +179,12 @@ def several_generations(inputs: Inputs) -> str:
     return "the configuration refuses one completion per prompt" if max(group_sizes(inputs)) < 2 else ""
 
 
-def _advantages(kind: str, name: str, settings: Settings, claimed: Claims) -> Boundary:
+def _advantages(path: str, kind: str, name: str, settings: Settings, claimed: Claims) -> Boundary:
     masked = "mask_truncated_completions" in settings
-    owner = GRPO if kind == "grpo" else RLOO
-    step = _rollout(kind, settings, "mask", Column("reward", PerRow("list")))
+    step = _rollout(path, kind, settings)
     formula = _EPSILON if kind == "grpo" else {}
     return Boundary(
-        path=f"{owner}.{NAME}",
+        path=path,
         stage="advantage",
         steps=(step,),
         unused=frozenset({"old_logprob"}),
@@ -225,45 +192,5 @@ def _advantages(kind: str, name: str, settings: Settings, claimed: Claims) -> Bo
         settings={name: {**settings, **formula}},
         claims=claimed,
         reach=", ".join(f"{k}={v}" for k, v in settings.items()),
-        requires=_requires(masked=masked),
+        requires=rollout_conditions(masked=masked),
     )
-
-
-def _metrics(target: Target, kind: str) -> Iterator[Boundary]:
-    """What a rollout logs of its rewards, with a weight of their function or without, and of its lengths."""
-    owner = GRPO if kind == "grpo" else RLOO
-    path = f"{owner}.{NAME}"
-    source = source_of(target.find(path))
-    if target.has(f"{owner}._generate"):
-        source += source_of(target.find(f"{owner}._generate"))
-    place = Use("self").attribute("_metrics")["train"]
-    known = config_fields(target, kind)
-    for setting, own in LOGGING.items():
-        settings: Settings = {**({"kl_loss_coef": 0.0} if kind == "rloo" else {}), **own}
-        weighted = "reward_weight" in own
-        if not {"reward_weights" if n == "reward_weight" else n for n in own} <= known:
-            continue
-        logged = {
-            name: replace(output, at=place[name], form=Logged())
-            for name, output in LOGGED.items()
-            if _logs(source, name) and (not weighted or name in WEIGHTED)
-        }
-        step = _rollout(kind, settings, "scored", Column("reward", PerRow("list")))
-        yield Boundary(
-            path=path,
-            stage="metric",
-            steps=(step,),
-            unused=frozenset({"old_logprob"}),
-            outputs=logged,
-            settings={setting: settings},
-            reach=", ".join(f"{k}={v}" for k, v in own.items()) or "every rollout",
-            requires=(*_requires(masked=True), cut_completions_fill_the_width),
-        )
-
-
-def _logs(source: str, name: str) -> bool:
-    """Whether the source logs a number of this name, as this quantity: a mean of deviations is another one."""
-    if name == "reward_std" and re.search(r"std(_grouped)?_rewards\.mean\(\)", source):
-        return False
-    written = name.replace("first", "{reward_func_name}")
-    return f'["{written}"]' in source

@@ -1,0 +1,75 @@
+"""Log-probs and entropy that TRL's trainers compute from the logits of a model, at the sampling temperature."""
+
+import inspect
+from collections.abc import Iterator
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
+from rl_sentinel.adapters.trl.logit_model import compute_log_probs, logit_trainer
+from rl_sentinel.adapters.trl.release import config_fields, method
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.claims import Claims, claims
+
+_CITE = (
+    "grpo_config.py, temperature: temperature for sampling; grpo_trainer.py, _get_per_token_logps: the logits are "
+    "divided by the sampling temperature, the log-probs are those of the completion"
+)
+
+_CLAIMS = claims(_CITE, output_algorithms={"logprob": "log-prob of the token"}, knobs={"temperature": (0.7, 1.6)})
+_ENTROPY = claims(_CITE, output_algorithms={"entropy": "entropy of the logits"}, knobs={"temperature": (0.7, 1.6)})
+
+_PRODUCER = (
+    "grpo_trainer.py, _generate_and_score_completions: prompts padded at the left, completions at the right; a model "
+    "of transformers answers with the logits of each next token, or of the last logits_to_keep ones"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The log-probs with their gradient, and the entropies, of both trainers."""
+    for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
+        path = method(target, owner, "_get_per_token_logps_and_entropies", "_get_per_token_logps")
+        if not target.has(path) or target.fails(path) or "temperature" not in config_fields(target, kind):
+            continue
+        yield from bindable(target, _boundary(target, path, kind, "logprob", _CLAIMS | claims(_CITE, gradient="own")))
+        if path.endswith("entropies"):
+            yield from bindable(target, _boundary(target, path, kind, "entropy", _ENTROPY))
+
+
+def _boundary(target: Target, path: str, kind: str, output: str, said: Claims) -> Boundary:
+    passed = inspect.signature(target.find(path)).parameters
+    chunks = {"batch_size": Constant(2)} if "batch_size" in passed else {}
+    step = Step(
+        call=compute_log_probs,
+        name="made",
+        arguments={
+            "trainer": Object(
+                logit_trainer, {"kind": Constant(kind), "temperature": Knob("temperature")}, _PLACES, shared=True
+            ),
+            "logits": Column("logits"),
+            "completion_ids": Column("token"),
+            "completion_mask": ResponseMask(),
+            **chunks,
+        },
+        produced_by={"logits": _PRODUCER},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={output: Output("B T", "nats", output, at=Use("made")[output], form=Padded())},
+        settings={output: {"temperature": 1.0}},
+        claims=said,
+        reach="every training step; temperature",
+        requires=(no_empty_response,),
+    )
+
+
+#: Where a trainer has what it was made from.
+_PLACES = {"kind": "kind", "temperature": "args.temperature"}

@@ -1,0 +1,194 @@
+"""What TRL logs of a rollout: its rewards, its lengths and its sampler, over ranks and in evaluation."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import EachCut, Object
+from rl_sentinel.adapters.kit.forms import PerRow, Ragged
+from rl_sentinel.adapters.kit.requirements import equal_parts, group_sizes
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import (
+    GRPO,
+    RLOO,
+    Completions,
+    PromptsOfRanks,
+    cut_completions_fill_the_width,
+    trainer,
+)
+from rl_sentinel.adapters.trl.ranks import collectives
+from rl_sentinel.adapters.trl.release import config_fields, log_place, logs_by_mode, scoring_path, source_of
+from rl_sentinel.adapters.trl.result_forms import Logged
+from rl_sentinel.adapters.trl.rollout_doubles import evaluated_rollout, ready_to_score, scored_rollout
+from rl_sentinel.adapters.trl.scoring import PRODUCER, rollout_conditions
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+_REWARDS: Mapping[str, Output] = {
+    "reward": Output("", "reward", "outcome.mean", over="all"),
+    "reward_std": Output("", "reward", "outcome.std", over="all"),
+    "rewards/first/mean": Output("", "reward", "outcome.mean", over="all"),
+    "rewards/first/std": Output("", "reward", "outcome.std", over="all"),
+    "rewards/first": Output("", "reward", "outcome.mean", over="all"),
+}
+
+_LENGTHS: Mapping[str, Output] = {
+    "reward": _REWARDS["reward"],
+    "completions/mean_length": Output("", "tokens", "response_length.mean", over="all"),
+    "completions/min_length": Output("", "tokens", "response_length.min", over="all"),
+    "completions/max_length": Output("", "tokens", "response_length.max", over="all"),
+    "completions/mean_terminated_length": Output("", "tokens", over="all"),
+    "completions/min_terminated_length": Output("", "tokens", over="all"),
+    "completions/max_terminated_length": Output("", "tokens", over="all"),
+    "completions/clipped_ratio": Output("", "", "unscored.mean", over="all"),
+    "completion_length": Output("", "tokens", "response_length.mean", over="all"),
+}
+
+_GROUPS: Mapping[str, Output] = {"frac_reward_zero_std": Output("", "", "dead_group_fraction")}
+
+_SAMPLER: Mapping[str, Output] = {
+    "sampling/sampling_logp_difference/mean": Output("", "nats", "kl.abs", over="live"),
+    "sampling/sampling_logp_difference/max": Output("", "nats", over="live"),
+}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers that are logged under some settings of the configuration."""
+
+    logged: Mapping[str, Output]
+    settings: Settings
+
+
+NUMBERS: Mapping[str, Numbers] = {
+    "logged rewards": Numbers(_REWARDS, {}),
+    "logged, weighted": Numbers({n: _REWARDS[n] for n in ("reward", "reward_std")}, {"reward_weight": 2.0}),
+    "logged": Numbers(_GROUPS, {}),
+    "logged lengths": Numbers(_LENGTHS, {}),
+    "logged, truncated masked": Numbers(_LENGTHS, {"mask_truncated_completions": True}),
+    "logged, sampler": Numbers(_SAMPLER, {"use_vllm": True}),
+}
+
+#: Setting in which a function of rewards has a weight -> the field of the configuration.
+_WRITTEN = {"reward_weight": "reward_weights"}
+
+_EVALUATED = (
+    "transformers, Trainer.evaluation_loop: prediction_step of each batch while the model is in evaluation; "
+    "grpo_trainer.py, log: the numbers of evaluation have a prefix of their own"
+)
+
+_GAP = claims("grpo_trainer.py, sampling_logp_difference: the absolute difference of the log-probs", kl="abs")
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The numbers of each kind, for GRPO and for RLOO, where the release logs them beside advantages."""
+    for kind in ("grpo", "rloo"):
+        path = scoring_path(target, kind)
+        if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):
+            continue
+        for name, numbers in NUMBERS.items():
+            needed = {_WRITTEN.get(n, n) for n in numbers.settings}
+            corrects = "importance_sampling_ratio" in source_of(target.find(path))
+            if needed <= config_fields(target, kind) and (corrects or "use_vllm" not in needed):
+                yield from bindable(target, *_trained(target, path, kind, name, numbers))
+        if logs_by_mode(target, kind) and target.has(f"{path.rpartition('.')[0]}.prediction_step"):
+            yield from bindable(target, *_evaluated(target, path, kind))
+
+
+def _named(target: Target, path: str, logged: Mapping[str, Output], place: Use) -> dict[str, Output]:
+    """Those of the numbers that the release logs as this quantity: a mean of deviations is another one."""
+    owner = path.rpartition(".")[0]
+    source = source_of(target.find(path))
+    source += source_of(target.find(f"{owner}._generate")) if target.has(f"{owner}._generate") else ""
+    other = {"reward_std"} if re.search(r"std(_grouped)?_rewards\.mean\(\)", source) else set()
+    return {
+        name: replace(output, at=place[name], form=Logged())
+        for name, output in logged.items()
+        if f'["{name.replace("first", "{reward_func_name}")}"]' in source and name not in other
+    }
+
+
+def _engines(kind: str, settings: Settings, more: Mapping[str, Codec]) -> EachCut:
+    """The trainers of all ranks before a rollout; a prompt's completions may be on several of them."""
+    parts: dict[str, Codec] = {
+        "trainer": trainer(kind, settings),
+        "rank": Derived(lambda inputs: inputs.part[0]),
+        "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
+        "generations": Derived(lambda inputs: max(group_sizes(Inputs(inputs.mini_batch)))),
+        "completions": Completions(cut="scored"),
+        "rewards": Column("reward", PerRow("list")),
+        "old_logprobs": Derived(lambda inputs: torch.zeros(inputs.batch.mask.shape)),  # summed, and not logged
+        **more,
+    }
+    at = {name: f"rollout.{name}" for name in ("completions", "rewards", *more)}
+    at |= {"trainer": "", "generations": "num_generations"}
+    at |= {"rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
+    return EachCut(Object(ready_to_score, parts, at=at), "ranks")
+
+
+def _trained(target: Target, path: str, kind: str, name: str, numbers: Numbers) -> Iterator[Boundary]:
+    logged = _named(target, path, numbers.logged, log_place(target, kind, Use("generated")))
+    if not logged:
+        return
+    settings: Settings = {**({"kl_loss_coef": 0.0} if kind == "rloo" else {}), **numbers.settings}
+    vllm = "use_vllm" in settings
+    more: dict[str, Codec] = {}
+    if vllm:
+        more = {
+            "old_logprobs": Column("old_logprob"),
+            "sampler_logprobs": Column("rollout_logprob", Ragged(plain=True)),
+        }
+    step = Step(
+        call=scored_rollout,
+        name="generated",
+        arguments={
+            "method": Constant(path.rpartition(".")[2]),
+            "trainers": _engines(kind, settings, more),
+            "inputs": PromptsOfRanks(),
+        },
+        produced_by={"inputs": PRODUCER},
+        doubles=collectives(target, kind),
+    )
+    yield Boundary(
+        path=path,
+        stage="metric",
+        steps=(step,),
+        outputs=logged,
+        settings={name: settings},
+        claims=_GAP if vllm else claims(PRODUCER),
+        reach=", ".join(f"{k}={v}" for k, v in numbers.settings.items()) or "every rollout",
+        requires=(*rollout_conditions(masked=True), cut_completions_fill_the_width, equal_parts),
+    )
+
+
+def _evaluated(target: Target, path: str, kind: str) -> Iterator[Boundary]:
+    """What is logged of a rollout that evaluates, after the rewards of it."""
+    owner = GRPO if kind == "grpo" else RLOO
+    logged = _named(target, path, {**_REWARDS, **_LENGTHS}, log_place(target, kind, Use("generated"), "eval"))
+    settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
+    step = Step(
+        call=evaluated_rollout,
+        name="generated",
+        arguments={"trainers": _engines(kind, settings, {}), "inputs": PromptsOfRanks()},
+        produced_by={"inputs": _EVALUATED},
+        doubles=collectives(target, kind),
+    )
+    received = Output("", "reward", at=Use("generated").attribute("received"))
+    yield Boundary(
+        path=f"{owner}.prediction_step",
+        stage="metric",
+        steps=(step,),
+        outputs={"received": received, **logged},
+        settings={"evaluation": settings},
+        claims=claims(_EVALUATED),
+        reach="trainer.evaluate()",
+        requires=(*rollout_conditions(masked=True), cut_completions_fill_the_width, equal_parts),
+    )

@@ -1,0 +1,189 @@
+"""TRL's optimizer step: ``training_step`` on a buffered rollout, over micro-batches, iterations and ranks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import EachCut, Object
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import (
+    FIELDS,
+    GRPO,
+    RLOO,
+    Completions,
+    RowAdvantage,
+    micro_batch_count,
+    trainer,
+    trains_every_completion,
+    trains_whole_completions,
+)
+from rl_sentinel.adapters.trl.loss_families import PLAIN, RATIO, ROW, Family
+from rl_sentinel.adapters.trl.losses import fitted, logged_numbers
+from rl_sentinel.adapters.trl.ranks import collectives
+from rl_sentinel.adapters.trl.release import NAME, method, reads_tool_mask, source_of
+from rl_sentinel.adapters.trl.rollout_doubles import optimizer_step, ready_to_update
+from rl_sentinel.adapters.trl.scoring import ENVIRONMENT
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+#: Families of the loss that are followed through the whole step.
+FOLLOWED = ("default", "KL", "KL, no loss type", "vLLM, token_truncate", "vLLM, capped")
+
+#: Families whose logged numbers are followed over ranks.
+LOGGED_OVER_RANKS = ("KL", "KL, no loss type")
+
+_PRODUCER = (
+    "grpo_trainer.py, _prepare_inputs: a rollout is generated, shuffled, cut into steps_per_generation micro-batches, "
+    "and used num_iterations times"
+)
+
+#: RLOO divides by nothing itself.
+_RLOO = claims("rloo_trainer.py, _compute_loss: exp(logps - old_logps)", ratio=True, scope="sequence") | claims(
+    "transformers, Trainer.training_step divides by the accumulation steps", denominator="given"
+)
+
+_THRESHOLD = claims(
+    "grpo_trainer.py, get_high_entropy_mask: the threshold is a quantile of the tokens of all processes",
+    denominator="given",
+)
+
+
+_MASKED = "mask_truncated_completions"
+
+_OFF_POLICY = (
+    "grpo_config.py, off_policy_mask_threshold: the delta of equation 9 of DeepSeek-V3.2 (arXiv 2512.02556), whose old "
+    "policy is that of the probabilities which the inference engine returned"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The step of GRPO under the losses that say what their denominators are, then that of RLOO."""
+    if not target.has(f"{GRPO}.{NAME}"):
+        return
+    path = method(target, GRPO, "_compute_loss", "compute_loss")
+    for name in FOLLOWED:
+        family = fitted(target, name, path)
+        if family is not None:
+            yield from bindable(target, _loss(target, "grpo", name, family))
+    chosen = fitted(target, "top entropy", path)
+    if chosen is not None:
+        settings = {name: value for name, value in chosen.settings.items() if name != _MASKED}
+        family = replace(chosen, settings=settings, claims=chosen.claims | _THRESHOLD, tools=False)
+        yield from bindable(target, _loss(target, "grpo", "top entropy", family, alone=True))
+    masking = fitted(target, "off-policy mask, vLLM", path)
+    if masking is not None:
+        yield from bindable(target, _decisions(target, masking))
+    for name in LOGGED_OVER_RANKS:
+        family = fitted(target, name, path)
+        if family is not None:
+            yield from bindable(target, *_metrics(target, "grpo", path, family))
+    if target.has(f"{RLOO}._compute_loss"):
+        family = Family({**PLAIN, "beta": 0.0}, _RLOO, tools=False)
+        yield from bindable(target, _loss(target, "rloo", "default", family))
+        yield from bindable(target, *_metrics(target, "rloo", f"{RLOO}._compute_loss", family))
+
+
+def _step(target: Target, kind: str, family: Family, *, tools: bool, alone: bool) -> Step:
+    """One optimizer step on a rollout; with ``alone`` each rank has one micro-batch."""
+    vllm = "use_vllm" in family.settings
+    parts: dict[str, Codec] = {
+        "trainer": trainer(kind, family.settings, family.described),
+        "micro_batches": Constant(1) if alone else micro_batch_count(),
+        "rank": Derived(lambda inputs: inputs.part[0]),
+        "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
+        "logprobs": Column("logprob"),
+        "entropies": Column("entropy"),
+        "advantages": RowAdvantage(),
+        "completions": Completions(cut="mask"),
+        "old_logprobs": Column("old_logprob"),
+        "ref_logprobs": Column("ref_logprob") if "kl_loss_coef" in family.settings else Constant(None),
+        "sampler_logprobs": Column("rollout_logprob", Ragged(plain=True)) if vllm else Constant(None),
+        "env_mask": ENVIRONMENT if tools else Constant(None),
+    }
+    at = {name: f"rollout.{name}" for name in parts if name.endswith(("completions", "_logprobs", "env_mask"))}
+    at |= {"trainer": "", "micro_batches": "args.gradient_accumulation_steps", "rank": "accelerator.process_index"}
+    at |= {"ranks": "accelerator.num_processes", "logprobs": "policy.logprobs", "entropies": "policy.entropies"}
+    return Step(
+        call=optimizer_step,
+        name="trained",
+        arguments={"trainers": EachCut(Object(ready_to_update, parts, at=at), "ranks")},
+        produced_by={"trainers": _PRODUCER},
+        doubles=collectives(target, kind),
+    )
+
+
+def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool = False) -> Boundary:
+    tools = family.tools and reads_tool_mask(target)
+    masked = _MASKED in family.settings
+    return Boundary(
+        path=f"{GRPO if kind == 'grpo' else RLOO}.training_step",
+        stage="policy-loss",
+        steps=(_step(target, kind, family, tools=tools, alone=alone),),
+        unused=frozenset({"prompt_length"} | (set() if "top_entropy_quantile" in family.settings else {"entropy"})),
+        outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
+        settings={name: family.settings},
+        claims=RATIO | ROW | family.claims,
+        reach=_spelt(family),
+        requires=(
+            equal_parts,
+            no_empty_response,
+            *(() if tools else (trains_whole_completions,)),
+            *(() if masked else (trains_every_completion,)),
+        ),
+    )
+
+
+def _decisions(target: Target, family: Family) -> Boundary:
+    """Which completions the step leaves out, since the policy that trains is far from the one that sampled them."""
+    made = _loss(target, "grpo", "off-policy mask, vLLM", family, alone=True)
+    kept = Output("B", "", "keep", at=Use("trained")["trainer"].attribute("kept"))
+    settings = {name: {n: v for n, v in own.items() if n != _MASKED} for name, own in made.settings.items()}
+    steps = (_step(target, "grpo", replace(family, settings=next(iter(settings.values()))), tools=False, alone=True),)
+    return replace(
+        made,
+        stage="correct",
+        steps=steps,
+        reads=frozenset(),
+        outputs={"keep": kept},
+        settings=settings,
+        claims=claims(_OFF_POLICY, output_algorithms={"keep": "sequences near the sampler kept"}) | ROW,
+        requires=(equal_parts, one_rank, no_empty_response, trains_whole_completions, trains_every_completion),
+    )
+
+
+def one_rank(inputs: Inputs) -> str:
+    """Decisions are read of one rank."""
+    return "decisions are read of one rank" if inputs.layout.ranks > 1 else ""
+
+
+def _metrics(target: Target, kind: str, path: str, family: Family) -> Iterator[Boundary]:
+    """What the first rank logs of a step to which each rank brings one micro-batch; every completion trains."""
+    settings = {name: value for name, value in family.settings.items() if name != _MASKED}
+    place = Use("trained")["trainer"].attribute("_metrics")["train"]
+    logged, said = logged_numbers(source_of(target.find(path)), settings, place)
+    if kind == "rloo":
+        logged = {name: replace(output, quantity="") for name, output in logged.items()}
+    if not logged:
+        return
+    plain = replace(family, settings=settings)
+    yield Boundary(
+        path=f"{GRPO if kind == 'grpo' else RLOO}.training_step",
+        stage="policy-loss",
+        steps=(_step(target, kind, plain, tools=False, alone=True),),
+        outputs=logged,
+        settings={"logged over ranks": settings},
+        claims=RATIO | ROW | family.claims | said,
+        reach=_spelt(plain),
+        requires=(equal_parts, no_empty_response, trains_whole_completions, trains_every_completion),
+    )
+
+
+def _spelt(family: Family) -> str:
+    """The fields of the configuration that lead there."""
+    return ", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in family.settings.items() if k not in family.described)
