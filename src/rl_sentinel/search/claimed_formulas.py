@@ -12,6 +12,7 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.aggregation import MODES, aggregated
 from rl_sentinel.formulas.algorithms import PLAIN
 from rl_sentinel.formulas.corrections import SHARES
+from rl_sentinel.formulas.distillation import DISTILLATIONS
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
 from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.formulas.kls import KL_LOSSES, STEERS
@@ -36,7 +37,7 @@ _ALONE: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}
 _SEVERAL: Mapping[str, Callable[[Batch, Settings], Named]] = {**VALUES, **SHAPED}
 
 #: Algorithm -> loss per token, of which there is one reading.
-_OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**LOSSES, **KL_LOSSES}
+_OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**LOSSES, **KL_LOSSES, **DISTILLATIONS}
 
 
 def claimed(boundary: Boundary, name: str) -> str:
@@ -111,7 +112,7 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Named]
     algorithm = claimed(boundary, name)
     if name != "loss" and boundary.outputs[name].quantity != "loss":
         return None
-    if boundary.stage == "aggregate":
+    if boundary.stage == "aggregate" and algorithm not in DISTILLATIONS:
         return (lambda batch, _s: entropy(batch)) if algorithm == "entropy" else _given if not algorithm else None
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import losses, packages, preferences, scoring
+from rl_sentinel.adapters.trl import distillation, losses, packages, preferences, scoring
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (scoring, losses, preferences):
+    for module in (scoring, losses, preferences, distillation):
         yield from module.boundaries(target)
 
 
