@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import distillation, losses, packages, preferences, scoring
+from rl_sentinel.adapters.trl import distillation, losses, packages, ppo, preferences, scoring
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (scoring, losses, preferences, distillation):
+    ppo.restore_former_names()
+    for module in (scoring, losses, preferences, distillation, ppo):
         yield from module.boundaries(target)
 
 

@@ -147,16 +147,16 @@ def tokens_have_probabilities(inputs: Inputs) -> str:
 def as_pairs(batch: Batch) -> Batch:
     """Pairs of responses: an even number of rows, each with a trained token, and log-probs below 0."""
     even = take_rows(batch, torch.arange(batch.rows - batch.rows % 2)) if batch.rows % 2 else batch
-    return uncertain(even)
+    return trains_with_probability(even)
 
 
-def uncertain(batch: Batch) -> Batch:
-    """Rows of which each trains, with log-probs of tokens that are not certain; as it is where they are so."""
+def trains_with_probability(batch: Batch, *, rows: bool = True) -> Batch:
+    """Log-probs below 0 and, unless ``rows`` is False, a trained token in each row; the batch itself if it is so."""
     changed: dict[str, Tensor] = {}
-    if not bool(batch.live.all()):
+    if rows and not bool(batch.live.all()):
         changed["mask"] = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid)
     for name in ("logprob", "ref_logprob"):
         column: Tensor = getattr(batch, name)
         if bool((column > LARGEST).any()):
-            changed[name] = torch.where(column > LARGEST, -0.125 - column, column)
+            changed[name] = torch.where(column > LARGEST, -0.125 - column.abs(), column)
     return with_columns(batch, **changed) if changed else batch

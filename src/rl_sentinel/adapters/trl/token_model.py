@@ -40,11 +40,15 @@ class Backbone:
         """Take ``[B, T]`` log-probs of the tokens of :func:`token_ids`."""
         self.logprobs = logprobs
 
+    def spread(self, column: Tensor) -> Tensor:
+        """``[V]``: a column ``[B, T]`` by token id, with a constant at other tokens."""
+        before = column.new_full((FIRST,), ELSEWHERE)
+        after = column.new_full((VOCABULARY - FIRST - column.numel(),), ELSEWHERE)
+        return torch.cat([before, column.flatten(), after])
+
     def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - as a model of transformers
         """``[B, S, V]`` logits of what follows each position; the last one predicts nothing."""
-        before = self.logprobs.new_full((FIRST,), ELSEWHERE)
-        after = self.logprobs.new_full((VOCABULARY - FIRST - self.logprobs.numel(),), ELSEWHERE)
-        own = torch.cat([before, self.logprobs.flatten(), after]).clamp(max=LARGEST)
+        own = self.spread(self.logprobs).clamp(max=LARGEST)
         following = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1)
         chosen = own[following].unsqueeze(-1)
         logits = torch.full((*input_ids.shape, VOCABULARY), NEVER, dtype=chosen.dtype)
