@@ -12,13 +12,15 @@ from torch.nn.functional import pad
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.requirements import has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
 from rl_sentinel.adapters.trl.distillation_codecs import (
+    EndedCompletions,
     LabelForm,
+    LeftLabels,
     LeftSequence,
     SampledSequence,
     SampledTokens,
@@ -170,7 +172,7 @@ def _loss(path: str, name: str) -> Boundary:
     inputs: dict[str, Codec] = {
         "input_ids": Computed(lengths, lambda i: _tokens(i, 5, 4, 0), "ids of one value say no mask"),
         "attention_mask": Computed(lengths, lambda i: _tokens(i, 1, 1, 0), "a mask of whole sequences"),
-        "labels": Computed(lengths, lambda i: _tokens(i, 5, -100, -100), "labels of whole completions"),
+        "labels": Column("mask", LeftLabels(), torch.int64),
         "prompts": Derived(lambda i: _prompts(i, 4, 0)),
         "prompt_attention_mask": Derived(lambda i: _prompts(i, 1, 0)),
     }
@@ -202,7 +204,7 @@ def _loss(path: str, name: str) -> Boundary:
         reach="lmbda above 0: completions of the student"
         if name == SAMPLED
         else f"every step on completions of the data set, beta={settings['mixture']}",
-        requires=(has_trained_token, no_empty_response, trains_whole_completions),
+        requires=(every_row_trains, no_empty_response, trains_whole_completions),
         domain=every_completion_trains,
     )
 
@@ -240,7 +242,7 @@ def _sampled(target: Target, path: str) -> Boundary:
     parameters = inspect.signature(target.find(path)).parameters
     arguments: dict[str, Codec] = {
         "generate": Constant(Function(path)),
-        "completions": Computed(frozenset({"mask"}), _ended, "ids of one value say no mask"),
+        "completions": EndedCompletions(),
         "width": Derived(lambda inputs: inputs.batch.width),
         "pads": Constant("pad_token_id" in parameters),
     }
@@ -252,14 +254,9 @@ def _sampled(target: Target, path: str) -> Boundary:
         outputs={"mask": Output("B T", "", "mask", at=Use("sampled"), form=AsReturned())},
         claims=claims("gkd_trainer.py: labels of the generated completion, its end included", conserves=True),
         reach="lmbda above 0, and a tokenizer whose padding token is its end token",
-        requires=(no_empty_response, has_trained_token, trains_whole_completions),
+        requires=(no_empty_response, every_row_trains, trains_whole_completions),
         domain=every_completion_trains,
     )
-
-
-def _ended(inputs: Inputs) -> list[list[int]]:
-    """Ids of completions that end with token 1."""
-    return [[5] * (n - 1) + [1] for n in inputs.batch.mask.sum(1).tolist()]
 
 
 def sampled_labels(generate: Callable[..., Any], completions: list[list[int]], width: int, *, pads: bool) -> Tensor:

@@ -1,10 +1,12 @@
 """Layouts of what TRL's distillation reads: logits and labels of prompts and completions, and which tokens count."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.codec import Form, Inputs, Sizes
@@ -67,6 +69,45 @@ class LeftSequence(Form):
         """Padding is 0."""
         valid = batch.valid.reshape(*batch.valid.shape, *[1] * (column.dim() - 2))
         return torch.where(valid, column, torch.zeros_like(column))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLabels(LeftSequence):
+    """Labels of whole completions in that layout: -100 elsewhere."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The mask as labels."""
+        return torch.where(LeftSequence.lay(self, column, inputs) > 0, 5, -100)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The mask."""
+        return LeftSequence.read(self, (value != -100).long(), sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and lengths: every token of a completion has a label."""
+        length = (value != -100).sum(1)
+        return Sizes(rows=value.shape[0], length=length, width=int(length.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCompletions(OneColumn):
+    """One list of ids per row whose last one is token 1, the end; each token trains."""
+
+    name: str = "mask"
+
+    def put(self, inputs: Inputs) -> list[list[int]]:
+        """The ids."""
+        return [[5] * (n - 1) + [1] for n in inputs.batch.mask.sum(1).tolist()]
+
+    def sizes(self, value: list[list[int]]) -> Sizes:
+        """Rows and lengths."""
+        length = torch.tensor([len(ids) for ids in value])
+        return Sizes(rows=len(value), length=length, width=int(length.max()))
+
+    def take(self, value: list[list[int]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - lists say it
+        """The mask."""
+        length = torch.tensor([len(ids) for ids in value])
+        return {"mask": torch.arange(int(length.max())) < length.unsqueeze(1)}
 
 
 #: Tokens of each prompt from which the student samples, padding included.

@@ -134,7 +134,8 @@ def longest(inputs: Inputs) -> int:
 
 def rows_are_pairs(inputs: Inputs) -> str:
     """The rows are pairs of responses."""
-    return "" if inputs.batch.rows % (2 * inputs.layout.micro_batches) == 0 else "the rows are no pairs of responses"
+    rows, parts = inputs.batch.rows, 2 * inputs.layout.micro_batches
+    return "" if rows and rows % parts == 0 else "the rows do not divide into pairs of responses"
 
 
 def tokens_have_probabilities(inputs: Inputs) -> str:
@@ -146,7 +147,8 @@ def tokens_have_probabilities(inputs: Inputs) -> str:
 
 def as_pairs(batch: Batch) -> Batch:
     """Pairs of responses: an even number of rows, each with a trained token, and log-probs below 0."""
-    even = take_rows(batch, torch.arange(batch.rows - batch.rows % 2)) if batch.rows % 2 else batch
+    odd = batch.rows > 1 and batch.rows % 2
+    even = take_rows(batch, torch.arange(batch.rows - 1)) if odd else batch
     return trains_with_probability(even)
 
 

@@ -60,7 +60,7 @@ class Family:
 
     def logs(self, name: str, source: str) -> bool:
         """Whether the source logs a number of this name as the quantity that is claimed."""
-        return self.rewards and (f'rewards/{name.rpartition("/")[2]}"' in source or f'{name}"' in source)
+        return self.rewards and f'{name}"' in source
 
 
 _BETA: Settings = {"beta": 0.5}
