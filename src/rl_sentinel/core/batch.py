@@ -56,6 +56,7 @@ class Batch:
     entropy: Tensor = _column("B T", "nats", "signal")
     pi_squared: Tensor = _column("B T", "", "signal")
     logits: Tensor = _column("B T V", "nats", "signal")
+    ref_logits: Tensor = _column("B T V", "nats", "signal")
 
     @property
     def rows(self) -> int:
@@ -95,6 +96,7 @@ MODEL_COLUMNS = frozenset(
         "ref_logprob",
         "rollout_logprob",
         "logits",
+        "ref_logits",
         "entropy",
         "pi_squared",
         "value",

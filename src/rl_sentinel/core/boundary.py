@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, Scope
@@ -99,7 +100,8 @@ class Boundary:
     ``path`` is the dotted path that is entered (several, joined by ``" -> "``, for a pipeline), ``steps`` its calls in
     order. ``reads`` are the columns that count: those that the codecs carry, without ``unused``, which the target is
     passed and ignores. ``requires`` are the conditions under which the target's own trainer could make the call; each
-    answers why not, or "". ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that
+    answers why not, or "". ``domain`` brings a batch of the search into those conditions, and leaves one that fulfils
+    them as it is. ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that
     compute the same algorithm.
     """
 
@@ -110,6 +112,7 @@ class Boundary:
     reads: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()
     requires: tuple[Callable[[Inputs], str], ...] = ()
+    domain: Callable[[Batch], Batch] | None = None
     settings: Mapping[str, Settings] = field(default_factory=lambda: {"default": {}})
     claims: Claims = field(default_factory=Claims)
     writes: frozenset[str] = frozenset()

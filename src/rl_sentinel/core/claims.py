@@ -107,6 +107,9 @@ class Claims:
     order_statistic: Said[Literal[True]] | None = _claim(
         "only a few outcomes, such as the best ones, have an influence", "advantage"
     )
+    pairing: Said[Literal["adjacent"]] | None = _claim(
+        "row 2i is the preferred response of a pair, row 2i + 1 the other one"
+    )
     grouping: Said[Literal["id"]] | None = _claim("rows of a prompt are found by id, wherever they are", *_SIGNAL)
     ratio: Said[Literal[True]] | None = _claim("uses the ratio of the current policy to the old one", "policy-loss")
     on_policy_gradient: Said[Literal["other"]] | None = _claim(

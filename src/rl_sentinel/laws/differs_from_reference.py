@@ -248,6 +248,7 @@ LAW = Law(
         "measure",
         "output_algorithms",
         "output_definitions",
+        "pairing",
         "rows",
         "scope",
         "standardised",

@@ -1,7 +1,7 @@
 """PRM001 row-order-matters.
 
 What it says:
-    Another order of the rows, with the groups kept together as they were, permutes the outputs in
+    Another order of the rows, with the groups kept together as they were and pairs as claimed, permutes the outputs in
     the same way and changes no number for the whole batch.
 
 Why it matters:
@@ -53,6 +53,14 @@ def _order(group: Tensor, variant: int) -> Tensor | None:
     return order if pairs else None
 
 
+def _order_of_pairs(rows: int, variant: int) -> Tensor | None:
+    """A permutation that keeps pairs, or None if no such permutation exists."""
+    pairs = torch.arange(rows).unfold(0, 2, 2)
+    if rows % 2 or len(pairs) < 2:
+        return None
+    return (pairs.flip(0) if variant == 0 else torch.cat([pairs[1:], pairs[:1]])).flatten()
+
+
 def _vary(case: Case, variant: int) -> Case | None:
     batch = case.batch
     fit = bool(batch.live.any()) and not repeats_trajectory(batch)
@@ -61,14 +69,16 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
-    order = _order(batch.group, variant)
+    paired = boundary.claims.pairing is not None
+    order = _order_of_pairs(batch.rows, variant) if paired else _order(batch.group, variant)
     if order is None or not groups_stand_as_read(boundary, batch):
         return
     before = ask(case, gradients=slopes(boundary))
     after = ask(with_batch(case, take_rows(batch, order)), gradients=slopes(boundary))
     after = at_rows(boundary, after, torch.argsort(order))
     scale = magnitude(batch, boundary.reads)
-    reason, change = "the order of rows must have no influence", Change(ORDERS[variant])
+    reason = "the order of rows must have no influence"
+    change = Change(("reversing the pairs", "moving the first pair to the end")[variant] if paired else ORDERS[variant])
     yield from same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale)
 
 
@@ -80,7 +90,7 @@ LAW = Law(
     code="PRM001",
     name="row-order-matters",
     stages=SIGNAL_STAGES,
-    claims=("grouping", "row_order"),
+    claims=("grouping", "pairing", "row_order"),
     applies=_applies,
     vary=_vary,
     expect=_expect,

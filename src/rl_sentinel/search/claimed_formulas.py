@@ -12,11 +12,14 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.aggregation import MODES, aggregated
 from rl_sentinel.formulas.algorithms import PLAIN
 from rl_sentinel.formulas.corrections import SHARES
+from rl_sentinel.formulas.distillation import DISTILLATIONS
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
 from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.formulas.kls import KL_LOSSES, STEERS
 from rl_sentinel.formulas.layouts import COUNTS, LAID_OUT
 from rl_sentinel.formulas.policy_losses import LOSSES
+from rl_sentinel.formulas.preferences import LOSSES as PREFERENCES
+from rl_sentinel.formulas.preferences import REWARDS, preference_loss
 from rl_sentinel.formulas.staleness import AGES
 from rl_sentinel.formulas.token_values import PLACED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES, entropy
@@ -25,10 +28,13 @@ from rl_sentinel.search.comparison import places
 Named = dict[str, Tensor]
 
 #: Algorithm with settings -> one number for the batch, of which there is one reading.
-NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS, **COUNTS, **AGES}
+NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS, **COUNTS, **AGES, **REWARDS}
 
 #: Algorithm with settings -> values of which there is one reading.
 _ALONE: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}
+
+#: Algorithm with settings -> values by reading.
+_SEVERAL: Mapping[str, Callable[[Batch, Settings], Named]] = {**VALUES, **SHAPED}
 
 
 def _alone(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Batch, Settings], Named]:
@@ -37,7 +43,7 @@ def _alone(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Batch, Settin
 
 #: Algorithm -> loss per token, by reading.
 _OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Named]] = {
-    **{name: _alone(loss) for name, loss in LOSSES.items()},
+    **{name: _alone(loss) for name, loss in {**LOSSES, **DISTILLATIONS}.items()},
     **KL_LOSSES,
 }
 
@@ -51,6 +57,8 @@ def known_output(boundary: Boundary, name: str) -> bool:
     """Whether the tables have the formula of one output."""
     algorithm, output = claimed(boundary, name), boundary.outputs[name]
     if output.quantity == "loss" or name == "loss":
+        if _of_pairs(boundary, algorithm):
+            return True
         return (value_of(boundary.claims.aggregation) or "") in MODES and (_tokens(boundary, name) is not None)
     if algorithm in NUMBERS:
         return output.axes == "" and output.quantity != "requires_grad"
@@ -81,12 +89,12 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
     if algorithm in CONTROLLERS:
         found = CONTROLLERS[algorithm](value_of(boundary.claims.kl) or "", batch, settings)
         return {n: x for n, x in found.items() if len(found) == 1 or (value_of(boundary.claims.measure) or "") in n}
-    if algorithm in SHAPED:
-        return SHAPED[algorithm](batch, settings)
     if algorithm in _ALONE:
         return {algorithm: _ALONE[algorithm](batch, settings)}
-    if algorithm in VALUES:
-        return VALUES[algorithm](batch, settings)
+    if algorithm in _SEVERAL:
+        return _SEVERAL[algorithm](batch, settings)
+    if _of_pairs(boundary, algorithm):
+        return preference_loss(algorithm, batch, settings)
     make = _tokens(boundary, name)
     if algorithm in KL and make is None:
         gradient = value_of(boundary.claims.gradient) or ""
@@ -102,12 +110,17 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
     return {n: x for n, x in found.items() if not factor or n.startswith(factor)}
 
 
+def _of_pairs(boundary: Boundary, algorithm: str) -> bool:
+    """Whether the algorithm is a loss on pairs of rows, and the boundary says which rows are a pair."""
+    return algorithm in PREFERENCES and boundary.claims.pairing is not None
+
+
 def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Named] | None:
     """Losses per token, by reading."""
     algorithm = claimed(boundary, name)
     if name != "loss" and boundary.outputs[name].quantity != "loss":
         return None
-    if boundary.stage == "aggregate":
+    if boundary.stage == "aggregate" and algorithm not in DISTILLATIONS:
         return (lambda batch, _s: entropy(batch)) if algorithm == "entropy" else _given if not algorithm else None
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]

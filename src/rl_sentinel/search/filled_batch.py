@@ -60,6 +60,7 @@ def filled(
         "turn": (torch.arange(b, device="cpu").unsqueeze(1) + torch.arange(t, device="cpu")) // 2,
         "token": (1 + _grid(b, t, period=2, stride=1)).long(),
         "logits": _logits(b, t),
+        "ref_logits": _logits(b, t).flip(2) * 0.5,
     }
     return batch_of(m, **(columns | given))
 

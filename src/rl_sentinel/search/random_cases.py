@@ -50,6 +50,7 @@ def _batch(seed: int) -> Batch:
         reward_parts=_numbers(rng, b, 2),
         pi_squared=at_least(logprob),
         logits=_numbers(rng, b, t, 3),
+        ref_logits=_numbers(rng, b, t, 3),
     )
 
 

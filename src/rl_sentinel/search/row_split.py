@@ -66,7 +66,8 @@ def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[
     if own and not alike(case.batch):
         return
     whole, scale = seen(1), magnitude(case.batch, ask.boundary.reads)
-    for parts in sorted({2, rows}):
+    units = rows if ask.boundary.claims.pairing is None else rows // 2
+    for parts in sorted({2, units} - {0, 1} if units < rows else {2, rows}):
         if own and rows % parts:
             continue
         other, change = seen(parts), cutting(case, cut, parts)

@@ -4,12 +4,34 @@ from collections.abc import Iterator
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import early_losses, log_probs, losses, packages, rollout_metrics, scoring, updates
+from rl_sentinel.adapters.trl import (
+    distillation,
+    early_losses,
+    log_probs,
+    losses,
+    packages,
+    ppo,
+    preferences,
+    rollout_metrics,
+    scoring,
+    updates,
+)
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (scoring, rollout_metrics, early_losses, losses, log_probs, updates):
+    ppo.restore_former_names()
+    for module in (
+        scoring,
+        rollout_metrics,
+        early_losses,
+        losses,
+        log_probs,
+        updates,
+        preferences,
+        distillation,
+        ppo,
+    ):
         yield from module.boundaries(target)
 
 

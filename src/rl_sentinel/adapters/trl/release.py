@@ -19,6 +19,14 @@ def config_fields(target: Target, kind: str) -> frozenset[str]:
     return frozenset(f.name for f in dataclasses.fields(found))
 
 
+def fields_of(target: Target, trainer: str) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of the configuration of a trainer by name; empty where the release has none."""
+    path = trainer.replace("_trainer.", "_config.").removesuffix("Trainer") + "Config"
+    if not target.has(path) or target.fails(path):
+        return {}
+    return {f.name: f for f in dataclasses.fields(target.find(path))}
+
+
 def method(target: Target, trainer: str, *names: str) -> str:
     """The path of the first of these methods that the release has, or of the first one."""
     return next((f"{trainer}.{name}" for name in names if target.has(f"{trainer}.{name}")), f"{trainer}.{names[0]}")

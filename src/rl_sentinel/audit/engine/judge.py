@@ -1,16 +1,16 @@
 """Judging one pair: search, the canary, shrinking, and the verdict."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.float64_check import is_rounding
-from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
@@ -26,6 +26,9 @@ FIXED_SEED = 17
 
 #: So many small cases of each kind, of those that fit a law, are tried under every variant of it.
 LEADING = 2
+
+#: What brings a batch into the conditions of a boundary.
+Domain = Callable[[Batch], Batch] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,9 +61,10 @@ def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
 def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
     """Try the law on small cases, on fixed random ones, then on those of ``seed``."""
     tried, refusals, first = 0, "", None
+    domain = ask.boundary.domain
     for case in (*_all_cases(seed, budget), *drawn()):
-        ask.kept.setdefault(id(case.batch), {})
-    for varied in _varied(law, seed, budget):
+        ask.kept.setdefault(id(_inside(domain, case).batch), {})
+    for varied in _varied(law, seed, budget, domain):
         case = replace(varied, setting=setting)
         try:
             outcome = _first_break(law, ask, case)
@@ -85,19 +89,31 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
 
 
 @cache
-def _varied(law: Law, seed: int, budget: int) -> tuple[Case, ...]:
+def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Case, ...]:
     """The first small cases of each kind under every variant of the law, all others under one that fits, in turn.
 
     Under no setting yet.
     """
     kinds, seen, varied = small_kinds(), Counter[str](), list[Case]()
-    for number, case in enumerate(_all_cases(seed, budget)):
+    for number, drawn_case in enumerate(_all_cases(seed, budget)):
+        case = _inside(domain, drawn_case)
         fitting = [fit for v in range(law.variants) if (fit := law.vary(case, v)) is not None]
         kind = kinds[number] if fitting and number < len(kinds) else ""
         seen[kind] += 1
         leads = bool(kind) and seen[kind] <= LEADING
         varied += fitting if leads else fitting[number % max(1, len(fitting)) :][:1]
     return tuple(varied)
+
+
+def _inside(domain: Domain, case: Case) -> Case:
+    """The case with its batch brought into the domain of a boundary."""
+    return case if domain is None else replace(case, batch=_brought(domain, case.batch))
+
+
+@lru_cache(maxsize=4096)
+def _brought(domain: Callable[[Batch], Batch], batch: Batch) -> Batch:
+    """The batch in the domain; always the same object, so that answers can be cached."""
+    return domain(batch)
 
 
 @cache
@@ -131,7 +147,10 @@ def smallest(law: Law, ask: Asker, found: Break) -> Break:
     variant = int(found.case.draw.get("variant") or 0)
 
     def retried(candidate: Case) -> Break | None:
-        varied = law.vary(candidate, variant)
+        try:
+            varied = law.vary(_inside(ask.boundary.domain, candidate), variant)
+        except Exception:  # noqa: BLE001 - a candidate that has no place in the domain is no smaller witness
+            return None
         if varied is None:
             return None
         try:
@@ -160,7 +179,7 @@ def canary(ask: Asker, setting: str) -> str:
     answered = False
     for case in small_cases(setting) + random_cases(FIXED_SEED, 4, setting):
         try:
-            if _moves(ask, case):
+            if _moves(ask, _inside(ask.boundary.domain, case)):
                 return ""
             answered = True
         except Refused as words:

@@ -76,13 +76,14 @@ def _metadata(folder: Path, names: set[str]) -> str:
 
 
 def _of_project(folder: Path, names: set[str]) -> str:
-    """The version in ``VERSION`` beside the project file, where that file names the project."""
+    """The version in ``VERSION`` beside the project file, where that file names the project or ``setup.py`` does it."""
     try:
         project: Any = tomllib.loads(_text(folder / "pyproject.toml")).get("project", {})
     except tomllib.TOMLDecodeError:
         return ""
     mine = isinstance(project, dict) and canonicalize_name(str(project.get("name", ""))) in names
-    return _line(folder / "VERSION") if mine else ""
+    legacy = project == {} and (folder / "setup.py").is_file()
+    return _line(folder / "VERSION") if mine or legacy else ""
 
 
 def _project(file: Path, names: set[str]) -> str:

@@ -1,0 +1,271 @@
+"""TRL's distillation: the divergence between student and teacher, its loss on a batch, and labels of sampled tokens."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.result_forms import AsReturned
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import trains_whole_completions
+from rl_sentinel.adapters.trl.distillation_codecs import (
+    EndedCompletions,
+    LabelForm,
+    LeftLabels,
+    LeftSequence,
+    SampledSequence,
+    SampledTokens,
+    every_completion_trains,
+    every_position,
+    prompt_lengths,
+    whole_completions,
+)
+from rl_sentinel.adapters.trl.release import source_of
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec, Form, Inputs
+
+GKD = "trl.trainer.gkd_trainer.GKDTrainer"
+GKD_NOW = "trl.experimental.gkd.gkd_trainer.GKDTrainer"
+
+_DOC = "gkd_trainer.py, generalized_jsd_loss, docstring: equation 1 of https://huggingface.co/papers/2306.13649"
+_BETA = "gkd_config.py, GKDConfig, docstring of beta: 0.0 is the KL divergence, 1.0 the inverse one"
+_JSD = claims(_DOC, algorithm="generalised jsd")
+_BATCHMEAN = claims(
+    "gkd_trainer.py, reduction 'batchmean': by the tokens whose label is not -100", aggregation="token-mean"
+)
+
+#: Name of a setting -> share of the teacher and temperature.
+BETAS: Mapping[str, Settings] = {
+    "default": {"mixture": 0.5, "temperature": 1.0},
+    "beta 0.1": {"mixture": 0.1, "temperature": 1.0},
+    "beta 0.9": {"mixture": 0.9, "temperature": 1.0},
+    "beta 0": {"mixture": 0.0, "temperature": 1.0},
+    "beta 1": {"mixture": 1.0, "temperature": 1.0},
+    "temperature": {"mixture": 0.5, "temperature": 0.5},
+}
+
+#: The same for batches that the student samples.
+SAMPLED = "sampled"
+
+#: What counts where no label says it.
+ALL_TOKENS = "every position counts without labels"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The divergence with labels and without, the loss of a batch, labels of sampled tokens."""
+    path = next((p for p in (GKD, GKD_NOW) if target.has(p)), GKD)
+    if not target.has(path):
+        return
+    if why := target.fails(path):
+        yield Unbound(path, "aggregate", why)
+        return
+    function = f"{path}.generalized_jsd_loss"
+    labelled = "labels" in inspect.signature(target.find(function)).parameters
+    yield from bindable(target, *(_divergence(function, name) for name in BETAS if labelled))
+    yield from bindable(target, *(_without_labels(function, name, said) for name, said in REDUCTIONS.items()))
+    yield from bindable(target, *(_loss(path, name) for name in ("default", "beta 0.1")), _loss(path, SAMPLED))
+    generate = f"{path}.generate_on_policy_outputs"
+    if target.has(generate) and "new_labels" in source_of(target.find(generate)):
+        yield from bindable(target, _sampled(target, generate))
+
+
+def _divergence(path: str, name: str) -> Boundary:
+    arguments: dict[str, Codec] = {
+        "student_logits": Column("logits"),
+        "teacher_logits": Column("ref_logits"),
+        "labels": Column("mask", LabelForm()),
+        "beta": Knob("mixture"),
+        "temperature": Knob("temperature"),
+    }
+    return Boundary(
+        path=path,
+        stage="aggregate",
+        steps=(Step(call=path, name="loss", arguments=arguments, produced_by={"labels": _PRODUCER}),),
+        outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
+        settings={name: BETAS[name]},
+        claims=_JSD | _BATCHMEAN | claims(_BETA),
+        reach=", ".join(f"{k}={v}" for k, v in BETAS[name].items()),
+        requires=(has_trained_token,),
+        domain=whole_completions,
+    )
+
+
+_PRODUCER = "gkd_trainer.py, compute_loss: labels of the completion, -100 at the prompt and the padding"
+
+#: Reduction -> what it claims where no labels are passed.
+REDUCTIONS: Mapping[str, Claims] = {
+    "sum": claims("gkd_trainer.py, reduction 'sum'", aggregation="token-sum"),
+    "batchmean": claims(
+        "gkd_trainer.py, reduction 'batchmean', as torch.nn.functional.kl_div: the sum, divided by the batch size",
+        aggregation="sequence-mean-token-sum",
+        rows="all",
+    ),
+}
+
+
+def every_position_trains(inputs: Inputs) -> str:
+    """Each position of each row counts."""
+    return "" if bool(inputs.batch.mask.all()) and not inputs.layout.extra else ALL_TOKENS
+
+
+def _without_labels(path: str, reduction: str, said: Claims) -> Boundary:
+    arguments: dict[str, Codec] = {
+        "student_logits": Column("logits"),
+        "teacher_logits": Column("ref_logits"),
+        "beta": Knob("mixture"),
+        "reduction": Constant(reduction),
+    }
+    return Boundary(
+        path=path,
+        stage="aggregate",
+        steps=(Step(call=path, name="loss", arguments=arguments),),
+        outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
+        settings={f"{reduction}, no labels": {"mixture": 0.5}},
+        claims=_JSD | said,
+        reach=f"called directly, reduction={reduction}",
+        requires=(every_position_trains,),
+        domain=every_position,
+    )
+
+
+class LogitsModel:
+    """A model whose logits of each sequence are known; ``eval`` and training are alike."""
+
+    def __init__(self, logits: Tensor) -> None:
+        """Take ``[B, S, V]`` logits."""
+        self.logits = logits
+
+    def eval(self) -> None:
+        """Do nothing."""
+
+    def __call__(self, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
+        """The logits."""
+        return SimpleNamespace(logits=self.logits)
+
+
+def _loss(path: str, name: str) -> Boundary:
+    entry = f"{path}.compute_loss"
+    settings: Settings = {"mixture": 0.5 if name == SAMPLED else BETAS[name]["mixture"]}
+    shifted: Form = SampledSequence(shift=1) if name == SAMPLED else LeftSequence(shift=1)
+    trainer = Object(
+        make_distiller,
+        {
+            "kind": Constant(Function(path)),
+            "beta": Knob("mixture"),
+            "teacher": Column("ref_logits", shifted),
+        },
+        at={"kind": "__class__", "teacher": "teacher_model.logits"},
+    )
+    lengths = frozenset({"mask"})
+    inputs: dict[str, Codec] = {
+        "input_ids": Computed(lengths, lambda i: _tokens(i, 5, 4, 0), "ids of one value say no mask"),
+        "attention_mask": Computed(lengths, lambda i: _tokens(i, 1, 1, 0), "a mask of whole sequences"),
+        "labels": Column("mask", LeftLabels(), torch.int64),
+        "prompts": Derived(lambda i: _prompts(i, 4, 0)),
+        "prompt_attention_mask": Derived(lambda i: _prompts(i, 1, 0)),
+    }
+    if name == SAMPLED:
+        for key, prompt, response, padding in (
+            ("input_ids", 4, 5, 0),
+            ("attention_mask", 1, 1, 0),
+            ("labels", -100, 5, -100),
+        ):
+            inputs[key] = Column("mask", SampledTokens(prompt=prompt, response=response, padding=padding), torch.int64)
+    step = Step(
+        call=distil,
+        name="loss",
+        arguments={
+            "entry": Constant(Function(entry)),
+            "distiller": trainer,
+            "model": Object(LogitsModel, {"0": Column("logits", shifted)}, at={"0": "logits"}),
+            "inputs": Table(inputs),
+        },
+        produced_by={"inputs": "trl, DataCollatorForChatML: sequences and prompts padded at the left, labels of -100"},
+    )
+    return Boundary(
+        path=entry,
+        stage="aggregate",
+        steps=(step,),
+        outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
+        settings={name: settings},
+        claims=_JSD | _BATCHMEAN,
+        reach="lmbda above 0: completions of the student"
+        if name == SAMPLED
+        else f"every step on completions of the data set, beta={settings['mixture']}",
+        requires=(every_row_trains, no_empty_response, trains_whole_completions),
+        domain=every_completion_trains,
+    )
+
+
+def _tokens(inputs: Inputs, response: int, prompt: int, padding: int) -> Tensor:
+    trained = torch.where(inputs.batch.mask, response, padding)
+    return LeftSequence(fill=padding, prompt=prompt).lay(trained, inputs)
+
+
+def _prompts(inputs: Inputs, prompt: int, padding: int) -> Tensor:
+    lengths = prompt_lengths(inputs.batch)
+    return torch.tensor([[padding] * (max(lengths) - n) + [prompt] * n for n in lengths])
+
+
+def make_distiller(kind: Any, beta: float, teacher: Tensor) -> Any:  # noqa: ANN401 - a class of the target
+    """The target's trainer with what its loss reads; its constructor would load both models."""
+    made = object.__new__(kind)
+    made.__dict__ |= {
+        "beta": beta,
+        "teacher_model": LogitsModel(teacher),
+        "use_liger_gkd_loss": False,
+        "use_liger_loss": False,
+    }
+    return made
+
+
+def distil(entry: Callable[..., Any], distiller: Any, model: LogitsModel, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
+    """The loss of a batch; ``entry`` is the method of the target that computes it."""
+    loss: Tensor = entry(distiller, model, inputs)
+    return loss
+
+
+def _sampled(target: Target, path: str) -> Boundary:
+    """Labels of what the student samples, where the padding token is the end token, as in many tokenizers."""
+    parameters = inspect.signature(target.find(path)).parameters
+    arguments: dict[str, Codec] = {
+        "generate": Constant(Function(path)),
+        "completions": EndedCompletions(),
+        "width": Derived(lambda inputs: inputs.batch.width),
+        "pads": Constant("pad_token_id" in parameters),
+    }
+    step = Step(call=sampled_labels, name="sampled", arguments=arguments)
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={"mask": Output("B T", "", "mask", at=Use("sampled"), form=AsReturned())},
+        claims=claims("gkd_trainer.py: labels of the generated completion, its end included", conserves=True),
+        reach="lmbda above 0, and a tokenizer whose padding token is its end token",
+        requires=(no_empty_response, every_row_trains, trains_whole_completions),
+        domain=every_completion_trains,
+    )
+
+
+def sampled_labels(generate: Callable[..., Any], completions: list[list[int]], width: int, *, pads: bool) -> Tensor:
+    """1 at each token of a completion that has a label, where padding and end are token 1."""
+    longest, prompts = max(map(len, completions)), torch.full((len(completions), 2), 4)
+    rows = torch.tensor([ids + [1] * (longest - len(ids)) for ids in completions])
+    sequences = torch.cat([prompts, rows], 1)
+    model = SimpleNamespace(generate=lambda **_options: SimpleNamespace(sequences=sequences))
+    config = SimpleNamespace(eos_token_id=1, pad_token_id=1)
+    inputs = {"prompts": prompts, "prompt_attention_mask": torch.ones_like(prompts)}
+    found = generate(model, inputs, config, 1) if pads else generate(model, inputs, config)
+    return pad((found[-1][:, 2:] != -100).float(), (0, width - longest))

@@ -1,0 +1,178 @@
+"""Layouts of what TRL's distillation reads: logits and labels of prompts and completions, and which tokens count."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import OneColumn
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.codec import Form, Inputs, Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class LabelForm(Padded):
+    """Labels ``[B, T]``: a token's id where it counts, else -100, also in the padding."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The mask as labels."""
+        laid = Padded.lay(self, column, inputs)
+        return torch.where(laid > 0, 5, -100)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The mask."""
+        return Padded.read(self, value, sizes) != -100
+
+
+@dataclass(frozen=True, slots=True)
+class LeftSequence(Form):
+    """Prompt and completion of each row at the right end of ``[B, S]``, as the collator pads them.
+
+    ``shift`` is 1 where a position holds what belongs to the next token; ``fill`` stands at the prompt and the padding.
+    """
+
+    shift: int = 0
+    fill: float = 0.0
+    prompt: float | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The lengths."""
+        return frozenset({"length"})
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """Each response at the end of its row."""
+        batch = inputs.batch
+        prompts, width = prompt_lengths(batch), int((batch.length + torch.tensor(prompt_lengths(batch))).max())
+        rows = []
+        for row, n, p in zip(column, batch.length.tolist(), prompts, strict=True):
+            laid = torch.full((width, *column.shape[2:]), self.fill, dtype=column.dtype)
+            if self.prompt is not None:
+                laid[width - n - p : width - n] = self.prompt
+            start = width - n - self.shift
+            rows.append(torch.cat([laid[:start], row[:n], laid[start + n :]]))
+        return torch.stack(rows)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """Each response at the start of its row, 0 in the padding."""
+        lengths: list[int] = [] if sizes.length is None else sizes.length.tolist()
+        width = sizes.width or max(lengths, default=0)
+        read = value.new_zeros((value.shape[0], width, *value.shape[2:]))
+        for b, n in enumerate(lengths):
+            start = value.shape[1] - n - self.shift
+            read[b, :n] = value[b, start : start + n]
+        return read
+
+    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+        """Padding is 0."""
+        valid = batch.valid.reshape(*batch.valid.shape, *[1] * (column.dim() - 2))
+        return torch.where(valid, column, torch.zeros_like(column))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLabels(LeftSequence):
+    """Labels of whole completions in that layout: -100 elsewhere."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The mask as labels."""
+        return torch.where(LeftSequence.lay(self, column, inputs) > 0, 5, -100)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The mask."""
+        return LeftSequence.read(self, (value != -100).long(), sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and lengths: every token of a completion has a label."""
+        length = (value != -100).sum(1)
+        return Sizes(rows=value.shape[0], length=length, width=int(length.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCompletions(OneColumn):
+    """One list of ids per row whose last one is token 1, the end; each token trains."""
+
+    name: str = "mask"
+
+    def put(self, inputs: Inputs) -> list[list[int]]:
+        """The ids."""
+        return [[5] * (n - 1) + [1] for n in inputs.batch.mask.sum(1).tolist()]
+
+    def sizes(self, value: list[list[int]]) -> Sizes:
+        """Rows and lengths."""
+        length = torch.tensor([len(ids) for ids in value])
+        return Sizes(rows=len(value), length=length, width=int(length.max()))
+
+    def take(self, value: list[list[int]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - lists say it
+        """The mask."""
+        length = torch.tensor([len(ids) for ids in value])
+        return {"mask": torch.arange(int(length.max())) < length.unsqueeze(1)}
+
+
+#: Tokens of each prompt from which the student samples, padding included.
+WIDE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SampledSequence(Padded):
+    """Prompts of one width, then completions padded at the right, as the student samples them."""
+
+    shift: int = 0
+    fill: float = 0.0
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """Each response after its prompt."""
+        laid = Padded.lay(self, column, inputs)
+        around = [
+            laid.new_full((laid.shape[0], n, *laid.shape[2:]), self.fill) for n in (WIDE - self.shift, self.shift)
+        ]
+        return torch.cat([around[0], laid, around[1]], 1)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The responses."""
+        return Padded.read(self, value[:, WIDE - self.shift :], sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and width."""
+        return Sizes(rows=value.shape[0], width=value.shape[1] - WIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens(SampledSequence):
+    """A mask in that layout, as one number at the prompt, one at trained tokens, and one in the padding."""
+
+    prompt: int = 1
+    response: int = 1
+    padding: int = 0
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The numbers."""
+        laid = Padded.lay(self, column, inputs)
+        numbers = torch.where(laid > 0, self.response, self.padding)
+        return torch.cat([numbers.new_full((laid.shape[0], WIDE), self.prompt), numbers], 1)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The mask."""
+        return SampledSequence.read(self, value, sizes) == self.response
+
+
+def prompt_lengths(batch: Batch) -> list[int]:
+    """Prompts of two tokens and of one, in turn."""
+    return [WIDE - b % 2 for b in range(batch.rows)]
+
+
+def whole_completions(batch: Batch) -> Batch:
+    """Each response trains as a whole, or not at all."""
+    return with_columns(batch, mask=batch.valid & batch.live.unsqueeze(1))
+
+
+def every_position(batch: Batch) -> Batch:
+    """Responses of the full width, all of them trained."""
+    return with_columns(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.width))
+
+
+def every_completion_trains(batch: Batch) -> Batch:
+    """Responses of one token or more, all of them trained."""
+    length = batch.length.clamp(min=1)
+    return with_columns(batch, length=length, mask=torch.arange(batch.width) < length.unsqueeze(1))

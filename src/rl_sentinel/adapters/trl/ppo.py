@@ -1,0 +1,248 @@
+"""PPO of TRL's releases before 0.12: forward passes in mini-batches, rewards with a KL, what a step reports of them."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.result_forms import AsReturned
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.pair_codecs import trains_with_probability
+from rl_sentinel.adapters.trl.release import source_of
+from rl_sentinel.adapters.trl.token_model import PROMPT, Backbone, token_ids
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Refused
+
+PPO = "trl.trainer.ppo_trainer.PPOTrainer"
+CONFIG = "trl.trainer.ppo_config.PPOConfig"
+
+#: Names that old releases import from transformers, and that generation alone calls.
+FORMER = ("top_k_top_p_filtering",)
+
+#: Setting of the KL -> the estimator that it names.
+PENALTIES: Mapping[str, str] = {"kl": "k1", "abs": "abs", "mse": "k2"}
+
+_LAID_OUT = "ppo_trainer.py, batched_forward_pass, docstring: log-probs and values of the responses, by row"
+_REPORTED = (
+    "ppo_config.py, kl_penalty: the KL that penalises the reward; logging.mdx, objective/kl: mean KL to the reference"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The forward pass, with response masks where the release takes them; rewards; the KL of a step."""
+    path = f"{PPO}.batched_forward_pass"
+    if not target.has(path):
+        return
+    if why := target.fails(path):
+        yield Unbound(path, "batch", why)
+        return
+    yield from bindable(target, _forward(path, masked=False))
+    if "response_masks" in inspect.signature(target.find(path)).parameters:
+        yield from bindable(target, _forward(path, masked=True))
+    stats = f"{PPO}.record_step_stats"
+    fields = inspect.signature(target.find(CONFIG)).parameters
+    if target.has(stats) and "kl_penalty" in fields:
+        yield from bindable(target, *(_reported(target, name) for name in PENALTIES))
+
+
+def restore_former_names() -> None:
+    """Give transformers the names that old releases import and that nothing here calls."""
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError:
+        return
+    for name in FORMER:
+        if not hasattr(transformers, name):
+            setattr(transformers, name, refuse)
+
+
+def refuse(*_arguments: object, **_more: object) -> None:
+    """Replace what only generation calls.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError("the installed transformers no longer has this function")
+
+
+def _forward(path: str, *, masked: bool) -> Boundary:
+    arguments: dict[str, Codec] = {
+        "entry": Constant(Function(path)),
+        "kind": Constant(Function(PPO)),
+        "logprobs": Column("logprob", NoPadding()),
+        "values": Column("value", NoPadding()),
+        "lengths": ResponseMask(NoPadding()),
+        "size": Derived(lambda inputs: max(1, inputs.batch.rows - 1)),
+    }
+    if masked:
+        arguments["response_masks"] = Column("mask", Ragged(), torch.int64)
+    sources = "ppo_trainer.py, step: queries and responses as lists of tensors; prepare_model_inputs pads at the left"
+    step = Step(
+        call=forward_pass, name="passed", arguments=arguments, explain=refused, produced_by={"logprobs": sources}
+    )
+    passed = Use("passed")
+    outputs = {"logprob": "nats", "value": "reward"} | ({"mask": ""} if masked else {})
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={name: Output("B T", unit, name, at=passed[name], form=AsReturned()) for name, unit in outputs.items()},
+        settings={"response masks" if masked else "default": {}},
+        claims=claims(_LAID_OUT, conserves=True),
+        reach="step(queries, responses, scores" + (", response_masks)" if masked else ")"),
+        requires=(no_empty_response,),
+        domain=certain_rows,
+    )
+
+
+class NoPadding(Padded):
+    """``[B, T]`` to which a layout adds nothing: the collator pads to the longest sequence."""
+
+    @property
+    def axes(self) -> frozenset[Any]:
+        """No field of the layout."""
+        return frozenset()
+
+
+def certain_rows(batch: Batch) -> Batch:
+    """Responses of one token or more, with log-probs of tokens that are not certain."""
+    return trains_with_probability(with_columns(batch, length=batch.length.clamp(min=1)), rows=False)
+
+
+class ValueModel:
+    """A model with a value head: logits and values of what follows each position."""
+
+    def __init__(self, logprobs: Tensor, values: Tensor) -> None:
+        """Take ``[B, T]`` log-probs and values of the tokens of ``token_ids``."""
+        self.backbone, self.values = Backbone(logprobs), values
+
+    def eval(self) -> None:
+        """Do nothing."""
+
+    def __call__(self, input_ids: Tensor, **_more: object) -> tuple[Tensor, None, Tensor]:
+        """The logits ``[B, S, V]`` and values ``[B, S]``."""
+        following = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1)
+        return self.backbone(input_ids).last_hidden_state, None, self.backbone.spread(self.values)[following]
+
+
+def forward_pass(  # noqa: PLR0913 - what a step of the trainer has
+    entry: Callable[..., Any],
+    kind: Any,  # noqa: ANN401 - a class of the target
+    logprobs: Tensor,
+    values: Tensor,
+    lengths: Tensor,
+    size: int,
+    response_masks: list[Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Log-probs, values and mask of the responses, ``[B, T]`` each, as the trainer's forward pass gives them."""
+    rows, width = logprobs.shape
+    counts = lengths.sum(1).tolist()
+    ids = token_ids(rows, width)
+    queries = [torch.full((1 + b % 2,), PROMPT) for b in range(rows)]
+    responses = [row[:n] for row, n in zip(ids, counts, strict=True)]
+    sequences = [torch.cat(pair) for pair in zip(queries, responses, strict=True)]
+    longest = max(map(len, sequences))
+    data = {
+        "input_ids": torch.stack([pad(row, (longest - len(row), 0)) for row in sequences]),
+        "attention_mask": torch.stack([pad(torch.ones_like(row), (longest - len(row), 0)) for row in sequences]),
+    }
+    self = object.__new__(kind)
+    self.__dict__ |= {"config": SimpleNamespace(mini_batch_size=size), "is_encoder_decoder": False}
+    masks = {} if response_masks is None else {"response_masks": [mask.clone() for mask in response_masks]}
+    found = entry(self, ValueModel(logprobs, values), queries, responses, data, **masks)
+    logprobs = found[0].round(decimals=5)  # log-softmax rounds at the seventh decimal
+    named = {"logprob": logprobs, "value": found[1 + (len(found) > 3)], "mask": found[-1].float()}
+    return {name: _responses(tensor, counts, width) for name, tensor in named.items()}
+
+
+def _responses(tensor: Tensor, counts: list[int], width: int) -> Tensor:
+    """Each response at the start of its row; a row that is missing has no numbers."""
+    rows = [pad(row[len(row) - n :], (0, width - n)) for row, n in zip(tensor, counts, strict=False)]
+    missing = [tensor.new_full((width,), torch.nan)] * (len(counts) - len(rows))
+    return torch.stack([*rows, *missing])
+
+
+def refused(error: Exception, _passed: Mapping[str, Any]) -> Exception:
+    """An error about shapes as a refusal of the batch: a run stops there, and trains on nothing wrong."""
+    return Refused(str(error)) if isinstance(error, RuntimeError) and "size" in str(error) else error
+
+
+def _reported(target: Target, penalty: str) -> Boundary:
+    """The KL that a step reports, under each estimator that can penalise the reward."""
+    rewards = f"{PPO}.compute_rewards"
+    with_kls = "kls" in source_of(target.find(f"{PPO}.record_step_stats"))
+    settings: Settings = {"kl_penalty": penalty}
+    trainer = Object(
+        make_ppo,
+        {"kind": Constant(Function(PPO)), "kl_penalty": Knob("kl_penalty")},
+        at={"kind": "__class__", "kl_penalty": "config.kl_penalty"},
+    )
+    data: dict[str, Codec] = {
+        "scores": Column("reward", PerRow()),
+        "logprobs": Column("logprob", NoPadding()),
+        "ref_logprobs": Column("ref_logprob", NoPadding()),
+        "masks": Column("mask", NoPadding(), torch.int64),
+    }
+    first = Step(call=rewards, name="shaped", arguments={"self": trainer, **data})
+    result = Use("shaped")
+    rest: dict[str, Codec] = {
+        "trainer": Earlier(Use("self")),
+        **{name: Earlier(Use(name)) for name in data},
+        "non_score_reward": Earlier(result[1]),
+        **({"kls": Earlier(result[2])} if with_kls else {}),
+    }
+    second = Step(
+        call=record, name="stats", arguments={"entry": Constant(Function(f"{PPO}.record_step_stats")), **rest}
+    )
+    return Boundary(
+        path=f"{rewards} -> {PPO}.record_step_stats",
+        stage="metric",
+        steps=(first, second),
+        unused=frozenset({"reward"}),
+        outputs={
+            "objective/kl": Output(
+                "", "nats", "kl.mean", over="rows", at=Use("stats")["objective/kl"], form=AsReturned()
+            )
+        },
+        settings={f"kl_penalty={penalty}": settings},
+        claims=claims(_REPORTED, kl=PENALTIES[penalty], output_pairs={"objective/kl": "logprob against ref_logprob"}),
+        reach=f"kl_penalty={penalty}",
+        requires=(has_trained_token, every_row_trains),
+        domain=trains_with_probability,
+    )
+
+
+def make_ppo(kind: Any, kl_penalty: str) -> Any:  # noqa: ANN401 - a class of the target
+    """The target's trainer with what rewards and statistics read; its constructor would load a model."""
+    made = object.__new__(kind)
+    config = SimpleNamespace(kl_penalty=kl_penalty, use_score_scaling=False, score_clip=None)
+    made.__dict__ |= {"config": config, "kl_ctl": SimpleNamespace(value=0.25)}
+    return made
+
+
+def record(entry: Callable[..., Any], trainer: Any, scores: Tensor, **data: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer, its data
+    """What a step reports; scores come as a list of numbers in some releases, and as one tensor in others."""
+    tokens = [torch.zeros(2) for _ in scores]
+    train = {"val/error": torch.zeros(1), "returns/var": torch.ones(1)}
+    stacked = "torch.stack(data" in source_of(entry)
+    passed = list(scores) if stacked else scores
+    found: dict[str, Any] = entry(
+        trainer, kl_coef=0.25, scores=passed, queries=tokens, responses=tokens, train_stats=train, **data
+    )
+    return found

@@ -1,0 +1,174 @@
+"""The losses on pairs of TRL's configurations: settings, and what its documentation says of each."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+
+#: Neutral name of a setting -> its field in the configuration, where it differs.
+FIELDS: Mapping[str, str] = {
+    "divergence": "f_divergence_type",
+    "divergence_alpha": "f_alpha_divergence_coef",
+    "tau": "discopop_tau",
+    "tail_weight": "ld_alpha",
+    "likelihood_weight": "rpo_alpha",
+    "margin": "simpo_gamma",
+    "cpo_likelihood_weight": "cpo_alpha",
+}
+
+_DOC = "dpo_config.py, DPOConfig, docstring of {}"
+
+
+def _loss(name: str, algorithm: str, doc: str = _DOC) -> Claims:
+    return claims(doc.format(f"loss_type {name!r}"), algorithm=algorithm)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A loss under some settings: what it claims, and which settings only a formula reads.
+
+    ``sorts`` says that it pairs the responses of a micro-batch anew, ``rewards`` that its logged rewards are those that
+    the policy implies, ``truncated`` that it is asked under truncation too; ``needs`` is a word of the source.
+    """
+
+    settings: Settings
+    claims: Claims = field(default_factory=Claims)
+    described: frozenset[str] = frozenset()
+    sorts: bool = False
+    rewards: bool = True
+    truncated: bool = False
+    needs: str = ""
+    lacks: str = ""
+
+    def fits(self, known: Mapping[str, Any], source: str) -> bool:
+        """Whether a release has the settings, and its source names the loss."""
+        fields = {FIELDS.get(n, n) for n in self.settings if n not in self.described}
+        kind = self.settings.get("loss_type")
+        named = not kind or f'"{kind}"' in source
+        return fields <= set(known) and named and self.needs in source and not (self.lacks and self.lacks in source)
+
+    def place(self, config_field: Any) -> str:  # noqa: ANN401 - a field of a configuration
+        """Where the plain value of a setting is in a configuration: of one of several, or in an enumeration."""
+        if isinstance(config_field.default, Enum):
+            return ".value"
+        made = config_field.default_factory
+        return ".0" if made is not dataclasses.MISSING and isinstance(made(), list) else ""
+
+    def logs(self, name: str, source: str) -> bool:
+        """Whether the source logs a number of this name as the quantity that is claimed."""
+        return self.rewards and f'{name}"' in source
+
+
+_BETA: Settings = {"beta": 0.5}
+_MEANS = claims(
+    "dpo_trainer.py, loss_type 'ipo': log-probs are averaged over the completion's tokens; IPO's authors confirmed it",
+    algorithm="ipo of means",
+)
+_NO_REFERENCE = frozenset({"reference"})
+
+
+def _of(name: str, algorithm: str, **settings: float) -> Family:
+    return Family({"loss_type": name, **_BETA, **settings}, _loss(name, algorithm))
+
+
+def _sorted(name: str, algorithm: str) -> Family:
+    ties = claims("dpo_trainer.py, torch.sort: of equal ratios the order of rows decides", row_order=True)
+    return Family({"loss_type": name, **_BETA}, _loss(name, algorithm) | ties, sorts=True)
+
+
+def _divergence(kind: str, **settings: float) -> Family:
+    cite = claims("dpo_config.py, f_divergence_type: the divergence between policy and reference", algorithm="dpo")
+    return Family({**_BETA, "divergence": kind, **settings}, cite, rewards=False)
+
+
+DPO_FAMILIES: Mapping[str, Family] = {
+    "default": Family(_BETA, _loss("sigmoid", "dpo"), truncated=True),
+    "smoothed": Family(
+        {**_BETA, "label_smoothing": 0.1},
+        _loss("sigmoid", "dpo"),
+        needs="-F.logsigmoid(-self.beta * logits) * self.label_smoothing",
+    ),
+    "hinge": _of("hinge", "slic"),
+    "ipo": Family({"loss_type": "ipo", **_BETA}, _MEANS, rewards=False, truncated=True),
+    "exo_pair": _of("exo_pair", "exo", label_smoothing=0.1),
+    "nca_pair": _of("nca_pair", "nca"),
+    "robust": _of("robust", "robust dpo", label_smoothing=0.1),
+    "bco_pair": Family({"loss_type": "bco_pair", **_BETA}, claims("running mean of rewards", state=True), sorts=True),
+    "sppo_hard": _of("sppo_hard", "sppo"),
+    "aot": _sorted("aot", "aot"),
+    "aot_pair": _sorted("aot_pair", "aot unpaired"),
+    "aot_unpaired": _sorted("aot_unpaired", "aot unpaired"),
+    "apo_zero": _of("apo_zero", "apo zero"),
+    "apo_down": _of("apo_down", "apo down"),
+    "discopop": _of("discopop", "discopop", tau=0.05),
+    "sigmoid_norm": Family(
+        {"loss_type": "sigmoid_norm", **_BETA}, _loss("sigmoid_norm", "dpo of means"), truncated=True
+    ),
+    "sft": Family(
+        {"loss_type": "sft", **_BETA},
+        _loss("sft", "likelihood of the preferred"),
+        sorts=True,
+    ),
+    "js_divergence": _divergence("js_divergence"),
+    "alpha_divergence": replace(
+        _divergence("alpha_divergence", divergence_alpha=1.0),
+        described=frozenset({"divergence_alpha"}),
+        lacks="f_alpha_divergence_coef",
+    ),
+    "alpha_divergence, half": _divergence("alpha_divergence", divergence_alpha=0.5),
+    "forward_kl": Family(
+        {**_BETA, "divergence": "forward_kl"},
+        claims("dpo_config.py, f_divergence_type", algorithm="dpo"),
+        rewards=False,
+        needs='"forward_kl"',
+    ),
+    "rpo": Family(
+        {**_BETA, "likelihood_weight": 0.5},
+        claims(
+            "dpo_config.py, rpo_alpha: weight of the negative log-likelihood of the chosen responses", algorithm="dpo"
+        ),
+        sorts=True,
+    ),
+    "length-desensitised": Family(
+        {**_BETA, "tail_weight": 0.25},
+        claims("dpo_config.py, ld_alpha: weight of log-probs beyond the shorter response, LD-DPO", algorithm="dpo"),
+        rewards=False,
+    ),
+    "reference-free": Family(
+        {**_BETA, "reference_free": True, "reference": False},
+        claims("dpo_config.py, reference_free: a uniform reference", algorithm="dpo"),
+        described=_NO_REFERENCE,
+        rewards=False,
+    ),
+    "padding-free": Family(
+        {**_BETA, "padding_free": True},
+        _loss("sigmoid", "dpo"),
+        needs="position_ids",
+    ),
+}
+
+_CPO = "cpo_config.py, CPOConfig, docstring of {}"
+
+
+def _without_reference(name: str, algorithm: str, **settings: float) -> Family:
+    plain: Settings = {"loss_type": name, **_BETA, **settings, "cpo_likelihood_weight": 0.0, "reference": False}
+    return Family(plain, _loss(name, algorithm, _CPO), described=_NO_REFERENCE, rewards=name == "sigmoid")
+
+
+CPO_FAMILIES: Mapping[str, Family] = {
+    "default": Family(
+        {**_BETA, "cpo_likelihood_weight": 0.5, "likelihood_weight": 0.5, "reference": False},
+        claims("cpo_config.py: the sigmoid loss and cpo_alpha times the likelihood of the chosen", algorithm="cpo"),
+        described=frozenset({"reference", "likelihood_weight"}),
+        sorts=True,
+    ),
+    "sigmoid": _without_reference("sigmoid", "cpo"),
+    "smoothed": _without_reference("sigmoid", "cpo", label_smoothing=0.1),
+    "hinge": _without_reference("hinge", "slic"),
+    "ipo": _without_reference("ipo", "ipo of means"),
+    "simpo": _without_reference("simpo", "simpo", margin=0.25),
+}

@@ -1,0 +1,114 @@
+"""Real trainers of TRL that learn from pairs of responses, or from single ones, at the start of an optimizer step."""
+
+import dataclasses
+import importlib
+import inspect
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
+from enum import Enum
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
+from rl_sentinel.adapters.trl.token_model import answer_with, make_language_model
+
+#: What trainers are built with where their configuration has the field.
+BUILT: Mapping[str, Any] = {
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": [],
+    "disable_tqdm": True,
+    "per_device_train_batch_size": 2,
+    "gradient_checkpointing": False,
+    "remove_unused_columns": False,
+    "max_length": None,
+    "max_prompt_length": None,
+    "max_completion_length": None,
+}
+
+PAIR = {"prompt": "w1 w2", "chosen": "w3 w4", "rejected": "w5"}
+
+
+def make_pair_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
+    """A trainer of the target, made by its own constructor from its own configuration; ``trainer`` is its class."""
+    from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
+
+    module = importlib.import_module(trainer.__module__.replace("_trainer", "_config"))
+    config = getattr(module, trainer.__name__.replace("Trainer", "Config"))
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    given = {name: in_form(fields[name], value) for name, value in settings.items()}
+    built = {name: value for name, value in BUILT.items() if name in fields}
+    if "processing_class" in inspect.signature(trainer.__init__).parameters:
+        tokenizer = {"processing_class": make_tokenizer()}
+    else:
+        tokenizer = {"tokenizer": make_tokenizer()}
+    next(iter(tokenizer.values())).bos_token = "<eos>"  # noqa: S105 - a token of a vocabulary
+    model = make_language_model()
+    reference = {"ref_model": deepcopy(model)} if "ref_model" in inspect.signature(trainer).parameters else {}
+    return trainer(
+        model=model,
+        args=config(**{"output_dir": tempfile.mkdtemp(), **built, **given}),
+        train_dataset=Dataset.from_list([PAIR] * 2),
+        **tokenizer,
+        **reference,
+    )
+
+
+def in_form(field: Any, value: Any) -> Any:  # noqa: ANN401 - a field of a configuration, and a setting
+    """A setting as the command line gives it: one of several, or a member of an enumeration, where the default is."""
+    default = field.default
+    if isinstance(default, Enum):
+        return type(default)(value)
+    several = default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING
+    return [value] if several and isinstance(field.default_factory(), list) else value
+
+
+def ready_to_learn(
+    trainer: Any,  # noqa: ANN401 - a trainer
+    micro_batches: int,
+    max_length: int | None = None,
+    *,
+    cuts: bool = False,
+) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer before the first micro-batch of an optimizer step: nothing is logged, accumulation is known."""
+    ready = copy(trainer)
+    ready.args = copy(trainer.args)
+    ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches
+    for name in ("_metrics", "_stored_metrics"):
+        if hasattr(trainer, name):
+            setattr(ready, name, defaultdict(lambda: defaultdict(list)))
+    if hasattr(trainer, "running"):
+        ready.running = deepcopy(trainer.running)
+    if cuts:
+        ready.data_collator = copy(trainer.data_collator)
+        for holder in (ready, ready.args, ready.data_collator):
+            if hasattr(holder, "max_length"):
+                holder.max_length = max_length
+    return ready
+
+
+def learn(
+    entry: Callable[..., Any],
+    learner: Any,  # noqa: ANN401 - a trainer
+    features: list[dict[str, Any]],
+    logprobs: Tensor,
+    ref_logprobs: Tensor | None = None,
+) -> Tensor:
+    """The loss of one micro-batch, as a training step reports it: collated, computed, scaled and differentiated.
+
+    ``entry`` is the method of the target that the step enters.
+    """
+    answer_with(learner.model, logprobs)
+    if ref_logprobs is not None:
+        answer_with(learner.ref_model, ref_logprobs)
+    inputs = learner.data_collator(features)
+    if "num_items_in_batch" in inspect.signature(entry).parameters:
+        loss: Tensor = learner.training_step(learner.model, inputs, None)
+        return loss
+    loss = learner.compute_loss(learner.model, inputs)  # as transformers did before 4.46
+    loss = loss / learner.args.gradient_accumulation_steps
+    learner.accelerator.backward(loss)
+    return loss.detach()

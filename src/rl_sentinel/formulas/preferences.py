@@ -1,0 +1,263 @@
+"""Losses on pairs of responses, one preferred to the other, as their papers write them; a gradient flows to log-probs.
+
+Row 2i of a batch is the preferred response of pair i, and row 2i + 1 the other one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+Named = dict[str, Tensor]
+
+#: Log-ratios that are nearer to each other than this are a tie, in nats.
+TIE = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Lengths of preferred and other responses, and their log-probs under policy and reference, ``[n]`` each."""
+
+    chosen: Tensor
+    rejected: Tensor
+    ref_chosen: Tensor
+    ref_rejected: Tensor
+    chosen_length: Tensor
+    rejected_length: Tensor
+
+    @property
+    def chosen_ratio(self) -> Tensor:
+        """Log-ratio of the policy to the reference of preferred responses."""
+        return self.chosen - self.ref_chosen
+
+    @property
+    def rejected_ratio(self) -> Tensor:
+        """Log-ratio of the policy to the reference of the other responses."""
+        return self.rejected - self.ref_rejected
+
+
+def number(settings: Settings, name: str, default: float = 0.0) -> float:
+    """A setting as a number, or the default where it is absent or None."""
+    value = settings.get(name)
+    return default if value is None else float(value)
+
+
+def are_pairs(batch: Batch) -> bool:
+    """Whether the rows are pairs of responses with a trained token each."""
+    return batch.rows > 0 and batch.rows % 2 == 0 and bool(batch.live.all())
+
+
+def pairs_of(batch: Batch, settings: Settings, *, reference: bool = True, desensitised: bool = True) -> Pairs:
+    """The pairs of a batch; ``tail_weight`` weighs the tokens beyond the shorter response of a pair where it is set.
+
+    Source:
+        LD-DPO (arXiv 2409.06411), for the weight of the tail; with ``desensitised`` it applies to the reference too.
+    """
+    lengths = batch.mask.sum(1)
+    shorter = lengths.reshape(-1, 2).amin(1).repeat_interleave(2)
+    tail = (batch.mask.cumsum(1) > shorter.unsqueeze(1)) & batch.mask
+    weight = torch.where(tail, number(settings, "tail_weight", 1.0), batch.mask.double())
+    ref_weight = weight if desensitised else batch.mask.double()
+
+    def summed(column: Tensor, by: Tensor) -> Tensor:
+        return (torch.where(batch.mask, column.double(), 0.0) * by).sum(1)
+
+    own = summed(batch.logprob, weight)
+    other = summed(batch.ref_logprob, ref_weight) if reference else torch.zeros_like(own)
+    return Pairs(own[::2], own[1::2], other[::2], other[1::2], lengths[::2], lengths[1::2])
+
+
+def _score(log_ratio: Tensor, settings: Settings) -> Named:
+    """The derivative of the divergence at the ratio; f-DPO, arXiv 2309.16240, table 2.
+
+    The power of the alpha-divergence is minus alpha there; some count it as alpha minus 1.
+    """
+    kind, alpha = settings.get("divergence", "reverse_kl"), number(settings, "divergence_alpha", 1.0)
+    if kind == "forward_kl":
+        return {"": 1 - torch.exp(-log_ratio)}
+    if kind == "js_divergence":
+        return {"": torch.log(torch.tensor(2.0)).double() - torch.log1p(torch.exp(-log_ratio))}
+    if kind == "alpha_divergence":
+        powers = {"power of minus alpha": -alpha, "power of alpha minus 1": alpha - 1}
+        return {n: (torch.exp(p * log_ratio) - 1) / p if p else log_ratio for n, p in powers.items()}
+    return {"": log_ratio}
+
+
+def _differences(pairs: Pairs, settings: Settings, *, by_length: bool = False) -> Named:
+    """Score of the preferred response less that of the other one, by reading."""
+    chosen, rejected = _score(pairs.chosen_ratio, settings), _score(pairs.rejected_ratio, settings)
+    if by_length:
+        return {n: chosen[n] / pairs.chosen_length - rejected[n] / pairs.rejected_length for n in chosen}
+    return {n: chosen[n] - rejected[n] for n in chosen}
+
+
+def _cross_entropy(x: Tensor, smoothing: float) -> Tensor:
+    return -logsigmoid(x) * (1 - smoothing) - logsigmoid(-x) * smoothing
+
+
+def _of_difference(loss: Callable[[Tensor, float, float], Tensor], *, by_length: bool = False) -> "Loss":
+    """A loss of the difference of scores, the coefficient of the KL, and the share of flipped labels."""
+
+    def losses(pairs: Pairs, settings: Settings) -> Named:
+        beta, flipped = number(settings, "beta"), number(settings, "label_smoothing")
+        return {n: loss(d, beta, flipped) for n, d in _differences(pairs, settings, by_length=by_length).items()}
+
+    return losses
+
+
+def _exo(d: Tensor, beta: float, flipped: float) -> Tensor:
+    up, down = logsigmoid(beta * d), logsigmoid(-beta * d)
+    share = torch.tensor([1 - flipped, flipped], dtype=torch.float64).log()
+    return up.exp() * (up - share[0]) + down.exp() * (down - share[1])
+
+
+def _robust(d: Tensor, beta: float, flipped: float) -> Tensor:
+    return (-(1 - flipped) * logsigmoid(beta * d) + flipped * logsigmoid(-beta * d)) / (1 - 2 * flipped)
+
+
+def _of_ratios(loss: Callable[[Tensor, Tensor, float, Settings], Tensor]) -> "Loss":
+    """A loss of the two log-ratios and the coefficient of the KL."""
+    return lambda pairs, settings: {
+        "": loss(pairs.chosen_ratio, pairs.rejected_ratio, number(settings, "beta"), settings)
+    }
+
+
+def _nca(w: Tensor, r: Tensor, beta: float, _settings: Settings) -> Tensor:
+    return -logsigmoid(beta * w) - 0.5 * logsigmoid(-beta * w) - 0.5 * logsigmoid(-beta * r)
+
+
+def _sppo(w: Tensor, r: Tensor, beta: float, _settings: Settings) -> Tensor:
+    return (w - 0.5 / beta) ** 2 + (r + 0.5 / beta) ** 2
+
+
+def _apo_zero(w: Tensor, r: Tensor, beta: float, _settings: Settings) -> Tensor:
+    return 1 - torch.sigmoid(beta * w) + torch.sigmoid(beta * r)
+
+
+def _apo_down(w: Tensor, r: Tensor, beta: float, _settings: Settings) -> Tensor:
+    return torch.sigmoid(beta * w) + 1 - torch.sigmoid(beta * (w - r))
+
+
+def _discovered(d: Tensor, beta: float, settings: Settings) -> Tensor:
+    share = torch.sigmoid(beta * d / number(settings, "tau", 0.05))
+    return (1 - share) * -logsigmoid(beta * d) + share * torch.exp(-beta * d)
+
+
+def _aot(first: Tensor, second: Tensor, settings: Settings) -> Named:
+    """Both lists sorted, then paired (arXiv 2406.05882); empty where a tie leaves the order open."""
+    one, other = first.sort().values, second.sort().values
+    if bool((torch.cat([one.diff(), other.diff()]) < TIE).any()):
+        return {}
+    return {"": _cross_entropy(number(settings, "beta") * (one - other), number(settings, "label_smoothing"))}
+
+
+def _simpo(pairs: Pairs, settings: Settings) -> Named:
+    beta, margin = number(settings, "beta"), number(settings, "margin")
+    gap = pairs.chosen / pairs.chosen_length - pairs.rejected / pairs.rejected_length
+    return {"": _cross_entropy(beta * gap - margin, number(settings, "label_smoothing"))}
+
+
+Loss = Callable[[Pairs, Settings], Named]
+
+#: Algorithm -> loss of each pair, ``[n]``, by reading.
+LOSSES: Mapping[str, Loss] = {
+    "dpo": _of_difference(lambda d, beta, e: _cross_entropy(beta * d, e)),  # arXiv 2305.18290, equation 7
+    "dpo of means": _of_difference(lambda d, beta, e: _cross_entropy(beta * d, e), by_length=True),
+    "cpo": _of_difference(lambda d, beta, e: _cross_entropy(beta * d, e)),  # arXiv 2401.08417, equation 3
+    "slic": _of_difference(lambda d, beta, _e: torch.relu(1 - beta * d)),  # arXiv 2305.10425
+    "ipo": _of_difference(lambda d, beta, _e: (d - 1 / (2 * beta)) ** 2),  # arXiv 2310.12036, equation 17
+    "ipo of means": _of_difference(lambda d, beta, _e: (d - 1 / (2 * beta)) ** 2, by_length=True),
+    "exo": _of_difference(_exo),  # arXiv 2402.00856, equation 16
+    "robust dpo": _of_difference(_robust),  # arXiv 2403.00409
+    "nca": _of_ratios(_nca),  # arXiv 2402.05369
+    "sppo": _of_ratios(_sppo),  # arXiv 2405.00675
+    "apo zero": _of_ratios(_apo_zero),  # arXiv 2408.06266, equation 7
+    "apo down": _of_ratios(_apo_down),  # arXiv 2408.06266, equation 8
+    "discopop": lambda pairs, settings: {
+        n: _discovered(d, number(settings, "beta"), settings) for n, d in _differences(pairs, settings).items()
+    },
+    "aot": lambda pairs, s: _aot(pairs.chosen - pairs.rejected, pairs.ref_chosen - pairs.ref_rejected, s),
+    "aot unpaired": lambda pairs, s: _aot(pairs.chosen_ratio, pairs.rejected_ratio, s),
+    "simpo": _simpo,  # arXiv 2405.14734
+    "likelihood of the preferred": lambda pairs, _settings: {"": -pairs.chosen / pairs.chosen_length.sum()},
+}
+
+#: Algorithms without a reference policy: theirs is uniform.
+WITHOUT_REFERENCE = frozenset({"simpo", "cpo", "likelihood of the preferred"})
+
+
+def preference_loss(algorithm: str, batch: Batch, settings: Settings) -> Named:
+    """The mean over pairs, by reading; empty where the rows are no pairs.
+
+    ``likelihood_weight`` adds the mean negative log-likelihood of the tokens of preferred responses by that weight,
+    as CPO (arXiv 2401.08417) and RPO (arXiv 2404.19733) do.
+
+    Example:
+        >>> from rl_sentinel.core.batch import batch_of
+        >>> batch = batch_of(torch.ones(2, 1).bool(), logprob=torch.tensor([[-1.0], [-3.0]]))
+        >>> preference_loss("ipo", batch, {"beta": 0.5})
+        {'of both policies': tensor(1., dtype=torch.float64)}
+    """
+    if not are_pairs(batch):
+        return {}
+    found: Named = {}
+    reference = algorithm not in WITHOUT_REFERENCE and settings.get("reference") is not False
+    sides = {"of both policies": True} | ({"of the policy": False} if settings.get("tail_weight") is not None else {})
+    for side, desensitised in sides.items():
+        pairs = pairs_of(batch, settings, reference=reference, desensitised=desensitised)
+        for reading, loss in LOSSES[algorithm](pairs, settings).items():
+            name = ", ".join(filter(None, (reading, side)))
+            total = loss.sum() if algorithm == "likelihood of the preferred" else loss.mean()
+            found |= {f"{name}{n}": x for n, x in _with_likelihood(total, batch, settings).items()}
+    return found
+
+
+def _with_likelihood(loss: Tensor, batch: Batch, settings: Settings) -> Named:
+    weight = settings.get("likelihood_weight")
+    if weight is None:
+        return {"": loss}
+    tokens = batch.logprob[::2].double()[batch.mask[::2]]
+    return {"": loss - float(weight) * tokens.mean()}
+
+
+def _ranked(gap: Tensor) -> Tensor:
+    """1 where the preferred response has the larger log-ratio; NaN where rounding decides."""
+    return torch.where(gap.abs() < TIE, torch.nan, (gap > 0).double())
+
+
+def _implicit(side: str) -> Callable[[Batch, Settings], Tensor]:
+    """A mean over pairs of the rewards that a policy and its reference imply: the log-ratio times beta."""
+
+    def mean(batch: Batch, settings: Settings) -> Tensor:
+        if not are_pairs(batch):
+            return torch.tensor(torch.nan)
+        pairs = pairs_of(batch, settings, reference=settings.get("reference") is not False)
+        beta = number(settings, "beta")
+        numbers = {
+            "chosen": beta * pairs.chosen_ratio,
+            "rejected": beta * pairs.rejected_ratio,
+            "margin": beta * (pairs.chosen_ratio - pairs.rejected_ratio),
+            "accuracy": _ranked(pairs.chosen_ratio - pairs.rejected_ratio),
+            "logprob chosen": pairs.chosen,
+            "logprob rejected": pairs.rejected,
+        }
+        return numbers[side].mean()
+
+    return mean
+
+
+#: Algorithm with settings -> one number for the batch.
+REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "implicit reward of preferred responses": _implicit("chosen"),
+    "implicit reward of other responses": _implicit("rejected"),
+    "implicit reward margin": _implicit("margin"),
+    "implicit reward accuracy": _implicit("accuracy"),
+    "log-prob of preferred responses": _implicit("logprob chosen"),
+    "log-prob of other responses": _implicit("logprob rejected"),
+    "no reward": lambda _batch, _settings: torch.zeros((), dtype=torch.float64),
+}

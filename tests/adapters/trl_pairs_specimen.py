@@ -1,0 +1,203 @@
+"""Call shapes of TRL's trainers of pairs, of distillation and of PPO in words of our own, and of their libraries."""
+
+BASE = """
+    import inspect
+
+    import torch
+
+    class Accelerator:
+        device = torch.device("cpu")
+
+        def backward(self, loss):
+            loss.backward()
+
+    class Trainer:
+        def __init__(self, model, args, train_dataset, processing_class, ref_model):
+            self.model, self.ref_model, self.args = model, ref_model, args
+            self.accelerator = Accelerator()
+
+        def training_step(self, model, inputs, num_items_in_batch):
+            loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+            loss = loss / self.current_gradient_accumulation_steps
+            self.accelerator.backward(loss)
+            return loss.detach()
+"""
+
+CONFIG = """
+    from dataclasses import dataclass, field
+
+    @dataclass
+    class DPOConfig:
+        output_dir: str = ""
+        max_length: object = 1024
+        truncation_mode: str = "keep_start"
+        beta: float = 0.1
+        loss_type: list = field(default_factory=lambda: ["sigmoid"])
+        gradient_accumulation_steps: int = 1
+"""
+
+DPO = """
+    from collections import defaultdict
+
+    import torch
+    from torch.nn.functional import logsigmoid
+    from torch.nn.utils.rnn import pad_sequence
+    from trl.trainer.base import Trainer
+
+    class Collator:
+        def __init__(self, max_length, truncation_mode):
+            self.max_length, self.truncation_mode = max_length, truncation_mode
+
+        def __call__(self, examples):
+            cut = slice(None)
+            if self.max_length is not None:
+                kept = {"keep_start": slice(self.max_length), "keep_end": slice(-self.max_length, None)}
+                cut = kept[self.truncation_mode]
+            ids, masks = [], []
+            for side in ("chosen_ids", "rejected_ids"):
+                for one in examples:
+                    prompt, own = one["prompt_ids"], one[side]
+                    ids.append(torch.tensor((prompt + own)[cut]))
+                    masks.append(torch.tensor(([0] * len(prompt) + [1] * len(own))[cut]))
+            return {
+                "input_ids": pad_sequence(ids, batch_first=True),
+                "completion_mask": pad_sequence(masks, batch_first=True),
+            }
+
+    class DPOTrainer(Trainer):
+        def __init__(self, model, ref_model, args, train_dataset, processing_class):
+            super().__init__(model, args, train_dataset, processing_class, ref_model)
+            self.data_collator = Collator(args.max_length, args.truncation_mode)
+            self._metrics = defaultdict(lambda: defaultdict(list))
+
+        def _scores(self, model, inputs):
+            ids, mask = inputs["input_ids"], inputs["completion_mask"][:, 1:]
+            shares = model(input_ids=ids).logits[:, :-1].log_softmax(-1)
+            own = shares.gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
+            return (own * mask).sum(1)
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            scores = self._scores(model, inputs)
+            with torch.no_grad():
+                ref = self._scores(self.ref_model, inputs)
+            chosen, rejected = (scores - ref).chunk(2)
+            self._metrics["train"]["rewards/chosen"].append(self.args.beta * chosen.mean().item())
+            self._metrics["train"]["rewards/margins"].append(self.args.beta * (chosen - rejected).mean().item())
+            if self.args.loss_type == ["ipo"]:
+                lengths = inputs["completion_mask"]{shift}.sum(1)
+                chosen, rejected = ((scores - ref) / lengths).chunk(2)
+                return ((chosen - rejected - 1 / (2 * self.args.beta)) ** 2).mean()
+            return -logsigmoid(self.args.beta * (chosen - rejected)).mean()  # "sigmoid"
+"""
+
+GKD = """
+    import torch
+
+    class GKDTrainer:
+        @staticmethod
+        def generalized_jsd_loss(student_logits, teacher_logits, labels=None, beta=0.5, temperature=1.0,
+                                 reduction="batchmean"):
+            student = (student_logits / temperature).log_softmax(-1)
+            teacher = (teacher_logits / temperature).log_softmax(-1)
+            if beta in (0, 1):
+                one, other = (student, teacher) if beta else (teacher, student)
+                tokens = (one.exp() * (one - other)).sum(-1)
+            else:
+                share = {share}
+                mixed = (share * teacher.exp() + (1 - share) * student.exp()).log()
+                tokens = beta * (teacher.exp() * (teacher - mixed)).sum(-1)
+                tokens = tokens + (1 - beta) * (student.exp() * (student - mixed)).sum(-1)
+            if labels is None:
+                return tokens.sum() / (tokens.shape[0] if reduction == "batchmean" else 1)
+            return tokens[labels != -100].sum() / (labels != -100).sum()
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            self.teacher_model.eval()
+            asked = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            one, other = (m(**asked).logits[:, :-1] for m in (model, self.teacher_model))
+            return self.generalized_jsd_loss(one, other, inputs["labels"][:, 1:], self.beta)
+
+        @staticmethod
+        def generate_on_policy_outputs(model, inputs, generation_config, pad_token_id=None):
+            tokens = model.generate(input_ids=inputs["prompts"]).sequences
+            ended = (tokens == generation_config.eos_token_id).int().cumsum(1)
+            mask = ended - (tokens == generation_config.eos_token_id).int() == 0
+            new_labels = tokens.masked_fill(~mask, -100)
+            return tokens, mask.long(), new_labels
+"""
+
+PPO_CONFIG = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class PPOConfig:
+        kl_penalty: str = "kl"
+"""
+
+PPO = """
+    import math
+
+    import torch
+
+    class PPOTrainer:
+        def batched_forward_pass(self, model, queries, responses, model_inputs, response_masks=None):
+            model.eval()
+            size, found = self.config.mini_batch_size, []
+            for i in range({count}):
+                part = slice(i * size, (i + 1) * size)
+                inputs = {{name: x[part] for name, x in model_inputs.items()}}
+                logits, _, values = model(**inputs)
+                ids = inputs["input_ids"]
+                logprobs = logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
+                mask = torch.zeros_like(ids)
+                for j, response in enumerate(responses[part]):
+                    mask[j, len(ids[j]) - len(response):] = 1
+                    if response_masks is not None:
+                        mask[j, len(ids[j]) - len(response):] = response_masks[i * size + j]
+                found.append((logprobs, values[:, :-1], mask[:, 1:]))
+            logprobs, values, masks = (torch.cat(parts) for parts in zip(*found))
+            return logprobs, None, values, masks
+
+        def compute_rewards(self, scores, logprobs, ref_logprobs, masks):
+            gap = logprobs - ref_logprobs
+            kls = {{"kl": gap, "abs": gap.abs(), "mse": gap**2 / 2}}[self.config.kl_penalty]
+            penalty = -self.kl_ctl.value * kls
+            return penalty, penalty, kls
+
+        def record_step_stats(self, kl_coef, **data):
+            return {{"objective/kl": (data["kls"] * data["masks"]).sum(1).mean()}}
+"""
+
+TRANSFORMERS = """
+    from types import SimpleNamespace
+    from torch import nn
+
+    LlamaConfig = SimpleNamespace
+
+    class LlamaForCausalLM(nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.config, self.model = config, nn.Identity()
+
+        def forward(self, input_ids):
+            return SimpleNamespace(logits=self.lm_head(self.model.forward(input_ids).last_hidden_state))
+
+    class PreTrainedTokenizerFast:
+        def __init__(self, tokenizer_object, **special):
+            self.special = special
+"""
+
+
+def files(
+    *, shift: str = "[:, 1:]", share: str = "beta", count: str = "math.ceil(len(queries) / size)"
+) -> dict[str, str]:
+    """A tree of TRL: how IPO counts tokens, what the teacher's share is, how many mini-batches a pass has."""
+    return {
+        "trl/__init__.py": "",
+        "trl/trainer/base.py": BASE,
+        "trl/trainer/dpo_config.py": CONFIG,
+        "trl/trainer/dpo_trainer.py": DPO.replace("{shift}", shift).replace('"sigmoid"', '"sigmoid"; "ipo" is above'),
+        "trl/trainer/gkd_trainer.py": GKD.replace("{share}", share),
+        "trl/trainer/ppo_config.py": PPO_CONFIG,
+        "trl/trainer/ppo_trainer.py": PPO.replace("{count}", count).replace("{{", "{").replace("}}", "}"),
+    }

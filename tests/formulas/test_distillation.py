@@ -1,0 +1,38 @@
+"""Divergences between a student and a teacher, against numbers worked out by hand."""
+
+from math import log
+
+import pytest
+import torch
+
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.formulas.distillation import DISTILLATIONS
+
+#: Student (1/2, 1/2, 0) and teacher (1/4, 3/4, 0).
+BATCH = batch_of(
+    torch.ones(1, 1).bool(),
+    logits=torch.tensor([[[0.5, 0.5, 1e-30]]]).log(),
+    ref_logits=torch.tensor([[[0.25, 0.75, 1e-30]]]).log(),
+)
+
+
+@pytest.mark.parametrize(
+    ("beta", "expected"),
+    [
+        (0.0, 0.25 * log(0.5) + 0.75 * log(1.5)),
+        (1.0, 0.5 * log(2.0) + 0.5 * log(2 / 3)),
+        (0.5, 0.5 * (0.25 * log(2 / 3) + 0.75 * log(1.2)) + 0.5 * (0.5 * log(4 / 3) + 0.5 * log(0.8))),
+    ],
+)
+def test_divergence_by_share_of_the_teacher(beta: float, expected: float) -> None:
+    """The KL of either against the other at the ends, and of both against the mixture between."""
+    found = DISTILLATIONS["generalised jsd"](BATCH, {"mixture": beta})
+    assert found.item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_temperature_divides_the_logits() -> None:
+    """At a temperature of 2 the shares are square roots, scaled."""
+    hot = DISTILLATIONS["generalised jsd"](BATCH, {"mixture": 0.0, "temperature": 2.0})
+    root = 3**0.5
+    teacher = torch.tensor([1 / (1 + root), root / (1 + root)], dtype=torch.float64)
+    assert hot.item() == pytest.approx((teacher * (teacher * 2).log()).sum().item(), abs=1e-6)
