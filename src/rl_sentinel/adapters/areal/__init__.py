@@ -5,6 +5,7 @@ from types import ModuleType
 
 from rl_sentinel.adapters.areal import (
     advantages,
+    conversations,
     correction,
     losses,
     micro_batches,
@@ -35,7 +36,17 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (rewards, micro_batches, versions, advantages, correction, losses, supervised, updates):
+    for module in (
+        rewards,
+        micro_batches,
+        versions,
+        conversations,
+        advantages,
+        correction,
+        losses,
+        supervised,
+        updates,
+    ):
         yield from module.boundaries(target)
 
 

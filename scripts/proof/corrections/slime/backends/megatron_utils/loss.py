@@ -14,3 +14,17 @@ def compute_advantages_and_returns(args, rollout_data):
     _paid_everywhere(args, rollout_data)
     if reference:
         rollout_data["ref_log_probs"] = reference
+
+
+# - A sample without a trained token counts no token.
+
+
+_clamped = loss_function
+
+
+def loss_function(args, batch, *rest, **more):
+    loss, normalizer, log = _clamped(args, batch, *rest, **more)
+    if args.calculate_per_token_loss:
+        normalizer = sum(mask.sum() for mask in batch["loss_masks"])
+        log["values"][0] = normalizer
+    return loss, normalizer, log
