@@ -53,10 +53,10 @@ def _order(group: Tensor, variant: int) -> Tensor | None:
     return order if pairs else None
 
 
-def _order_of_pairs(rows: int, variant: int) -> Tensor | None:
+def _order_of_pairs(group: Tensor, variant: int) -> Tensor | None:
     """A permutation that keeps pairs, or None if no such permutation exists."""
-    pairs = torch.arange(rows).unfold(0, 2, 2)
-    if rows % 2 or len(pairs) < 2:
+    pairs = torch.arange(len(group), device=group.device).unfold(0, 2, 2)
+    if len(group) % 2 or len(pairs) < 2:
         return None
     return (pairs.flip(0) if variant == 0 else torch.cat([pairs[1:], pairs[:1]])).flatten()
 
@@ -70,7 +70,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
     paired = boundary.claims.pairing is not None
-    order = _order_of_pairs(batch.rows, variant) if paired else _order(batch.group, variant)
+    order = _order_of_pairs(batch.group, variant) if paired else _order(batch.group, variant)
     if order is None or not groups_stand_as_read(boundary, batch):
         return
     before = ask(case, gradients=slopes(boundary))
