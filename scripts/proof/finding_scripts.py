@@ -144,7 +144,10 @@ def _environment(target: Named, first: str, folder: Path | None, python: str) ->
     subprocess.run([interpreter, "-m", "venv", place], check=True)
     with tempfile.TemporaryDirectory() as beside:
         if not target.version:
-            shutil.copytree(source(target).root, Path(beside) / target.framework.name)
+            checkout = Path(beside) / target.framework.name
+            shutil.copytree(source(target).root, checkout)
+            # A setup.py may read it, a history may lack it, and the command installs without requirements.
+            (checkout / "requirements.txt").touch()
         command = f". {place}/bin/activate && {parts['command']}"
         ended = subprocess.run(["/bin/sh", "-c", command], cwd=beside, capture_output=True, text=True, check=False)
     if ended.returncode:

@@ -22,8 +22,8 @@ def compute_advantages_and_returns(args, rollout_data):
 _clamped = loss_function
 
 
-def loss_function(args, batch, *rest, **more):
-    loss, normalizer, log = _clamped(args, batch, *rest, **more)
+def loss_function(args, batch, num_microbatches, step_global_batch_size, logits):
+    loss, normalizer, log = _clamped(args, batch, num_microbatches, step_global_batch_size, logits)
     if args.calculate_per_token_loss:
         normalizer = sum(mask.sum() for mask in batch["loss_masks"])
         log["values"][0] = normalizer
