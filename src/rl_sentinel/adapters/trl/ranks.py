@@ -62,6 +62,8 @@ def in_ranks(size: int, work: Callable[[int], Any]) -> list[Any]:
     if size == 1:
         return [work(0)]
     world = World(size)
+    # After a fork, the first parallel operation replaces the thread pool of torch; threads would race there.
+    torch.set_num_threads(torch.get_num_threads())
     ranks = [Rank(world, number, work) for number in range(size)]
     for rank in ranks:
         rank.start()
