@@ -27,6 +27,7 @@ Seen in:
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -67,9 +68,13 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     graded = boundary.stage == "policy-loss" and "loss" in boundary.outputs and "logprob" in boundary.reads
     graded = graded and value_of(boundary.claims.on_policy_gradient) != "other"
     seen = ask(first, gradients=("logprob",) if graded else ())
-    for name, output in boundary.outputs.items():
-        if kind(output.quantity) in IDENTITY and not _counts_dead_rows(output, first.batch):
-            number, value = IDENTITY[kind(output.quantity)], seen.values[name].float()
+    compared = [n for n, o in boundary.outputs.items() if kind(o.quantity) in IDENTITY]
+    # A KL may be logged only where it has a weight, so numbers are read with the regularisers on.
+    values = ask(replace(first, override=case.override)).values if compared else {}
+    for name in compared:
+        output = boundary.outputs[name]
+        if not _counts_dead_rows(output, first.batch):
+            number, value = IDENTITY[kind(output.quantity)], values[name].float()
             where = places(output, first.batch, first.batch.live)
             reason = "all policies are equal"
             yield Equal(name, torch.full_like(value, number), value, where, 1.0, reason=reason)
