@@ -37,6 +37,8 @@ def test_one_cause_is_one_line() -> None:
     [finding] = findings(_audit(), [], "1.0")
     assert finding.signature == "f:MSK001:m.estimator:default"
     assert finding.also == ("m.dispatch [first]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
+    folded = ("f:MSK001:m.dispatch:first", "f:MSK001:m.estimator:no-std", "f:MSK006:m.estimator:default")
+    assert finding.signatures == (finding.signature, *folded)
 
 
 def test_another_setting_of_what_is_entered_is_no_cause() -> None:

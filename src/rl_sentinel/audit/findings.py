@@ -3,6 +3,7 @@
 ``_parent_of`` folds a symptom under its cause; ``group_by_cause`` groups findings into the blocks of a report.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,6 +56,17 @@ class Finding:
     def setting(self) -> str:
         """The setting family."""
         return str(self.evidence["setting"])
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """The signatures of the finding and of the places that are folded under it."""
+        framework, own, _ = self.signature.split(":", maxsplit=2)
+        folded = []
+        for place in self.also:
+            law, where = place.split(" at ", maxsplit=1) if re.match("[A-Z]+[0-9]+ at ", place) else (own, place)
+            boundary, _, setting = where.removesuffix("]").partition(" [")
+            folded.append(f"{framework}:{law}:{boundary}:{setting}")
+        return (self.signature, *folded)
 
     @property
     def rows(self) -> int:

@@ -108,7 +108,7 @@ def audit(  # noqa: PLR0913 - the options of the command
             console.print(_UNCLAIMED, markup=False)
         full = not (law or ignore or boundary)
         judged = [v.boundary for v in seen.verdicts if v.outcome != "errored"]
-        signatures = [f.signature for f in every]
+        signatures = [signature for f in every for signature in f.signatures]
         for old in knowledge.stale(annotated, signatures, judged, target.framework.name, version) if full else []:
             console.print(f"stale: {old} is known of this release and did not appear", markup=False)
         outputs.add(target, as_json(target.text, seen, shown, seconds), shown, version)
