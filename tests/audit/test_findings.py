@@ -41,6 +41,14 @@ def test_one_cause_is_one_line() -> None:
     assert finding.signatures == (finding.signature, *folded)
 
 
+def test_pipeline_is_folded_under_its_part() -> None:
+    """A pipeline that starts at the function of the finding has the same place in the source."""
+    audit = _audit()
+    audit.take(_event("MSK001", "m.estimator -> m.logged", "default", 10))
+    [finding] = findings(audit, [], "1.0")
+    assert "m.estimator -> m.logged [default]" in finding.also
+
+
 def test_another_setting_of_what_is_entered_is_no_cause() -> None:
     audit = _audit()
     audit.take(_event("MSK001", "m.step", "second", 150))

@@ -204,10 +204,15 @@ def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]
 
 
 def _entered(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
-    """Findings of the same law at functions that this finding's boundary calls."""
+    """Findings of the same law at functions that this finding's boundary calls, or that its pipeline is made of."""
     inside = {":".join(name.split(":")[:2]) for name in finding.entered}
-    own = _place(finding)
-    return [o for o in ordered if o.law == finding.law and _place(o) in inside and _place(o) != own]
+    own, parts = _place(finding), finding.boundary.split(" -> ")
+    return [
+        o
+        for o in ordered
+        if o.law == finding.law
+        and ((_place(o) in inside and _place(o) != own) or (len(parts) > 1 and o.boundary in parts))
+    ]
 
 
 def _parent_of(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
