@@ -11,6 +11,7 @@ from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, distillation, ppo, preferences
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
@@ -58,7 +59,7 @@ def test_every_call_reads_back(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize("law", [REF001, SPL001, PRM001])
-def test_pairs_in_micro_batches(loads: Loads, law: object) -> None:
+def test_pairs_in_micro_batches(loads: Loads, law: Law) -> None:
     """A sound loss on pairs is that of its formula, in parts and in any order of the pairs."""
     target = _load(loads)
     judgement = judged_at(law, _bound(target)[DPO, "default"], "default", target)
