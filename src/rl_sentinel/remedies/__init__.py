@@ -33,7 +33,7 @@ OWN_WAYS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=Tru
 
 
 def remedy(framework: str, reach: str) -> str:
-    """What to tell and to configure instead of an estimator or a loss of a framework, or an empty word.
+    """What to tell and to configure instead of an estimator or a loss of a framework, or an empty string.
 
     No remedy is named under a setting that treats the framework's own name in a special way.
 

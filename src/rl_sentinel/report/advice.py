@@ -55,7 +55,7 @@ def advice(evidence: Mapping[str, Any]) -> str:
 
 
 def _with_signal(evidence: Mapping[str, Any]) -> str:
-    """The call of the signal library that computes it, or the module of its stage."""
+    """What of the signal library computes the output: a function where one is known, else the module of the stage."""
     claims = evidence["claims"]
     claim = claims.get(f"algorithm:{evidence['expectation']['output']}") or claims.get("algorithm")
     call = _calls().get(claim["value"]) if claim else None
