@@ -1,4 +1,4 @@
-"""SkyRL: the trainer's advantages (step-wise too), estimators, KL, corrections, losses, prompts, configuration."""
+"""SkyRL: generation, advantages (step-wise too), estimators, KL, corrections, losses, prompts, configuration."""
 
 import importlib
 from collections.abc import Iterator
@@ -9,15 +9,17 @@ from types import ModuleType
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
-from rl_sentinel.adapters.skyrl import advantages, configuration, correction, kl, losses, prompts, trainer
+from rl_sentinel.adapters.skyrl import advantages, configuration, correction, generator, kl, losses, prompts, trainer
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: What SkyRL's modules must really run: the log that its functions write to, and its configuration's base.
+#: What SkyRL's modules must really run: its log, the base of its configuration, and the progress bar that gathers
+#: conversations.
 LIGHT = """
 loguru==0.7.3
 omegaconf==2.4.0
 PyYAML==6.0.3
+tqdm==4.67.1
 """
 
 #: What the modules of its trainer import; its own requirements name another torch, and kernels for a GPU.
@@ -28,7 +30,7 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (trainer, advantages, kl, correction, losses, prompts, configuration):
+    for module in (trainer, advantages, kl, correction, losses, prompts, generator, configuration):
         yield from module.boundaries(target)
 
 
