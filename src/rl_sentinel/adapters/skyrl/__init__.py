@@ -9,7 +9,7 @@ from types import ModuleType
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
-from rl_sentinel.adapters.skyrl import advantages, configuration, correction, kl, losses, prompts, trainer
+from rl_sentinel.adapters.skyrl import advantages, configuration, correction, kl, losses, prompts, rollout, trainer
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
@@ -28,7 +28,7 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (trainer, advantages, kl, correction, losses, prompts, configuration):
+    for module in (trainer, advantages, kl, correction, losses, prompts, rollout, configuration):
         yield from module.boundaries(target)
 
 
