@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import Judgement, search, smallest
 from rl_sentinel.core.batch import Batch
@@ -47,9 +48,9 @@ def specimen(  # noqa: PLR0913 - a boundary has these parts
     )
 
 
-def judged(law: Law, boundary: Boundary, *twins: Boundary, seed: int = 0) -> Judgement:
-    """Search a law on a specimen (and its twins), the break shrunk."""
-    ask = Asker(boundary, {t.path: t for t in twins})
+def judged(law: Law, boundary: Boundary, *twins: Boundary, seed: int = 0, gate: Target | None = None) -> Judgement:
+    """Search a law on a specimen (and its twins) of the target ``gate``, the break shrunk."""
+    ask = Asker(boundary, {t.path: t for t in twins}, gate=gate)
     reason = law.applies(boundary)
     if reason:
         return Judgement(0, None, reason)

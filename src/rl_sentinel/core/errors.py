@@ -29,8 +29,21 @@ class StandInTouched(NotApplicable):
     """A stand-in for an absent package was used while a boundary ran."""
 
 
-class Refused(Exception):  # noqa: N818 - the target's own answer, judged by the laws
+class TargetRaised(Exception):  # noqa: N818 - the target's own answer, judged by the laws
+    """An exception that left the target; ``accident`` is the line where it came up, if no code raised it on purpose."""
+
+    def __init__(self, words: str, accident: str = "") -> None:
+        """Keep the words, and where the accident happened."""
+        super().__init__(words)
+        self.accident = accident
+
+
+class Refused(TargetRaised):
     """The target refused the input in words (``ValueError``, ``AssertionError`` and their kin)."""
+
+
+class Crashed(TargetRaised):
+    """An exception of another kind (``IndexError``, ``RuntimeError``) came up in the target's own code."""
 
 
 class Unbindable(Exception):  # noqa: N818 - reported by boundary, never raised at a user

@@ -86,6 +86,15 @@ def _informative(batch: Batch, _settings: Settings) -> Tensor:
     return _of_rows(batch, lambda b: float(len(rewards[b]) > 1))
 
 
+def _not_all_equal(batch: Batch, _settings: Settings) -> Tensor:
+    """0 for each row of a prompt with several live responses of equal rewards, 1 for others."""
+    rewards = [batch.reward[(batch.group == label) & batch.live].tolist() for label in batch.group]
+    return _of_rows(batch, lambda b: float(len(rewards[b]) < MANY or len(set(rewards[b])) > 1))
+
+
+#: Fewest responses that can be equal.
+MANY = 2
+
 #: Below this a deviation is that of equal rewards, in reward units.
 ROUNDING = 1e-12
 
@@ -97,4 +106,5 @@ REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "overlong penalty": _overlong,
     "normalised": _normalised,
     "prompts with unequal rewards": _informative,
+    "prompts but those of equal live rewards": _not_all_equal,
 }

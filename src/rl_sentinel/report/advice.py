@@ -37,6 +37,7 @@ BY_LAW = {
     "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
     "MSK005": "leave rows without a trained token out of the sum and of the count",
     "PAR001": "use one of the two functions everywhere: they are not interchangeable",
+    "RAI001": "handle this batch, or refuse it with a message where the batch is made",
     "PLC005": "place each outcome at its last trained token, in every step of its trajectory: "
     "rl_sentinel.signal.align.at_last, rl_sentinel.signal.steps",
 }

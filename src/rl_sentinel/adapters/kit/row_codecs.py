@@ -72,6 +72,24 @@ class RowLength(Codec):
 
 
 @dataclass(frozen=True, slots=True)
+class RowPrompt(Codec):
+    """The prompt of one row as a list of tokens, which are 0: for objects of which there is one per row."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length of the prompt."""
+        return frozenset({"prompt_length"})
+
+    def put(self, inputs: Inputs) -> list[int]:
+        """The tokens of the prompt."""
+        return [0] * int(inputs.batch.prompt_length[0])
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a list of numbers
+        """The length of the prompt."""
+        return Sizes(prompt_length=torch.tensor([len(value)], dtype=torch.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class RowTokens(OneColumn):
     """A per-token column of one row as a list of numbers: for objects of which there is one per row."""
 

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.execution import Execution, columns_after, execute, inputs_of
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.exception_origin import origin_of
 from rl_sentinel.audit.engine.mutation_tracker import Watch
 from rl_sentinel.audit.sandbox.heartbeat import beat
 from rl_sentinel.core.batch import Batch, lazily
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
-from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.observation import Observation
 
 #: Exceptions by which code refuses an input loudly; others are accidents.
@@ -84,11 +85,14 @@ class Asker:
             run = execute(self.gate or _NOWHERE, boundary, inputs, references=references)
         except NotApplicable:
             raise
-        except REFUSALS as refusal:
-            words = str(refusal).strip()
-            if not words:
-                raise
-            raise Refused(f"{type(refusal).__name__}: {words}") from refusal
+        except Exception as error:
+            words, origin = str(error).strip(), origin_of(error, (self.gate or _NOWHERE).root)
+            text = f"{type(error).__name__}: {words}" if words else type(error).__name__
+            if words and (isinstance(error, REFUSALS) or (origin.on_purpose and isinstance(error, RuntimeError))):
+                raise Refused(text, origin.accident) from error
+            if origin.accident:
+                raise Crashed(text, origin.accident) from error
+            raise
         checked = {n: _checked(boundary, n, run.values[n], case.batch) for n in boundary.outputs}
         slopes = _slopes(checked, batch, wanted)
         after = _ColumnsAfter(run, case.batch, batch, boundary.reads) if references else {}

@@ -12,7 +12,7 @@ from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.float64_check import is_rounding
 from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.case import Case
-from rl_sentinel.core.errors import NotApplicable, Refused
+from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.search.companion_cases import drawn
@@ -59,20 +59,18 @@ def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
 
 
 def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
-    """Try the law on small cases, on fixed random ones, then on those of ``seed``."""
-    tried, refusals, first = 0, "", None
-    domain = ask.boundary.domain
-    for case in (*_all_cases(seed, budget), *drawn()):
-        ask.kept.setdefault(id(_inside(domain, case).batch), {})
-    for varied in _varied(law, seed, budget, domain):
-        case = replace(varied, setting=setting)
-        try:
-            outcome = _first_break(law, ask, case)
-        except Refused as refusal:
-            refusals = refusals or str(refusal)
-            continue
-        except NotApplicable as inapplicable:
-            refusals = refusals or str(inapplicable)
+    """Try the law on small cases, on fixed random ones, then on those of ``seed``.
+
+    Raises:
+        Crashed: where no case breaks the law, and the target crashed on one.
+    """
+    tried, first = 0, None
+    raised: list[Exception] = []
+    _keep_shared(ask, seed, budget)
+    for varied in _varied(law, seed, budget, ask.boundary.domain):
+        outcome = _outcome(law, ask, replace(varied, setting=setting))
+        if isinstance(outcome, Exception):
+            raised.append(outcome)
             continue
         if outcome is None:
             continue
@@ -85,7 +83,27 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
             return Judgement(tried, None)  # one case that holds settles it
     if first is not None:
         return Judgement(tried, first)
-    return Judgement(tried, None, "" if tried else refusals or "no case fulfils the law's precondition")
+    for error in raised:
+        if isinstance(error, Crashed):
+            raise error
+    return Judgement(tried, None, "" if tried else str([*raised, "no case fulfils the law's precondition"][0]))
+
+
+def _keep_shared(ask: Asker, seed: int, budget: int) -> None:
+    """Have the answers kept on the batches that all laws share."""
+    for case in (*_all_cases(seed, budget), *drawn()):
+        ask.kept.setdefault(id(_inside(ask.boundary.domain, case).batch), {})
+
+
+def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | None:
+    """The first broken expectation on a case, or why the case was not answered.
+
+    A crash on one case is kept for last: a break on another says more.
+    """
+    try:
+        return _first_break(law, ask, case)
+    except (Refused, NotApplicable, Crashed) as words:
+        return words
 
 
 @cache
@@ -174,18 +192,21 @@ def canary(ask: Asker, setting: str) -> str:
 
     Raises:
         NotApplicable: where the target refuses every small case.
+        Crashed: where it answers none, and an accident came up at one.
     """
-    refusal = ""
-    answered = False
+    refusal, answered = "", False
+    crash: Crashed | None = None
     for case in small_cases(setting) + random_cases(FIXED_SEED, 4, setting):
         try:
             if _moves(ask, _inside(ask.boundary.domain, case)):
                 return ""
             answered = True
-        except Refused as words:
+        except (Refused, NotApplicable) as words:
             refusal = refusal or str(words)
-        except NotApplicable as words:
-            refusal = refusal or str(words)
+        except Crashed as crashed:
+            crash = crash or crashed
+    if not answered and crash is not None:
+        raise crash
     if not answered:
         raise NotApplicable(refusal)
     return f"output {next(iter(ask.boundary.outputs))} moves with no column that it reads"

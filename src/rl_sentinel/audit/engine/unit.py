@@ -22,7 +22,7 @@ from rl_sentinel.audit.repro.script import no_script, script
 from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.errors import NotApplicable, Refused, Unbindable
+from rl_sentinel.core.errors import Crashed, NotApplicable, Refused, TargetRaised, Unbindable
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
@@ -93,7 +93,7 @@ class Unit:
         except NotApplicable as words:
             return "not-applicable", str(words)
         except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
-            return "errored", f"{type(error).__name__}: {error}"
+            return "errored", _reason(error)
         if why:
             return "errored", why
         return ("", "") if self.names else ("errored", "no code of the target was entered")
@@ -113,7 +113,7 @@ class Unit:
                 found = smallest(law, ask, judgement.found)
             return self._verdict(law, "broken", tried=judgement.tried, evidence=self._evidence(law, found))
         except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
-            return self._verdict(law, "errored", reason=f"{type(error).__name__}: {error}")
+            return self._verdict(law, "errored", reason=_reason(error))
 
     def replayed(self, law: Law, found_case: Any) -> tuple[str, Break | None]:  # noqa: ANN401 - a Case
         """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case.
@@ -149,7 +149,7 @@ class Unit:
     def _script(self, law: Law, found: Break) -> list[str]:
         ask = ScriptRecorder(Asker(self.boundary, self.others, gate=self.target))
         broken, number = found.expectation, -1
-        with while_running(), suppress(Refused):
+        with while_running(), suppress(TargetRaised):
             for n, expectation in enumerate(law.expect(ask, found.case)):
                 if expectation.name == found.expectation.name and _same_results(expectation, found.expectation):
                     broken, number = expectation, n
@@ -166,6 +166,11 @@ class Unit:
     def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
         about = {"law": law.code, "boundary": self.boundary.path, "setting": self.setting}
         return {"event": "verdict", **about, "outcome": outcome, **more}
+
+
+def _reason(error: Exception) -> str:
+    """The reason of an errored verdict: the exception as the target raised it."""
+    return str(error) if isinstance(error, Crashed) else f"{type(error).__name__}: {error}"
 
 
 def _same_results(one: Expectation, other: Expectation) -> bool:

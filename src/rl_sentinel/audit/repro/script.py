@@ -17,7 +17,7 @@ from rl_sentinel.audit.repro.provenance import View
 from rl_sentinel.audit.repro.recorded_run import Run
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Call, Use
-from rl_sentinel.core.expectations import Expectation, Refuses
+from rl_sentinel.core.expectations import Answers, Expectation, Refuses
 
 #: How a script refuses to be what it is not: exceptions by which code refuses an input.
 _REFUSALS = f"({', '.join(kind.__name__ for kind in REFUSALS)})"
@@ -51,6 +51,8 @@ def script(
     """
     if isinstance(expectation, Refuses):
         return _of_refusals(code, expectation, runs)
+    if isinstance(expectation, Answers):
+        return _of_exception(code, expectation, runs)
     pairs = expectation.pairs()
     places = places or [(None, None)] * len(pairs)
     found = [sides(pair, runs, *place) for pair, place in zip(pairs, places, strict=True)]
@@ -249,6 +251,28 @@ def _of_refusals(code: str, expectation: Refuses, runs: Sequence[Run]) -> list[s
         "",
         f'print("{code}:", "as expected" if holds else "{word}")',
         "raise SystemExit(0 if holds else 1)",
+    ]
+
+
+def _of_exception(code: str, expectation: Answers, runs: Sequence[Run]) -> list[str]:
+    """The call that raises, made again; any other exception than the reported one ends the script with status 2."""
+    text = Source()
+    functions = _functions(text, [run for run in runs if not run.outputs][:1], ())
+    if not functions.calls:
+        raise Unwritable("no run of the boundary raises")
+    return [
+        *_head(text, functions.body),
+        "message = None",
+        "try:",
+        *(f"    {line}" for line in functions.calls[0].splitlines()),
+        "except Exception as error:",
+        f"    if type(error).__name__ != {expectation.kind!r}:",
+        "        raise",
+        "    message = str(error)",
+        f"# {code}: {expectation.sentence()}",
+        'print("answered" if message is None else "raised: " + message)',
+        f"holds = {expectation.assertion('message')}",
+        *_end(code, expectation.output),
     ]
 
 

@@ -1,5 +1,6 @@
 """Expectations: what a law says of the results of a boundary; only the runner asks whether they hold."""
 
+from rl_sentinel.core.expectations.answers import Answers
 from rl_sentinel.core.expectations.base import Change, Expectation, Measured, Pair, changed
 from rl_sentinel.core.expectations.equal import Equal
 from rl_sentinel.core.expectations.finite import Finite
@@ -8,6 +9,7 @@ from rl_sentinel.core.expectations.refuses import Attempt, Refuses
 from rl_sentinel.core.expectations.within import Within
 
 __all__ = (
+    "Answers",
     "Attempt",
     "Change",
     "Equal",

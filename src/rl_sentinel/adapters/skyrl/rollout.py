@@ -1,0 +1,321 @@
+"""SkyRL's rollout: what a generator returns becomes the training batch; prompts are filtered; rollouts are measured."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import MethodType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Labels
+from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Object, Table
+from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged, RightAligned
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.skyrl.arguments import TRAINER, UIDS, Arguments, arguments, config
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+
+PROCESS = f"{TRAINER}.postprocess_generator_output"
+CONVERT = f"{TRAINER}.convert_to_training_input"
+#: Where older releases pad the batch to the number of workers.
+PAD = f"{TRAINER}.pad_batch"
+
+MERGE = "skyrl.train.generators.utils.concatenate_generator_outputs"
+FILTER = "skyrl.train.utils.trainer_utils.zero_variance_filter"
+SAMPLING = "skyrl.train.utils.trainer_utils.handle_filter_sampling"
+
+_GENERATED = (
+    "skyrl/train/generators/skyrl_gym_generator.py, generate: prompt and response tokens, one reward per trajectory, "
+    "loss masks and the engine's log-probs of the same length as the response; trainer.py, train: a uid per response"
+)
+_DOCS = claims(
+    "trainer.py, convert_to_training_input: converts lists to a padded batch of tensors for training; preserves the "
+    "order of generator_output",
+    conserves=True,
+)
+_MERGED = claims("generators/utils.py: concatenate the generator outputs of multiple batches", conserves=True)
+_INFORMATIVE = claims(
+    "trainer_utils.py, handle_filter_sampling: filter out groups with std == 0 and group size > 1",
+    scope="group",
+    algorithm="prompts with unequal rewards",
+)
+_VARIED = claims(
+    "trainer_utils.py, zero_variance_filter: dropped only when it has >1 live trajectory and no reward spread",
+    scope="group",
+    algorithm="prompts but those of equal live rewards",
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The training batch of a rollout, merged rollouts, and the filters of prompts."""
+    try:
+        forms = arguments(target)
+    except Unbindable as why:
+        yield Unbound(CONVERT, "batch", str(why))
+        return
+    if target.has(PROCESS) and target.has(CONVERT):
+        yield from bindable(target, _training_batch(target, forms))
+    if target.has(MERGE):
+        yield from bindable(target, _merged())
+    if target.has(FILTER):
+        yield from bindable(target, _zero_variance(target))
+    if target.has(SAMPLING):
+        yield from bindable(target, _filter_sampling())
+
+
+def generated() -> Table:
+    """What a generator returns, as lists."""
+    return Table(
+        {
+            "prompt_token_ids": EachRow(RowPrompt()),
+            "response_ids": EachRow(RowTokens("token", "int")),
+            "rewards": Labels("reward"),
+            "loss_masks": EachRow(RowTokens("mask", "int")),
+            "stop_reasons": Derived(lambda inputs: ["stop"] * inputs.batch.rows),
+            "rollout_metrics": Constant(None),
+            "rollout_logprobs": EachRow(RowTokens("rollout_logprob")),
+        }
+    )
+
+
+def several_responses(inputs: Inputs) -> str:
+    """Every prompt has several responses."""
+    return "" if min(group_sizes(inputs)) > 1 else "a prompt has one response, which the filter keeps as it is"
+
+
+@dataclass
+class Dispatch:
+    """The dispatch of a number of workers."""
+
+    workers: int
+
+    def get_lcm_dp_size(self) -> int:
+        """The number that the batch is padded to a multiple of."""
+        return self.workers
+
+
+def trainer_of(
+    cfg: Any,  # noqa: ANN401 - the target's class
+    prompts: int,
+    samples: int,
+    workers: int,
+    pad_batch: Callable[..., Any] | None = None,
+) -> SimpleNamespace:
+    """What the trainer's methods ask of their object: the batch is one mini-batch, trained by some workers."""
+    cfg.trainer.train_batch_size = cfg.trainer.policy_mini_batch_size = prompts
+    cfg.trainer.critic_mini_batch_size = prompts
+    cfg.generator.n_samples_per_prompt = samples
+    made = SimpleNamespace(
+        cfg=cfg,
+        tokenizer=SimpleNamespace(pad_token_id=0),
+        all_metrics={},
+        dispatch=Dispatch(workers),
+    )
+    if pad_batch is not None:
+        made.pad_batch = MethodType(pad_batch, made)
+    return made
+
+
+def output_of(processed: Any) -> Any:  # noqa: ANN401 - a dict of lists, with uids in newer releases
+    """The processed rollout, without the uids that newer releases return beside it."""
+    return processed[0] if isinstance(processed, tuple) else processed
+
+
+def responses_of(batch: Any, rows: int, width: int) -> dict[str, Any]:  # noqa: ANN401 - the target's class
+    """The columns of the responses, at least ``width`` wide; and their number, with rows of padding that train."""
+    positions, name = batch["response_mask"].shape[1], "rewards" if "rewards" in batch else "custom_rewards"
+
+    def cut(tensor: Tensor) -> Tensor:
+        return pad(tensor[:rows, -positions:], (0, max(0, width - positions)))
+
+    return {
+        "tokens": cut(batch["sequences"]),
+        "rewards": batch[name][:rows].sum(1),
+        "masks": cut(batch["loss_mask"]),
+        "logprobs": cut(batch["rollout_logprobs"]),
+        "uids": batch.metadata["uids"][:rows],
+        "count": rows + int(batch["loss_mask"][rows:].any(1).sum()),
+    }
+
+
+def kept_rows(check: Callable[..., Any], rewards: list[float], uids: list[str], masks: Any) -> list[float]:  # noqa: ANN401 - lists, or None
+    """1 for each row that the filter keeps."""
+    kept = check(rewards, uids) if masks is None else check(rewards, uids, loss_masks=masks)
+    return [float(row in kept) for row in range(len(rewards))]
+
+
+def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[str], samples: int) -> list[float]:
+    """1 for each row that is collected while more prompts are wanted than were sampled; rows are told by prompts."""
+    rows = range(len(uids))
+    numbered = {**output, "prompt_token_ids": [[row] for row in rows]}
+    wanted = {"train_batch_size": len(uids) + 1, "n_samples_per_prompt": samples}
+    *_, state = handle(numbered, uids, wanted, {"sample_batch_count": 1})
+    collected = {prompt[0] for prompt in state["collected_generator_output"]["prompt_token_ids"]}
+    return [float(row in collected) for row in rows]
+
+
+def _trainer(target: Target) -> Object:
+    return Object(
+        trainer_of,
+        {
+            "cfg": config({}),
+            "prompts": Derived(lambda inputs: len(group_sizes(inputs))),
+            "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
+            "workers": Knob("workers", 1),
+            "pad_batch": Constant(Function(PAD) if target.has(PAD) else None),
+        },
+        {"workers": "dispatch.workers"},
+    )
+
+
+def _training_batch(target: Target, forms: Arguments) -> Boundary:
+    right = isinstance(forms.form, RightAligned)
+    process = Step(
+        call=PROCESS,
+        name="processed",
+        arguments={"self": _trainer(target), "generator_output": generated(), "uids": UIDS},
+        produced_by={"generator_output": _GENERATED},
+    )
+    only = Step(call=output_of, name="output", arguments={"processed": Earlier(Use("processed"))})
+    convert = Step(
+        call=CONVERT,
+        name="batch",
+        arguments={
+            "self": Earlier(Use("self")),
+            "generator_output": Earlier(Use("output")),
+            "uids": Earlier(Use("uids")),
+        },
+    )
+    read = Step(
+        call=responses_of,
+        name="responses",
+        arguments={
+            "batch": Earlier(Use("batch")),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+            "width": Derived(lambda inputs: 0 if right else inputs.batch.width),
+        },
+    )
+    made, form = Use("responses"), forms.form
+    return Boundary(
+        path=f"{PROCESS} -> {CONVERT}",
+        stage="batch",
+        steps=(process, only, convert, read),
+        outputs={
+            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=made["logprobs"], form=form),
+            "token": Output("B T", "", "token", at=made["tokens"], form=form),
+            "mask": Output("B T", "", "mask", at=made["masks"], form=As(form, torch.bool)),
+            "reward": Output("B", "reward", "reward", at=made["rewards"]),
+            "uid": Output("B", "", "group", at=made["uids"], form=PromptNumbers()),
+            "rows": Output("", "", "rows", at=made["count"]),
+        },
+        settings={"default": {}, "two workers": {"workers": 2}},
+        claims=_DOCS,
+        reach="every run",
+        requires=(prompts_are_contiguous, groups_are_equal, no_empty_response),
+    )
+
+
+class PromptNumbers(PerRow):
+    """Uids of the prompts, read as the labels that they were made of."""
+
+    def read(self, value: Any, sizes: Any) -> Tensor:  # noqa: ANN401, ARG002 - a list of strings
+        """``[B]``."""
+        return torch.tensor([int(uid.rpartition("-")[2]) for uid in value])
+
+
+def _merged() -> Boundary:
+    step = Step(
+        call=MERGE,
+        name="merged",
+        arguments={"generator_outputs": EachPrompt(generated())},
+        produced_by={
+            "generator_outputs": f"fully_async_trainer.py, convert_generation_group_mini_batch_to_training_input: one "
+            f"output per prompt; {_GENERATED}"
+        },
+    )
+    merged = Use("merged")
+    return Boundary(
+        path=MERGE,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=merged["rollout_logprobs"], form=Ragged()),
+            "token": Output("B T", "", "token", at=merged["response_ids"], form=Ragged()),
+            "mask": Output("B T", "", "mask", at=merged["loss_masks"], form=As(Ragged(), torch.bool)),
+            "reward": Output("B", "reward", "reward", at=merged["rewards"], form=PerRow("list")),
+        },
+        claims=_MERGED,
+        reach="fully asynchronous training",
+        requires=(prompts_are_contiguous, no_empty_response),
+    )
+
+
+def _zero_variance(target: Target) -> Boundary:
+    takes_masks = "loss_masks" in inspect.signature(target.find(FILTER)).parameters
+    masks: Codec = EachRow(RowTokens("mask", "int")) if takes_masks else Constant(None)
+    return _filter(
+        FILTER,
+        Step(
+            call=kept_rows,
+            name="kept",
+            arguments={
+                "check": Constant(Function(FILTER)),
+                "rewards": Labels("reward"),
+                "uids": UIDS,
+                "masks": masks,
+            },
+            produced_by={"rewards": _GENERATED, "masks": "trainer.py, postprocess_generator_output"},
+        ),
+        _VARIED if takes_masks else claims("trainer_utils.py, zero_variance_filter", scope="group"),
+        "trainer.algorithm.zero_variance_filter=True",
+    )
+
+
+def _filter_sampling() -> Boundary:
+    return _filter(
+        SAMPLING,
+        Step(
+            call=sampled_rows,
+            name="kept",
+            arguments={
+                "handle": Constant(Function(SAMPLING)),
+                "output": generated(),
+                "uids": UIDS,
+                "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
+            },
+            produced_by={"output": _GENERATED, "samples": "trainer.py, handle_dynamic_sampling: the configuration"},
+        ),
+        _INFORMATIVE,
+        "trainer.algorithm.dynamic_sampling.type=filter",
+        groups_are_equal,
+        several_responses,
+    )
+
+
+def _filter(path: str, step: Step, said: Claims, reach: str, *more: Callable[[Inputs], str]) -> Boundary:
+    reads = frozenset({"reward", "group"}) | ({"mask"} if said is _VARIED else frozenset())
+    return Boundary(
+        path=path,
+        stage="correct",
+        steps=(step,),
+        reads=reads,
+        outputs={"keep": Output("B", "", "keep", "group", form=PerRow("list"))},
+        claims=said,
+        reach=reach,
+        requires=(prompts_are_contiguous, no_empty_response, *more),
+    )

@@ -1,0 +1,67 @@
+"""Whether an exception is an accident of the target's own code, or was raised on purpose."""
+
+import dis
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import NamedTuple
+
+import rl_sentinel
+
+#: The instruction of ``raise`` and ``assert``.
+_RAISE = dis.opmap["RAISE_VARARGS"]
+
+#: Exceptions of the machine or the environment; they say nothing about the input.
+_ENVIRONMENT = (ImportError, MemoryError, OSError)
+
+#: Exceptions by which a library answers an argument that it cannot take: its caller made the mistake.
+_ACCIDENTS = (LookupError, TypeError, AttributeError, RuntimeError)
+
+#: The folder of this package: adapters, doubles and stand-ins.
+_OURS = f"{Path(rl_sentinel.__file__).parent.resolve()}/"
+
+
+class Origin(NamedTuple):
+    """Where an exception comes from.
+
+    ``accident`` is ``file:line`` of the target where one came up that is no refusal (empty: none did);
+    ``on_purpose`` says that a ``raise`` or ``assert`` of the target made it.
+    """
+
+    accident: str = ""
+    on_purpose: bool = False
+
+
+def origin_of(error: Exception, root: Path) -> Origin:
+    """The origin of an exception that left a target under ``root``.
+
+    An exception out of a function of this package that the target calls is no accident of the target.
+    """
+    base = f"{root.resolve()}/"
+    frames = [*_frames(error.__traceback__)]
+    own = [n for n, (frame, _, _) in enumerate(frames) if _file(frame).startswith(base)]
+    if not own or isinstance(error, _ENVIRONMENT):
+        return Origin()
+    last = own[-1]
+    if any(_file(frame).startswith(_OURS) for frame, _, _ in frames[last + 1 :]):
+        return Origin()
+    innermost, _, instruction = frames[-1]
+    if innermost.f_code.co_code[instruction] == _RAISE:
+        if last == len(frames) - 1:
+            return Origin(on_purpose=True)
+        if not isinstance(error, _ACCIDENTS):
+            return Origin()
+    frame, line, _ = frames[last]
+    return Origin(f"{_file(frame).removeprefix(base)}:{line}")
+
+
+def _frames(traceback: TracebackType | None) -> list[tuple[FrameType, int, int]]:
+    """Frame, line and last instruction, outermost first."""
+    found = []
+    while traceback is not None:
+        found.append((traceback.tb_frame, traceback.tb_lineno, traceback.tb_lasti))
+        traceback = traceback.tb_next
+    return found
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename

@@ -1,0 +1,42 @@
+"""A legal input must be answered."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.expectations.base import Expectation, Measured
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers(Expectation):
+    """The call returns; ``exception`` is what it raised instead (empty: nothing), ``place`` the line."""
+
+    output: str
+    exception: str
+    place: str = ""
+    where: Tensor | None = None
+    reason: str = field(default="", kw_only=True)
+    key: str = field(default="", kw_only=True)
+
+    def measure(self) -> Measured | None:
+        """1 where the call raised."""
+        return Measured(float(bool(self.exception)), 0.0)
+
+    def broken(self) -> Tensor:
+        """One cell: whether the call raised."""
+        return torch.tensor([bool(self.exception)], device="cpu")
+
+    @property
+    def kind(self) -> str:
+        """The type of the exception."""
+        return self.exception.partition(":")[0]
+
+    def sentence(self) -> str:
+        """The exception, its line and why an answer must come."""
+        what = " ".join(self.exception.split())
+        return f"raises {what} ({self.place}){f': {self.reason}' if self.reason else ''}"
+
+    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
+        """No message of an exception."""
+        return f"({observed}) is None"
