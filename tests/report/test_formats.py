@@ -133,4 +133,4 @@ def test_page_is_whole() -> None:
 
 def test_changed_cell_is_marked() -> None:
     assert '<td class=" marked">0 → 1</td>' in as_html([_results()])
-    assert [cell.colour for cell in grid("x", [1.0, -1.0, 0.0, float("nan")]).rows[0]] == ["plus", "minus", "", "nan"]
+    assert [cell.colour for (cell,) in grid("x", [1.0, -1.0, 0.0, float("nan")]).rows] == ["plus", "minus", "", "nan"]

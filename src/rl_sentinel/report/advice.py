@@ -50,8 +50,8 @@ def advice(evidence: Mapping[str, Any]) -> str:
         return _REFUSED if expectation["accepts"] else _ACCEPTED
     if law.startswith("CFG"):
         return _WITHOUT_EFFECT
-    if setting := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
-        return f"set {setting}"
+    if steps := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
+        return steps
     return BY_LAW.get(law) or _with_signal(evidence)
 
 

@@ -68,17 +68,16 @@ def coverage(results: Results) -> list[Coverage]:
 
 
 def grid(name: str, values: Any, marked: Sequence[Sequence[int]] = (), text: str = "") -> Grid:  # noqa: ANN401 - JSON
-    """A tensor of up to two axes as cells; those of further axes are written into one.
+    """A tensor as cells, one line for each row of the batch; numbers of further axes are written into one cell.
 
     Example:
         >>> from rl_sentinel.report.html import grid
         >>> grid("reward", [0.0, 2.0], marked=[[1]]).rows
-        [[Cell(text='0', colour='', marked=False), Cell(text='2', colour='plus', marked=True)]]
+        [[Cell(text='0', colour='', marked=False)], [Cell(text='2', colour='plus', marked=True)]]
     """
-    rows = values if isinstance(values, list) else [values]
-    rows = rows if rows and isinstance(rows[0], list) else [rows]
-    flat = not (isinstance(values, list) and values and isinstance(values[0], list))
-    places = {(0, *place) if flat else tuple(place[:2]) for place in map(tuple, marked)}
+    lines = values if isinstance(values, list) else [values]
+    rows = [line if isinstance(line, list) else [line] for line in lines]
+    places = {(*place, 0, 0)[:2] for place in map(tuple, marked)}
     made = [[Cell(numbers(v), _colour(v), (i, j) in places) for j, v in enumerate(row)] for i, row in enumerate(rows)]
     if text and len(places) == 1:
         ((i, j),) = places
