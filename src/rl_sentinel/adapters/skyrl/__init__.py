@@ -9,7 +9,17 @@ from types import ModuleType
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
-from rl_sentinel.adapters.skyrl import advantages, configuration, correction, kl, losses, prompts, rollout, trainer
+from rl_sentinel.adapters.skyrl import (
+    advantages,
+    configuration,
+    correction,
+    kl,
+    losses,
+    metrics,
+    prompts,
+    rollout,
+    trainer,
+)
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
@@ -28,7 +38,7 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (trainer, advantages, kl, correction, losses, prompts, rollout, configuration):
+    for module in (trainer, advantages, kl, correction, losses, prompts, rollout, metrics, configuration):
         yield from module.boundaries(target)
 
 
