@@ -41,6 +41,6 @@ def test_normalised() -> None:
 
 def test_prompts_but_those_of_equal_live_rewards() -> None:
     """A rejected response does not make a prompt varied, and a lone one is kept."""
-    assert _found("prompts but those of equal live rewards", {}) == [1.0, 1.0, 1.0, 1.0]
+    assert _found("prompts but those of equal live rewards", {}) == [1.0, 1.0, 0.0, 1.0]
     even = batch_of(MASK, reward=torch.tensor([3.0, 3.0, 50.0, 1.0]), group=torch.tensor([5, 5, 5, 2]))
     assert REWARDS["prompts but those of equal live rewards"](even, {}).tolist() == [0.0, 0.0, 0.0, 1.0]

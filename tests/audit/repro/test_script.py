@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.result_forms import Accepted
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Spread
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, Spread
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import search, smallest
@@ -29,6 +30,7 @@ from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
+from rl_sentinel.laws.valid_input_raises import LAW as RAI001
 
 TREE = """
 import torch
@@ -51,6 +53,13 @@ def in_place(data):
     first = data["rewards"][0]
     pairs = zip(data["rewards"], data["masks"])
     data["advantages"] = [mask * (reward - (0 if CHECKED else first)) for reward, mask in pairs]
+
+def of_pairs(rewards, mask):
+    pair = rewards.tolist()[: 1 if CHECKED else 2]
+    return (rewards - pair[-1 if CHECKED else 1])[:, None] * mask
+
+def summed(parts):
+    return torch.stack(parts).sum() / (1 if CHECKED else len(parts))
 
 def factor():
     raise RuntimeError("no accelerator")
@@ -157,6 +166,16 @@ RANKS = Boundary(
 )
 
 
+PAIRS = replace(BY_WIDTH, path="house.rules.of_pairs", steps=(replace(BY_WIDTH.steps[0], call="house.rules.of_pairs"),))
+
+GATHERED = replace(
+    RANKS,
+    path="house.rules.summed",
+    steps=(*RANKS.steps, Step(call="house.rules.summed", name="total", arguments={"parts": Earlier(Use("part"))})),
+    outputs={"loss": Output("", "", "loss", at=Use("total"))},
+)
+
+
 def _lines(law: Law, boundary: Boundary, target: Target) -> list[str]:
     ask = Asker(boundary, {}, gate=target)
     found = search(law, ask, "default", seed=0, budget=8).found
@@ -195,6 +214,26 @@ def test_calls_of_ranks_are_joined(trees: Mapping[bool, Path]) -> None:
     assert [line.split(" = ")[0].strip() for line in lines if "of_one_rank(" in line] == ["part_0", "part_0", "part_1"]
     assert any("torch.stack([" in line and ".sum(0) / 2" in line for line in lines)
     assert [_run(lines, trees[checked]).returncode for checked in (False, True)] == [1, 0]
+
+
+def test_exception(trees: Mapping[bool, Path]) -> None:
+    """The call is made again; another exception than the reported one is no reproduction."""
+    lines = _lines(RAI001, PAIRS, Target(trees[False]))
+    faulty, right = (_run(lines, trees[checked]) for checked in (False, True))
+    assert (faulty.returncode, right.returncode) == (1, 0)
+    assert faulty.stdout.splitlines()[0] == "raised: list index out of range"
+    assert right.stdout.splitlines()[0] == "answered"
+    assert _run(lines, trees[False].parent).returncode == 2
+
+
+def test_parts_of_ranks_are_gathered(trees: Mapping[bool, Path]) -> None:
+    """A later step is passed the results of all ranks."""
+    lines = _lines(SPL002, GATHERED, Target(trees[False]))
+    assert [line.strip() for line in lines if line.strip().startswith("part = ")] == [
+        "part = [part_0]",
+        "part = [part_0, part_1]",
+    ]
+    assert _run(lines, trees[False]).returncode == 1
 
 
 def _accelerated() -> float:

@@ -5,6 +5,7 @@ from types import ModuleType
 
 from rl_sentinel.adapters.areal import (
     advantages,
+    batches,
     conversations,
     correction,
     losses,
@@ -38,6 +39,7 @@ IMPORTED = (
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
         rewards,
+        batches,
         micro_batches,
         versions,
         conversations,

@@ -16,6 +16,7 @@ from rl_sentinel.adapters.skyrl import (
     generator,
     kl,
     losses,
+    metrics,
     prompts,
     rollout,
     trainer,
@@ -40,7 +41,7 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (trainer, advantages, kl, correction, losses, prompts, generator, rollout, configuration):
+    for module in (trainer, advantages, kl, correction, losses, prompts, generator, rollout, metrics, configuration):
         yield from module.boundaries(target)
 
 

@@ -39,7 +39,7 @@ MERGE = "skyrl.train.generators.utils.concatenate_generator_outputs"
 FILTER = "skyrl.train.utils.trainer_utils.zero_variance_filter"
 SAMPLING = "skyrl.train.utils.trainer_utils.handle_filter_sampling"
 
-_GENERATED = (
+GENERATED = (
     "skyrl/train/generators/skyrl_gym_generator.py, generate: prompt and response tokens, one reward per trajectory, "
     "loss masks and the engine's log-probs of the same length as the response; trainer.py, train: a uid per response"
 )
@@ -169,7 +169,8 @@ def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[
     return [float(row in collected) for row in rows]
 
 
-def _trainer(target: Target) -> Object:
+def trainer_object(target: Target) -> Object:
+    """The trainer, with as many prompts and samples as the batch has."""
     return Object(
         trainer_of,
         {
@@ -188,8 +189,8 @@ def _training_batch(target: Target, forms: Arguments) -> Boundary:
     process = Step(
         call=PROCESS,
         name="processed",
-        arguments={"self": _trainer(target), "generator_output": generated(), "uids": UIDS},
-        produced_by={"generator_output": _GENERATED},
+        arguments={"self": trainer_object(target), "generator_output": generated(), "uids": UIDS},
+        produced_by={"generator_output": GENERATED},
     )
     only = Step(call=output_of, name="output", arguments={"processed": Earlier(Use("processed"))})
     convert = Step(
@@ -245,7 +246,7 @@ def _merged() -> Boundary:
         arguments={"generator_outputs": EachPrompt(generated())},
         produced_by={
             "generator_outputs": f"fully_async_trainer.py, convert_generation_group_mini_batch_to_training_input: one "
-            f"output per prompt; {_GENERATED}"
+            f"output per prompt; {GENERATED}"
         },
     )
     merged = Use("merged")
@@ -279,7 +280,7 @@ def _zero_variance(target: Target) -> Boundary:
                 "uids": UIDS,
                 "masks": masks,
             },
-            produced_by={"rewards": _GENERATED, "masks": "trainer.py, postprocess_generator_output"},
+            produced_by={"rewards": GENERATED, "masks": "trainer.py, postprocess_generator_output"},
         ),
         _VARIED if takes_masks else claims("trainer_utils.py, zero_variance_filter", scope="group"),
         "trainer.algorithm.zero_variance_filter=True",
@@ -298,7 +299,7 @@ def _filter_sampling() -> Boundary:
                 "uids": UIDS,
                 "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
             },
-            produced_by={"output": _GENERATED, "samples": "trainer.py, handle_dynamic_sampling: the configuration"},
+            produced_by={"output": GENERATED, "samples": "trainer.py, handle_dynamic_sampling: the configuration"},
         ),
         _INFORMATIVE,
         "trainer.algorithm.dynamic_sampling.type=filter",

@@ -7,7 +7,18 @@ from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
-from rl_sentinel.adapters.slime import advantages, correction, fsdp, kl, logprobs, losses, metrics, rollout, updates
+from rl_sentinel.adapters.slime import (
+    advantages,
+    correction,
+    data_source,
+    fsdp,
+    kl,
+    logprobs,
+    losses,
+    metrics,
+    rollout,
+    updates,
+)
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -34,7 +45,7 @@ SETUP = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (rollout, advantages, correction, kl, logprobs, losses, updates, metrics, fsdp):
+    for module in (data_source, rollout, advantages, correction, kl, logprobs, losses, updates, metrics, fsdp):
         yield from module.boundaries(target)
 
 

@@ -131,7 +131,8 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     if any(encoded.step.inside for encoded in first.calls):
         raise Unwritable("a step that is looked into has no source")
     places = {name: _place(first, first.boundary.outputs[name]) for name in outputs if name in first.boundary.outputs}
-    used = {place.name for place in places.values()} | {use.name for run in runs for use in _uses(run)}
+    later = {use.name for run in runs for use in _uses(run)}
+    used = {place.name for place in places.values()} | later
     lines: list[str] = []
     for path, double in {path: d for encoded in first.calls for path, d in encoded.step.doubles.items()}.items():
         owner, _, name = path.rpartition(".")
@@ -147,6 +148,7 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
             args.append(value if key == "self" else keyword(key, value))
         call = wrapped(f"{text.function(encoded.call.function)}(", args, ")")
         lines += _assigned(encoded, call).splitlines() if encoded.step.result in used else call.splitlines()
+        lines += _gathered(encoded) if encoded.step.result in later else []
     results = []
     for name, place in places.items():
         output = first.boundary.outputs[name]
@@ -159,6 +161,15 @@ def _assigned(encoded: Encoded, call: str) -> str:
     """The result of a call under the name of its step; of a repeated step, one under its number."""
     name = encoded.step.result
     return f"{name}_{encoded.part[0]} = {call}" if encoded.step.each else f"{name} = {call}"
+
+
+def _gathered(encoded: Encoded) -> list[str]:
+    """The results of a repeated step as a list, after the last one: for a later step."""
+    number, count = encoded.part
+    if not encoded.step.each or number + 1 < count:
+        return []
+    name = encoded.step.result
+    return [f"{name} = [{', '.join(f'{name}_{n}' for n in range(count))}]"]
 
 
 def _source_of(output: Output, place: Use, run: Run) -> str:

@@ -1,0 +1,167 @@
+"""SkyRL's logged numbers: of a rollout, of its rewards, and of the gap between trainer and sampler."""
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Labels
+from rl_sentinel.adapters.kit.containers import EachRow
+from rl_sentinel.adapters.kit.requirements import (
+    equal_micro_batches,
+    groups_are_equal,
+    has_trained_token,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
+from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, UIDS, Arguments, arguments
+from rl_sentinel.adapters.skyrl.rollout import GENERATED, PROCESS, generated, trainer_object
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.errors import Unbindable
+
+ROLLOUT = "skyrl.train.generators.utils.get_rollout_metrics"
+_WORKERS = "skyrl.backends.skyrl_train.workers.worker_utils"
+GAP, REDUCE = f"{_WORKERS}.compute_minibatch_rollout_logprob_diff_metrics", f"{_WORKERS}.reduce_metrics"
+
+#: Logged name of a rollout, and the quantity that it says it is.
+LOGGED: Mapping[str, Output] = {
+    "generate/avg_tokens_zero_rewards": Output("", "tokens"),
+    "generate/avg_num_tokens": Output("", "tokens", "response_length.mean"),
+    "generate/min_num_tokens": Output("", "tokens", "response_length.min"),
+    "generate/max_num_tokens": Output("", "tokens", "response_length.max"),
+    "generate/std_num_tokens": Output("", "tokens", "response_length.std"),
+    "generate/avg_tokens_non_zero_rewards": Output("", "tokens"),
+    "generate/avg_assistant_tokens": Output("", "tokens", "length.mean"),
+    "generate/min_assistant_tokens": Output("", "tokens", "length.min"),
+    "generate/max_assistant_tokens": Output("", "tokens", "length.max"),
+    "generate/std_assistant_tokens": Output("", "tokens", "length.std"),
+}
+
+_PREFIX = "minibatch_rollout_logprobs_abs_diff"
+
+#: Logged name of the gap, and the quantity that it says it is.
+GAPS: Mapping[str, Output] = {
+    f"{_PREFIX}_mean": Output("", "nats", "kl.abs", over="live"),
+    f"{_PREFIX}_sq_mean": Output("", "", over="live"),
+    f"{_PREFIX}_max": Output("", "nats", over="live"),
+    f"{_PREFIX}_min": Output("", "nats", over="live"),
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The numbers that a run logs at each step."""
+    try:
+        forms = arguments(target)
+    except Unbindable as why:
+        yield Unbound(PROCESS, "metric", str(why))
+        return
+    if target.has(ROLLOUT):
+        yield from bindable(target, _rollout(target))
+    if target.has(PROCESS):
+        yield from bindable(target, _rewards(target))
+    if target.has(GAP) and target.has(REDUCE):
+        yield from bindable(target, _gap(forms))
+
+
+def rewards_logged(trainer: Any) -> dict[str, float]:  # noqa: ANN401 - what the trainer's methods ask of their object
+    """The numbers of the rewards, those named for the number of samples under one name."""
+    logged = trainer.all_metrics
+    passed = next(value for name, value in logged.items() if name.startswith("reward/avg_pass_at_"))
+    return {"raw": logged["reward/avg_raw_reward"], "passed": passed}
+
+
+def reduced(reduce: Callable[..., Any], parts: list[dict[str, float]]) -> Any:  # noqa: ANN401 - a dict
+    """The numbers of micro-batches, reduced as the worker does it: a list per name."""
+    lists: dict[str, list[float]] = defaultdict(list)
+    for part in parts:
+        for name, value in part.items():
+            lists[name].append(value)
+    return reduce(lists)
+
+
+def _rollout(target: Target) -> Boundary:
+    source = inspect.getsource(target.find(ROLLOUT))
+    logs = {name: output for name, output in LOGGED.items() if re.search(rf"""["']{name}["']""", source)}
+    step = Step(
+        call=ROLLOUT,
+        name="metrics",
+        arguments={
+            "responses": EachRow(RowTokens("token", "int")),
+            "rewards": Labels("reward"),
+            "loss_masks": EachRow(RowTokens("mask", "int")),
+        },
+        optional=frozenset({"loss_masks"}),
+        produced_by={"responses": GENERATED},
+    )
+    return Boundary(
+        path=ROLLOUT,
+        stage="metric",
+        steps=(step,),
+        unused=frozenset({"token"}),
+        outputs={name: replace(output, at=Use("metrics")[name]) for name, output in logs.items()},
+        reach="every run",
+        requires=(no_empty_response,),
+    )
+
+
+def _rewards(target: Target) -> Boundary:
+    process = Step(
+        call=PROCESS,
+        name="processed",
+        arguments={"self": trainer_object(target), "generator_output": generated(), "uids": UIDS},
+        produced_by={"generator_output": GENERATED},
+    )
+    read = Step(call=rewards_logged, name="logged", arguments={"trainer": Earlier(Use("self"))})
+    return Boundary(
+        path=PROCESS,
+        stage="metric",
+        steps=(process, read),
+        reads=frozenset({"reward", "group"}),
+        outputs={
+            "reward/avg_raw_reward": Output("", "reward", "outcome.mean", at=Use("logged")["raw"]),
+            "reward/avg_pass_at_n": Output("", "", at=Use("logged")["passed"]),
+        },
+        reach="every run",
+        requires=(prompts_are_contiguous, groups_are_equal, no_empty_response),
+    )
+
+
+def _gap(forms: Arguments) -> Boundary:
+    compute = Step(
+        call=GAP,
+        name="parts",
+        arguments={
+            "action_log_probs": forms.column("logprob"),
+            "rollout_logprobs": forms.column("rollout_logprob"),
+            "loss_mask": forms.loss_mask,
+        },
+        each=("micro_batch",),
+        produced_by={"loss_mask": PRODUCED_BY},
+    )
+    reduce = Step(
+        call=reduced,
+        name="metrics",
+        arguments={"reduce": Constant(Function(REDUCE)), "parts": Earlier(Use("parts"))},
+    )
+    return Boundary(
+        path=f"{GAP} -> {REDUCE}",
+        stage="metric",
+        steps=(compute, reduce),
+        unused=frozenset({"length"}),
+        outputs={name: replace(output, at=Use("metrics")[name]) for name, output in GAPS.items()},
+        claims=claims(
+            "worker_utils.py, compute_minibatch_rollout_logprob_diff_metrics: masked-out tokens are excluded; the "
+            "moments reduce correctly across micro-batches",
+            output_pairs={f"{_PREFIX}_mean": "logprob against rollout_logprob"},
+        ),
+        reach="every run with log-probs of the sampler",
+        requires=(equal_micro_batches, has_trained_token),
+    )

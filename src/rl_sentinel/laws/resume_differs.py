@@ -1,0 +1,67 @@
+"""RES001 resume-differs.
+
+What it says:
+    What is saved and restored by another process goes on as if it had not been interrupted: with the same samples in
+    the same order, and the same counters.
+
+Why it matters:
+    Long runs are restarted many times. A position that is lost, or a shuffle that starts again, trains some prompts
+    twice and others never, and no curve shows it. A counter that starts again changes learning rates and staleness.
+
+A boundary that breaks it:
+    >>> import random
+    >>> def order(epoch, restored=False):
+    ...     return random.Random(0 if restored else epoch).sample(range(4), 4)  # the epoch is not restored
+    >>> order(1) == order(1, restored=True)
+    False
+
+Where it does not apply:
+    Boundaries that keep no state, or that do not report how they go on after they were saved and restored (outputs of
+    the quantities ``uninterrupted`` and ``resumed``).
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+
+#: First words of the two quantities; what follows the point tells apart several pairs of a boundary.
+UNINTERRUPTED, RESUMED = "uninterrupted", "resumed"
+
+
+def _pairs(boundary: Boundary) -> list[tuple[str, str]]:
+    """Names of the outputs to compare: of the run as it goes on, and of the restored one."""
+    by_quantity = {output.quantity: name for name, output in boundary.outputs.items()}
+    words = {quantity: quantity.partition(".") for quantity in by_quantity}
+    return [
+        (by_quantity[f"{UNINTERRUPTED}.{what}"], by_quantity[quantity])
+        for quantity, (first, _, what) in words.items()
+        if first == RESUMED and f"{UNINTERRUPTED}.{what}" in by_quantity
+    ]
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if _pairs(boundary) else "it does not report how it goes on after it was saved and restored"
+
+
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    seen = ask(case).values
+    for whole, resumed in _pairs(ask.boundary):
+        reason = "a restored run goes on as the one that was saved"
+        yield Equal(resumed, seen[whole], seen[resumed], None, tolerance=0.0, reason=reason)
+
+
+LAW = Law(
+    code="RES001",
+    name="resume-differs",
+    stages=frozenset({"batch", "step"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    expect=_expect,
+)
