@@ -92,7 +92,7 @@ def test_sequence_of_no_token(loads: Loads, skips_empty: bool, found: bool) -> N
     assert (judgement.found is not None) is found
     if judgement.found is not None:
         assert judgement.found.expectation.sentence().startswith(
-            "sequences is 3, expected 2: every row is one sequence"
+            "sequences is 3, expected 2: each row must be counted as one sequence"
         )
 
 
