@@ -7,6 +7,7 @@ import pytest
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
+from rl_sentinel.adapters.kit.conversations import conversation
 from rl_sentinel.adapters.slime import FRAMEWORK, conversations
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -82,7 +83,7 @@ def test_found_where_broken_alone(loads: Loads, setting: str, grouped: str, untr
 
 def test_conversation() -> None:
     """The user goes on until someone replied; then tools do."""
-    roles = [message["role"] for message in conversations.conversation([0, 1, 1, 0, 0, 1])]
+    roles = [message["role"] for message in conversation([0, 1, 1, 0, 0, 1])]
     assert roles == ["user", "user", "assistant", "tool", "tool", "assistant"]
 
 

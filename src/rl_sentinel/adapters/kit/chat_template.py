@@ -30,6 +30,11 @@ class ChatTokenizer:
         """The tokens of a text."""
         return {"input_ids": [self._numbers.setdefault(word, len(self._numbers)) for word in _WORDS.findall(text)]}
 
+    @property
+    def eos_token_id(self) -> int:
+        """The token that ends a message."""
+        return self(END)["input_ids"][0]
+
     def get_added_vocab(self) -> dict[str, int]:
         """No tokens of a distilled model."""
         return {}

@@ -1,18 +1,17 @@
 """slime's loss masks of conversations: tokens and mask of its generator beside those of the template."""
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import groupby
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.chat_template import REPLY, ChatTokenizer, Message
+from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 
@@ -38,24 +37,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, *(_generator(name, settings) for name, settings in FAMILIES.items()))
 
 
-def conversation(mask: list[int]) -> list[Message]:
-    """A question, then a reply for each run of trained tokens, and a message for each token between.
-
-    That is the result of a tool, but before the first reply, where the user goes on.
-    """
-    messages: list[Message] = [{"role": "user", "content": "what is it"}]
-    other = "user"
-    for trained, run in groupby(mask):
-        words = [f"word{position}" for position, _ in enumerate(run)]
-        if trained:
-            messages.append({"role": REPLY, "content": " ".join(words)})
-            other = "tool"
-        else:
-            messages += [{"role": other, "content": word} for word in words]
-    return messages
-
-
-def differences(
+def generated(
     generator: Callable[..., Any],
     kind: str,
     added: str,
@@ -66,28 +48,16 @@ def differences(
     first = [{"role": "system", "content": "answer briefly"}] if system else []
     tokenizer = ChatTokenizer(added)
     made = generator(tokenizer, tokenizer_type=kind)
-    tokens, trains_wrongly = [], []
+    counts = []
     for mask in masks:
         whole = [*first, *conversation(mask)]
-        found, trained = made.get_loss_mask(whole)
-        parts = [(tokenizer(text)["input_ids"], trains) for text, trains in tokenizer.parts(whole)]
-        wanted = [token for part, _ in parts for token in part]
-        free = tokenizer("\n")["input_ids"]
-        replies = [trains or None if part == free else trains for part, trains in parts for _ in part]
-        tokens.append(_unlike(found, wanted))
-        trains_wrongly.append(_unlike([bool(one) for one in trained], replies) if tokens[-1] == 0 else 0.0)
-    return {"tokens": tokens, "masks": trains_wrongly}
-
-
-def _unlike(found: list[Any], wanted: list[Any]) -> float:
-    """Positions at which two lists differ, None being equal to all, and those that only one of them has."""
-    unlike = sum(w is not None and f != w for f, w in zip(found, wanted, strict=False))
-    return float(unlike + abs(len(found) - len(wanted)))
+        counts.append(differences(tokenizer, whole, *made.get_loss_mask(whole)))
+    return {"tokens": [tokens for tokens, _ in counts], "masks": [wrong for _, wrong in counts]}
 
 
 def _generator(name: str, settings: Settings) -> Boundary:
     step = Step(
-        call=differences,
+        call=generated,
         name="differ",
         arguments={
             "generator": Constant(Function(GENERATOR)),
@@ -98,16 +68,12 @@ def _generator(name: str, settings: Settings) -> Boundary:
         },
         produced_by={"masks": _CALLER},
     )
-    differ, form = Use("differ"), PerRow("list")
     return Boundary(
         path=f"{GENERATOR}.get_loss_mask",
         stage="batch",
         steps=(step,),
         reads=frozenset({"mask", "length"}),
-        outputs={
-            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=differ["tokens"], form=form),
-            "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=differ["masks"], form=form),
-        },
+        outputs=difference_outputs(Use("differ")),
         settings={name: settings},
         reach=f"--loss-mask-type {settings['kind']}",
         requires=(no_empty_response,),
