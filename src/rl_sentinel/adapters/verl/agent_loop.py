@@ -106,7 +106,7 @@ def _output() -> Object:
     return Object(
         OUTPUT,
         {
-            **constants(prompt_ids=list(PROMPT), num_turns=2, metrics={}),
+            **constants(prompt_ids=list(PROMPT), num_turns=2, metrics={}, extra_fields={}),
             "response_ids": RowTokens("token", "int"),
             "response_mask": RowTokens("mask", "int"),
             "response_logprobs": RowTokens("rollout_logprob"),
