@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_sentinel.audit.known import Known, shipped
+from rl_sentinel.report.advice import advice
+from rl_sentinel.report.finding_block import sentence, when
 from rl_sentinel.report.scenario import scenario
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
@@ -63,15 +65,17 @@ def _finding(finding: Mapping[str, Any], known: Known | None) -> Iterator[str]:
     evidence = finding["evidence"]
     setting = "" if finding["setting"] == "default" else f", {finding['setting']}"
     yield f"### {finding['law']} at `{finding['boundary'].rpartition('.')[2]}`{setting}\n"
-    yield f"{finding['level']}: {evidence['expectation']['sentence']}.\n"
-    yield "```"
-    yield from (f"{name} = {values}" for name, values in scenario(evidence))
-    yield "```\n"
+    yield f"{finding['level']}: {sentence(evidence)}.\n"
+    if not finding["law"].startswith("CFG"):  # such a finding is about settings and has no batch
+        yield "```"
+        yield from (f"{name} = {values}" for name, values in scenario(evidence))
+        yield "```\n"
     yield f"- function: `{finding['boundary']}`"
     if known:
         yield f"- cause: {known.reason}"
-    if evidence["reach"]:
-        yield f"- when: {evidence['reach']}"
+    yield f"- when: {when(evidence)}"
+    if fix := advice(evidence):
+        yield f"- fix: {fix}"
     if finding["also"]:
         yield f"- also at {', '.join(f'`{place}`' for place in finding['also'])}"
     yield f"- upstream: {(known and known.link) or 'unreported'}\n"

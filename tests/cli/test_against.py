@@ -44,5 +44,5 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
         "--against is 'trl==1', expected a target of verl as 'verl==1' is"
     )
     assert error_line(capsys, "audit", "verl==1", "--against", "verl==2", "--report", "issue=x") == (
-        "--against prints changes, to which --report does not apply: drop one of the two"
+        "--report does not apply to --against, which prints changes only: drop one of the two"
     )

@@ -154,7 +154,7 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_interpreter_that_is_none(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", tree, "--python", "/bin/true") == (
-        "--python is '/bin/true', expected an interpreter: it ran no Python"
+        "--python is '/bin/true', expected a Python interpreter: it did not run Python code"
     )
     assert error_line(capsys, "audit", tree, "--python", "/nonesuch") == (
         "--python is '/nonesuch', expected an interpreter (No such file or directory)"

@@ -6,12 +6,17 @@ from pathlib import Path
 import pytest
 
 from report_fixtures import finding
-from rl_sentinel.audit.findings import Finding
+from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.audit.source.target_spec import named
-from rl_sentinel.cli.outputs import Outputs
+from rl_sentinel.cli.outputs import STDOUT, Outputs
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.report.results import Results
 
 TARGET = named("verl==1.0")
+
+
+def _results(*found: Finding, target: str = "verl==1.0") -> Results:
+    return Results(target=target, audit=Audit(), found=found)
 
 
 def _outputs(folder: Path) -> Outputs:
@@ -21,7 +26,7 @@ def _outputs(folder: Path) -> Outputs:
 
 def test_nothing_is_written_before_the_end(tmp_path: Path) -> None:
     outputs = _outputs(tmp_path)
-    outputs.add(TARGET, {"target": "verl==1.0"}, [finding()], "1.0")
+    outputs.add(TARGET, _results(finding()), "1.0")
     assert list(tmp_path.iterdir()) == []
     outputs.write()
     assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == [
@@ -31,18 +36,35 @@ def test_nothing_is_written_before_the_end(tmp_path: Path) -> None:
         "r/MSK001-estimator-default.json",
         "r/MSK001-estimator-default.py",
     ]
-    assert json.loads((tmp_path / "o.json").read_text(encoding="utf-8")) == {"target": "verl==1.0"}
+    assert json.loads((tmp_path / "o.json").read_text(encoding="utf-8"))["target"] == "verl==1.0"
     assert 'signature = "verl:MSK001:m.estimator:default"' in (tmp_path / "k.toml").read_text(encoding="utf-8")
+
+
+def test_reports_for_other_tools(tmp_path: Path) -> None:
+    kinds = {"html": "<!doctype html>", "junit": "<?xml", "markdown": "## RL-Sentinel", "sarif": "{"}
+    outputs = Outputs.checked([f"{kind}={tmp_path / kind}" for kind in kinds], None, None)
+    outputs.add(TARGET, _results(finding()), "1.0")
+    outputs.write()
+    for kind, start in kinds.items():
+        assert (tmp_path / kind).read_text(encoding="utf-8").startswith(start), kind
+
+
+def test_json_on_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = Outputs.checked([], STDOUT, None)
+    outputs.add(TARGET, _results(finding()), "1.0")
+    outputs.write()
+    assert json.loads(capsys.readouterr().out)["findings"][0]["law"] == "MSK001"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_several_targets_share_every_output(tmp_path: Path) -> None:
     outputs = _outputs(tmp_path)
     made: list[Finding] = [finding(), finding(boundary="n.estimator"), finding()]
     for f in made:
-        outputs.add(TARGET, {"boundary": f.boundary}, [f], "1.0")
+        outputs.add(TARGET, _results(f, target=f.boundary), "1.0")
     outputs.write()
     seen = json.loads((tmp_path / "o.json").read_text(encoding="utf-8"))
-    assert [o["boundary"] for o in seen] == ["m.estimator", "n.estimator", "m.estimator"]
+    assert [o["target"] for o in seen] == ["m.estimator", "n.estimator", "m.estimator"]
     assert (tmp_path / "i.md").read_text(encoding="utf-8").count("# dead-row-shifts-signal at") == 3
     assert sorted(p.name for p in (tmp_path / "r").glob("*.py")) == [
         "MSK001-m.estimator-default-2.py",
@@ -53,7 +75,11 @@ def test_several_targets_share_every_output(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["pdf=x", "issue", "issue=", "=x"])
 def test_report_of_another_kind(given: str) -> None:
-    with pytest.raises(SentinelError, match=rf"^--report is '{given}', expected issue=PATH or repro=FOLDER$"):
+    with pytest.raises(
+        SentinelError,
+        match=rf"^--report is '{given}', expected issue=FILE, html=FILE, "
+        r"junit=FILE, markdown=FILE, sarif=FILE or repro=FOLDER$",
+    ):
         Outputs.checked([given], None, None)
 
 

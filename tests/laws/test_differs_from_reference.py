@@ -59,7 +59,7 @@ def test_broken() -> None:
     found = judged(LAW, specimen(lambda b: _means(b)[0], reads=READS, outputs=ROWS, claims=claims)).found
     assert found is not None
     assert found.expectation.sentence() == (
-        "advantage is 0.5 at row 0, expected 1: the formula of rloo gives this (against the others' mean)"
+        "advantage is 0.5 at row 0, expected 1: the formula of rloo gives the expected value (against the others' mean)"
     )
     assert LAW.level(found.case) == "contested"
 
@@ -121,7 +121,9 @@ def test_loss() -> None:
     for wrong in (_one_sided, _doubled):
         found = judged(LAW, make(wrong)).found
         assert found is not None
-        assert re.fullmatch(r"loss is \S+, expected \S+: the formula of ppo gives this", found.expectation.sentence())
+        assert re.fullmatch(
+            r"loss is \S+, expected \S+: the formula of ppo gives the expected value", found.expectation.sentence()
+        )
 
 
 def test_knob() -> None:
@@ -137,7 +139,7 @@ def test_knob() -> None:
     found = judged(LAW, boundary).found
     assert found is not None
     assert found.expectation.sentence() == (
-        "loss is -1.3, expected -1.9: the formula of ppo gives this, at clip_high 0.9"
+        "loss is -1.3, expected -1.9: the formula of ppo gives the expected value, at clip_high 0.9"
     )
 
 

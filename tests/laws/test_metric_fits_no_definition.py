@@ -107,7 +107,8 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_divided_twice, reads=READS, stage="metric", outputs=KL)).found
     assert found is not None
     nearest = "sum of k1 of logprob against ref_logprob by the width"
-    reason = f"none of 40 definitions fits all batches, and the nearest is {nearest}"
+    many = "the nearest of 40 known definitions; none fits all batches"
+    reason = f"the expected value is by the definition {nearest!r}, {many}"
     assert re.fullmatch(rf"kl is \S+, expected \S+: {reason}", found.expectation.sentence())
     assert isinstance(found.expectation, Equal)
     assert bool(torch.isfinite(found.expectation.expected))
@@ -119,10 +120,9 @@ def test_one_definition_on_all_cases() -> None:
 
     found = judged(LAW, specimen(turning, reads=READS, stage="metric", outputs=KL)).found
     assert found is not None
-    assert (
-        "fits all batches, and the nearest is mean of k1 of logprob against ref_logprob over"
-        in found.expectation.sentence()
-    )
+    sentence = found.expectation.sentence()
+    assert "the definition 'mean of k1 of logprob against ref_logprob over trained tokens', the nearest of" in sentence
+    assert sentence.endswith("none fits all batches")
 
 
 def test_not_applicable() -> None:

@@ -47,7 +47,8 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.rows == 2
     assert found.expectation.sentence().startswith(
-        "denominators are those of all ranks, yet splitting 2 rows into 2 ranks moves gradient of logprob at row "
+        "the denominators count all ranks, so the split must have no effect, "
+        "yet splitting 2 rows into 2 ranks moves gradient of logprob at row "
     )
 
 

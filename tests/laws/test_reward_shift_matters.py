@@ -36,7 +36,7 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True], [True]]
     assert found.expectation.sentence() == (
-        "the baseline is claimed to be relative, "
+        "a constant added to the rewards of one group must cancel (claimed: relative baseline), "
         "yet adding 4 to the rewards of one group moves advantage at row 0, token 0 from 0.5 to 3.5"
     )
     assert found.distance == 3.0  # rewards 1 and 0 become 5 and 4: a bonus of 3 and 2

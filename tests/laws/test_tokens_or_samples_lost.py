@@ -38,7 +38,7 @@ def test_broken() -> None:
     ).found
     assert found is not None
     assert re.fullmatch(
-        r"logprob is \S+ at row 0, token 0, expected \S+: a new layout keeps every row and token",
+        r"logprob is \S+ at row 0, token 0, expected \S+: this column must be handed on unchanged",
         found.expectation.sentence(),
     )
     assert (found.case.batch.rows, found.case.batch.width) == (1, 2)
@@ -61,7 +61,7 @@ def test_number_of_sequences() -> None:
     assert judged(LAW, make(lambda b: torch.tensor(float(b.rows)))).found is None
     found = judged(LAW, make(lambda b: torch.tensor(b.rows + 1.0))).found
     assert found is not None
-    wanted = "sequences is 2, expected 1: every row is one sequence, and nothing else is"
+    wanted = "sequences is 2, expected 1: each row must be counted as one sequence"
     assert found.expectation.sentence() == wanted
 
 

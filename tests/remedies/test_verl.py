@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_sentinel.remedies import REMEDIES, TOLD, remedy
+from rl_sentinel.remedies import REMEDIES, remedy
 
 Registry = dict[str, Callable[..., Any]]
 
@@ -115,16 +115,18 @@ def test_a_penalty_that_is_not_configured(registry: Registry) -> None:
         registry["sentinel_dro"](one, one, one, torch.ones(1, 1), "token-mean", config)
 
 
-def test_remedy_is_told_where_there_is_one() -> None:
+def test_remedy_is_named_where_there_is_one() -> None:
     """Of the setting that chooses the estimator, whatever stands beside it; of nothing else."""
-    told = f"{TOLD['verl']}, and algorithm.adv_estimator=sentinel_rloo"
-    assert remedy("verl", "actor.use_kl_loss=True algorithm.adv_estimator=rloo") == told
+    before = "set VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment, and "
+    estimator = f"{before}algorithm.adv_estimator=sentinel_rloo"
+    assert remedy("verl", "actor.use_kl_loss=True algorithm.adv_estimator=rloo") == estimator
     assert remedy("verl", "algorithm.adv_estimator=gae") == ""
     assert remedy("verl", "trainer.use_v1=True algorithm.adv_estimator=grpo") == ""
-    loss = f"{TOLD['verl']}, and actor_rollout_ref.actor.policy_loss.loss_mode=sentinel_gspo"
+    loss = f"{before}actor_rollout_ref.actor.policy_loss.loss_mode=sentinel_gspo"
     assert remedy("verl", "actor.policy_loss.loss_mode=gspo algorithm.rollout_correction.rollout_is=token") == loss
     assert remedy("verl", "actor.policy_loss.loss_mode=kl_cov") == ""
-    step = "import rl_sentinel.remedies.skyrl, and trainer.algorithm.advantage_estimator=sentinel_grpo"
+    step = "add import rl_sentinel.remedies.skyrl to the training script, "
+    step += "and set trainer.algorithm.advantage_estimator=sentinel_grpo"
     assert remedy("skyrl", "generator.step_wise_trajectories=true, trainer.algorithm.advantage_estimator=grpo") == step
     assert remedy("skyrl", "trainer.algorithm.advantage_estimator=grpo trainer.algorithm.policy_loss_type=gspo") == ""
     assert remedy("verl", "") == ""

@@ -55,7 +55,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     f"group has dtype bool, {WIDE}": {"group": FACTS},
     "reward has dtype int64, expected floating: convert it, as in values.float()": {"reward": LABELS},
     "reward is of type list, expected a tensor, floating: convert it, as in values.float()": {"reward": [0.5]},
-    "reward is on the meta device, expected numbers: the checks read them": {"reward": ROWS.to("meta")},
+    "reward is on the meta device, expected a device that holds values: the checks read them": {
+        "reward": ROWS.to("meta")
+    },
     "live has shape [1], expected [2], as in reward": {"live": FACTS[:1]},
     "reward has shape [2, 1], expected 1 axes [B]: no tensor is broadcast": {"reward": ROWS.unsqueeze(1)},
     "reward[1] is nan, expected a finite number: a row with a trained token needs one (mask the row to leave it out)": {

@@ -28,7 +28,7 @@ def validate_against(targets: Sequence[Named], base: Named, options: Sequence[st
     if base.framework.name != framework:
         raise SentinelError(f"--against is {base.text!r}, expected a target of {framework} as {targets[0].text!r} is")
     if options:
-        raise SentinelError(f"--against prints changes, to which {options[0]} does not apply: drop one of the two")
+        raise SentinelError(f"{options[0]} does not apply to --against, which prints changes only: drop one of the two")
 
 
 def compare(  # noqa: PLR0913 - the options of the command

@@ -15,12 +15,12 @@ from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.against import compare, validate_against
 from rl_sentinel.cli.codes import codes
 from rl_sentinel.cli.options import BoundaryOption, ClaimOption, LevelOption, SeedOption, StageOption, described
-from rl_sentinel.cli.outputs import Outputs
+from rl_sentinel.cli.outputs import STDOUT, Outputs
 from rl_sentinel.cli.progress import fetch, require_pairs, run_audit
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import text
 from rl_sentinel.report.formatting import counted
-from rl_sentinel.report.json import as_json
+from rl_sentinel.report.results import Results, fails
 
 #: Printed after the audit of a user's function without claims.
 _UNCLAIMED = (
@@ -50,9 +50,12 @@ def audit(  # noqa: PLR0913 - the options of the command
     known_update: Annotated[bool, typer.Option("--known-update", help="Write the findings to --known.")] = False,
     expect: Annotated[Path | None, typer.Option(help="Exit 0 if the findings are exactly those of this file.")] = None,
     report: Annotated[
-        list[str] | None, typer.Option(metavar="KIND=PATH", help="issue or repro; repro takes a folder.")
+        list[str] | None,
+        typer.Option(metavar="KIND=PATH", help="html, issue, junit, markdown or sarif file, or repro folder."),
     ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="PATH", help="One JSON object; - for standard output.")
+    ] = None,
     against: Annotated[
         str, typer.Option(metavar="TARGET", help="Audit this one too, and print which findings came, went and stayed.")
     ] = "",
@@ -60,6 +63,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     stage: StageOption = "",
     claim: ClaimOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show known findings in full.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print findings only.")] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
     only, without = codes(law), codes(ignore)
@@ -76,7 +80,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
     outputs.accepted = mine
     expected = knowledge.read(expect, "--expect") if expect else None
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    console = Console(highlight=False, soft_wrap=True, emoji=False, stderr=json_path == STDOUT)
     more = {
         "laws": only,
         "ignore": without,
@@ -103,23 +107,25 @@ def audit(  # noqa: PLR0913 - the options of the command
         every = findings(seen, annotated, version)
         shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
         seconds = time.monotonic() - began
-        text.show(console, target.text, seen, shown, seconds, len(every) - len(shown), verbose=verbose)
-        if target.form == "function" and not claim and seen.counts["holds"] + seen.counts["broken"]:
+        text.show(console, target.text, seen, shown, seconds, len(every) - len(shown), verbose=verbose, quiet=quiet)
+        if target.form == "function" and not claim and not quiet and seen.counts["holds"] + seen.counts["broken"]:
             console.print(_UNCLAIMED, markup=False)
         full = not (law or ignore or boundary)
         judged = [v.boundary for v in seen.verdicts if v.outcome != "errored"]
         signatures = [signature for f in every for signature in f.signatures]
         for old in knowledge.stale(annotated, signatures, judged, target.framework.name, version) if full else []:
             console.print(f"stale: {old} is known of this release and did not appear", markup=False)
-        outputs.add(target, as_json(target.text, seen, shown, seconds), shown, version)
-        status = max(status, _status(console, seen, shown, expected))
+        own = _status(console, seen, shown, expected)
+        status = max(status, own)
+        results = Results(target=target.text, audit=seen, found=shown, seconds=seconds, seed=seed, status=own)
+        outputs.add(target, results, version)
     outputs.write()
     raise typer.Exit(status)
 
 
 def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowledge.KnownFile | None) -> int:
     if expected is None:
-        if any(f.level != "hazard" and not f.accepted for f in shown):
+        if any(fails(f) for f in shown):
             return 1
         nothing_judged, errored = not seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
         if nothing_judged:

@@ -1,11 +1,12 @@
 """Files that an audit writes: the JSON object, reports, the known file; all at the end, or none."""
 
 import json
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit import known as knowledge
@@ -13,7 +14,20 @@ from rl_sentinel.audit.findings import Finding
 from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.cli.place import folder, put, writable
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.report import issue, repro
+from rl_sentinel.report import html, issue, junit, markdown, repro, sarif
+from rl_sentinel.report.json import as_json
+from rl_sentinel.report.results import Results
+
+#: Kind of a report that is one file of all targets -> what makes it.
+FORMATS: Mapping[str, Callable[[Sequence[Results]], str]] = {
+    "html": html.as_html,
+    "junit": junit.as_junit,
+    "markdown": markdown.as_markdown,
+    "sarif": sarif.as_sarif,
+}
+
+#: The value of ``--json`` that stands for standard output.
+STDOUT = Path("-")
 
 
 @dataclass(slots=True)
@@ -22,9 +36,10 @@ class Outputs:
 
     issues: list[Path] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
+    files: list[tuple[str, Path]] = field(default_factory=list)
     json_path: Path | None = None
     known: Path | None = None
-    objects: list[Mapping[str, Any]] = field(default_factory=list)
+    results: list[Results] = field(default_factory=list)
     shown: list[tuple[Installation, Finding]] = field(default_factory=list)
     seen: list[knowledge.Seen] = field(default_factory=list)
     accepted: knowledge.KnownFile = field(default_factory=knowledge.KnownFile)
@@ -39,15 +54,19 @@ class Outputs:
         made = cls()
         for text in reports:
             kind, _, path = text.partition("=")
-            if kind not in ("issue", "repro") or not path:
-                raise SentinelError(f"--report is {text!r}, expected issue=PATH or repro=FOLDER")
-            if kind == "issue":
+            if kind not in (*FORMATS, "issue", "repro") or not path:
+                kinds = ", ".join(f"{name}=FILE" for name in ("issue", *FORMATS))
+                raise SentinelError(f"--report is {text!r}, expected {kinds} or repro=FOLDER")
+            if kind == "repro":
+                made.folders.append(folder(Path(path), "--report repro"))
+            elif kind == "issue":
                 made.issues.append(writable(Path(path), "--report issue"))
             else:
-                made.folders.append(folder(Path(path), "--report repro"))
-        made.json_path = writable(json_path, "--json") if json_path else None
+                made.files.append((kind, writable(Path(path), f"--report {kind}")))
+        made.json_path = json_path if json_path in (None, STDOUT) else writable(json_path, "--json")
         made.known = writable(known, "--known") if known else None
-        places = [p.resolve() for p in (*made.issues, *made.folders, made.json_path, made.known) if p]
+        files = (path for _, path in made.files)
+        places = [p.resolve() for p in (*made.issues, *files, *made.folders, made.json_path, made.known) if p]
         twice = next((p for p in places if places.count(p) > 1), None)
         if twice:
             raise SentinelError(
@@ -55,12 +74,12 @@ class Outputs:
             )
         return made
 
-    def add(self, target: Named, seen: Mapping[str, Any], shown: Sequence[Finding], version: str) -> None:
+    def add(self, target: Named, results: Results, version: str) -> None:
         """Add the results of one target, at the version that its code states."""
         needs = target.framework.installation(target.version)
-        self.objects.append(seen)
-        self.shown += [(needs, f) for f in shown]
-        self.seen += [knowledge.Seen(f.signature, f.level, f.also, version) for f in shown]
+        self.results.append(results)
+        self.shown += [(needs, f) for f in results.found]
+        self.seen += [knowledge.Seen(f.signature, f.level, f.also, version) for f in results.found]
 
     def write(self) -> None:
         """Write everything."""
@@ -71,9 +90,15 @@ class Outputs:
             for name, (needs, f) in zip(self._names(), self.shown, strict=True):
                 put(place / f"{name}.py", repro.script(f, needs))
                 put(place / f"{name}.json", json.dumps(dict(f.evidence), indent=1))
+        for kind, path in self.files:
+            put(path, FORMATS[kind](self.results))
         if self.json_path:
-            every = self.objects[0] if len(self.objects) == 1 else self.objects
-            put(self.json_path, json.dumps(every, indent=1))
+            objects = [as_json(one) for one in self.results]
+            text = json.dumps(objects[0] if len(objects) == 1 else objects, indent=1)
+            if self.json_path == STDOUT:
+                sys.stdout.write(text + "\n")
+            else:
+                put(self.json_path, text)
         if self.known:
             put(self.known, knowledge.updated(self.accepted, self.seen))
 

@@ -76,7 +76,7 @@ def _selected(
         if (not rows or b.id in rows) and (not framework or b.framework in framework) and (not cpu or b.cpu in cpu)
     ]
     if not bugs:
-        raise SentinelError("no bug of the corpus has all of --rows, --framework and --cpu: drop one")
+        raise SentinelError("no bug of the corpus matches --rows, --framework and --cpu together: drop one")
     return bugs
 
 

@@ -20,7 +20,7 @@ _CODE = re.compile(r"[A-Z]{3}\d{3}")
 class Law:
     """One law; its page is the docstring of the module that defines it.
 
-    ``applies`` answers why a boundary is no subject of the law, or an empty word. ``vary`` draws
+    ``applies`` returns why the law does not apply to a boundary, or an empty string. ``vary`` draws
     the ``n``-th variant of a case, or None where the precondition does not hold; it runs again on
     every shrunk case. ``expect`` calls the boundary and yields what its results must be. A law that
     ``fails`` ``"on-all-cases"`` is broken only if every expectation over all cases is. ``intended`` is

@@ -14,8 +14,8 @@ class Layout:
     """The part of a case that says how its batch reaches the target.
 
     ``extra`` is the number of padding columns beyond the longest response, ``padding`` the side they are on,
-    ``micro_batches`` and ``ranks`` the number of cuts of the rows, ``dtype`` the precision of what a model computes
-    (log-probs, values, logits, entropies; empty: as the batch has it), ``device`` the torch device.
+    ``micro_batches`` and ``ranks`` the number of parts that the rows are split into, ``dtype`` the precision of what a
+    model computes (log-probs, values, logits, entropies; empty: as the batch has it), ``device`` the torch device.
 
     Example:
         >>> from rl_sentinel.core.layout import Layout

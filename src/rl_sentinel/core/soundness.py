@@ -41,7 +41,7 @@ def check_values(name: str, values: object) -> None:
     """Validate nested lists: the depth of the column's axes, the type of its role.
 
     Raises:
-        ValueError: if a list is missing, is one too many, or holds another kind of value.
+        ValueError: if the nesting is too shallow or too deep, or a value is of another type.
     """
     axes, role = COLUMNS[name]["axes"].split(), COLUMNS[name]["role"]
     level = [values]

@@ -192,7 +192,9 @@ WITHOUT_REFERENCE = frozenset({"simpo", "cpo", "likelihood of the preferred"})
 
 
 def preference_loss(algorithm: str, batch: Batch, settings: Settings) -> Named:
-    """The mean over pairs, by reading; empty where the rows are no pairs.
+    """The loss of the batch under each reading of the paper; empty where rows are not pairs.
+
+    Each is a mean over pairs, but ``likelihood of the preferred``, which is a sum.
 
     ``likelihood_weight`` adds the mean negative log-likelihood of the tokens of preferred responses by that weight,
     as CPO (arXiv 2401.08417) and RPO (arXiv 2404.19733) do.

@@ -143,7 +143,7 @@ def _advantages(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
         if reading in accepted:
             many = f", the nearest of its {among} readings" if among > 1 else ""
             algorithm = value_of(boundary.claims.algorithm)
-            reason = f"the formula of {algorithm} gives this ({reading}{many}){suffix}"
+            reason = f"the formula of {algorithm} gives the expected value ({reading}{many}){suffix}"
             scale = magnitude(case.batch, boundary.reads)
             yield Equal(name, accepted[reading], seen[name], where, scale, reason=reason)
 
@@ -170,7 +170,7 @@ def _numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
         if reading not in named:
             continue
         what = claimed(boundary, name) or value_of(boundary.claims.aggregation)
-        reason = f"the formula of {what} gives this{f' ({reading})' if len(named) > 1 else ''}{suffix}"
+        reason = f"the formula of {what} gives the expected value{f' ({reading})' if len(named) > 1 else ''}{suffix}"
         value, where = named[reading], counted(boundary, name, batch)
         yield finite_only(Equal(name, value.detach(), seen.values[name], where, scale, reason=reason))
         if name in sloping and bool(seen.values[name].isfinite().all()):

@@ -91,7 +91,8 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         if nearest not in accepted:
             continue
         scale = magnitude(batch, boundary.reads) + accepted[nearest].abs().nan_to_num().max().item()
-        reason = f"none of {among} definitions fits all batches, and the nearest is {nearest}"
+        others = f", the nearest of {among} known definitions; none fits all batches" if among > 1 else ""
+        reason = f"the expected value is by the definition {nearest!r}{others}"
         yield Equal(name, accepted[nearest], seen.values[name], where, scale, reason=reason)
 
 

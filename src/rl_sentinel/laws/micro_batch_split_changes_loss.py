@@ -46,7 +46,9 @@ def _applies(boundary: Boundary) -> str:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     mean = averages(ask.boundary)
     reason = (
-        "a mean over equal parts is that of the whole" if mean else "denominators are those of the whole mini-batch"
+        "the mean over equal parts must be that of the whole"
+        if mean
+        else "the denominators count the whole mini-batch, so splitting it must have no effect"
     )
     yield from same_loss_in_parts(ask, case, "micro_batches", reason)
 

@@ -39,7 +39,9 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    yield from same_loss_in_parts(ask, case, "ranks", "denominators are those of all ranks")
+    yield from same_loss_in_parts(
+        ask, case, "ranks", "the denominators count all ranks, so the split must have no effect"
+    )
 
 
 LAW = Law(

@@ -66,8 +66,9 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for amount in AMOUNTS:
         other = outcome_moved(batch, boundary.reads, moved_rows, amount)
         after = ask(with_batch(case, other)).values
-        change = Change(f"adding {amount:g} to the rewards of {'one group' if alone else 'all rows'}")
-        reason = "the baseline is claimed to be relative"
+        whose = "one group" if alone else "all rows"
+        change = Change(f"adding {amount:g} to the rewards of {whose}")
+        reason = f"a constant added to the rewards of {whose} must cancel (claimed: relative baseline)"
         scale = magnitude(other, boundary.reads)
         for name in advantages(boundary):
             where = cells(differ, before[name]) & (batch.mask if before[name].dim() == 2 else batch.live)

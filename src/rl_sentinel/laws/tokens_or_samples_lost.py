@@ -64,13 +64,11 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
     for name in _counts(ask.boundary):
         rows = torch.tensor(float(case.batch.rows), device=seen[name].device)
-        yield Equal(
-            name, rows, seen[name], None, tolerance=0.0, reason="every row is one sequence, and nothing else is"
-        )
+        yield Equal(name, rows, seen[name], None, tolerance=0.0, reason="each row must be counted as one sequence")
     for name in _handed_on(ask.boundary):
         column = getattr(case.batch, ask.boundary.outputs[name].quantity)
         where = cells(case.batch.valid, column) if column.dim() > 1 else None
-        reason = "a new layout keeps every row and token"
+        reason = "this column must be handed on unchanged"
         yield Equal(name, column, seen[name], where, tolerance=0.0, reason=reason)
         if where is not None and value_of(ask.boundary.claims.padding) == "zero":
             reason, zero = "padding is claimed to be 0", torch.zeros_like(column)

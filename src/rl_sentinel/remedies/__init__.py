@@ -19,10 +19,10 @@ REMEDIES: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 
 
-#: Framework -> how all of its processes import the remedies.
-TOLD: Mapping[str, str] = {
-    "verl": "VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment",
-    "skyrl": "import rl_sentinel.remedies.skyrl",
+#: Framework -> how all of its processes import the remedies, and a setting selects one.
+STEPS: Mapping[str, str] = {
+    "verl": "set VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment, and {}",
+    "skyrl": "add import rl_sentinel.remedies.skyrl to the training script, and set {}",
 }
 
 #: What stands before a setting where a whole configuration is written, and is left out where a worker has it.
@@ -33,7 +33,7 @@ OWN_WAYS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=Tru
 
 
 def remedy(framework: str, reach: str) -> str:
-    """What to tell and to configure instead of an estimator or a loss of a framework, or an empty word.
+    """What to change in a run instead of an estimator or a loss of a framework, or an empty string.
 
     No remedy is named under a setting that treats the framework's own name in a special way.
 
@@ -44,7 +44,7 @@ def remedy(framework: str, reach: str) -> str:
     Example:
         >>> from rl_sentinel.remedies import remedy
         >>> remedy("verl", "algorithm.adv_estimator=grpo")
-        'VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment, and algorithm.adv_estimator=sentinel_grpo'
+        'set VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment, and algorithm.adv_estimator=sentinel_grpo'
     """  # noqa: E501 - the message is one line
     words = reach.replace(",", " ").split()
     found = [
@@ -58,4 +58,4 @@ def remedy(framework: str, reach: str) -> str:
     setting, name = found[0]
     if name not in REMEDIES[framework][setting]:
         return ""
-    return f"{TOLD[framework]}, and {_BEFORE.get(setting, '')}{setting}sentinel_{name}"
+    return STEPS[framework].format(f"{_BEFORE.get(setting, '')}{setting}sentinel_{name}")

@@ -50,13 +50,13 @@ def advice(evidence: Mapping[str, Any]) -> str:
         return _REFUSED if expectation["accepts"] else _ACCEPTED
     if law.startswith("CFG"):
         return _WITHOUT_EFFECT
-    if setting := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
-        return f"set {setting}"
+    if steps := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
+        return steps
     return BY_LAW.get(law) or _with_signal(evidence)
 
 
 def _with_signal(evidence: Mapping[str, Any]) -> str:
-    """The call of the signal library that computes it, or the module of its stage."""
+    """What of the signal library computes the output: a function where one is known, else the module of the stage."""
     claims = evidence["claims"]
     claim = claims.get(f"algorithm:{evidence['expectation']['output']}") or claims.get("algorithm")
     call = _calls().get(claim["value"]) if claim else None

@@ -25,12 +25,12 @@ def block(findings: Sequence[Finding]) -> list[str]:
     """The lines of a block: the first finding is shown, the others are listed as places."""
     first = findings[0]
     e = first.evidence
-    lines = wrapped(f"{level(first)} {first.law} {_sentence(e)} ({e['law_name']})", hanging="  ", lines=5)
+    lines = wrapped(f"{level(first)} {first.law} {sentence(e)} ({e['law_name']})", hanging="  ", lines=5)
     lines += _labelled("where", _where(first))
     if not first.law.startswith("CFG"):
         lines += _input(first)
         lines += _output(e["expectation"])
-    lines += _labelled("when", _when(e, "" if first.law.startswith("CFG") else conditions(e)))
+    lines += _labelled("when", when(e))
     lines += _labelled("fix", advice(e))
     if first.level == "contested":
         lines += _labelled("intended?", str(e["could_be_intended"]), lines=3)
@@ -47,16 +47,19 @@ def level(f: Finding) -> str:
     return "accepted" if f.accepted else f.level
 
 
-def _when(e: Mapping[str, Any], conditions: str) -> str:
+def when(e: Mapping[str, Any]) -> str:
+    """The configuration that reaches the boundary, and the condition that the batch meets."""
     reach = str(e["reach"]) or "any run that calls this function"
-    return f"{reach}, {conditions}" if conditions else reach
+    condition = "" if str(e["law"]).startswith("CFG") else conditions(e)
+    return f"{reach}, {condition}" if condition else reach
 
 
 def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:
     return wrapped(text, indent=f"  {label:<10}", hanging=_INDENT, lines=lines) if text else []
 
 
-def _sentence(e: Mapping[str, Any]) -> str:
+def sentence(e: Mapping[str, Any]) -> str:
+    """What is wrong, in one sentence; for settings, which of them are accepted or refused wrongly."""
     expectation = e["expectation"]
     if expectation["kind"] != "Refuses":
         return str(expectation["sentence"])

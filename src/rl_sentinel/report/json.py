@@ -1,17 +1,89 @@
-"""The JSON report: one object, the same for every target."""
+"""The JSON report: one object for each target, as ``docs/report.schema.json`` describes it."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, cast
 
-from rl_sentinel.audit.findings import Audit, Finding
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from rl_sentinel import __version__
+from rl_sentinel.audit.findings import Finding
 from rl_sentinel.core.verdict import Verdict
+from rl_sentinel.report.results import Results
+
+Level = Literal["fault", "contested", "hazard"]
 
 
-def as_json(target: str, audit: Audit, found: Sequence[Finding], seconds: float) -> dict[str, Any]:
-    """``target``, ``counts``, ``coverage``, ``seconds``, ``findings`` and all ``verdicts``."""
+class FindingObject(TypedDict):
+    """A finding; ``evidence`` is what ``rl-sentinel replay`` reads."""
+
+    signature: str
+    law: str
+    level: Level
+    boundary: str
+    setting: str
+    rows: int
+    tokens: int
+    known: str
+    known_from: str
+    accepted: bool
+    level_note: str
+    elsewhere: str
+    also: list[str]
+    evidence: Mapping[str, Any]
+
+
+class VerdictObject(TypedDict):
+    """A verdict; ``level``, ``status`` and ``sentence`` are there if the law is broken."""
+
+    law: str
+    boundary: str
+    setting: str
+    outcome: Literal["holds", "broken", "not-applicable", "errored"]
+    tried: int
+    reason: str
+    level: NotRequired[Level]
+    status: NotRequired[str]
+    sentence: NotRequired[str]
+
+
+class Coverage(TypedDict):
+    """How much was audited: pairs of law and boundary, those that were tried, and their cases."""
+
+    boundaries: int
+    pairs: int
+    tried: int
+    cases: int
+
+
+class Report(TypedDict):
+    """The results of one target; ``status`` is the exit status of this target alone."""
+
+    version: str
+    target: str
+    seed: int
+    status: int
+    counts: dict[str, int]
+    coverage: Coverage
+    seconds: float
+    findings: list[FindingObject]
+    verdicts: list[VerdictObject]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a file that ``--json`` writes: one report, or a list with one for each target."""
+    return TypeAdapter(Report | list[Report]).json_schema()
+
+
+def as_json(results: Results) -> Report:
+    """``target``, version, seed, exit status, counts, seconds, ``findings`` and all ``verdicts`` in a stable order."""
+    audit = results.audit
     tried = sum(1 for v in audit.verdicts if v.tried)
     return {
-        "target": target,
+        "version": __version__,
+        "target": results.target,
+        "seed": results.seed,
+        "status": results.status,
         "counts": audit.counts,
         "coverage": {
             "boundaries": audit.boundaries,
@@ -19,17 +91,17 @@ def as_json(target: str, audit: Audit, found: Sequence[Finding], seconds: float)
             "tried": tried,
             "cases": sum(v.tried for v in audit.verdicts),
         },
-        "seconds": round(seconds, 2),
-        "findings": [_finding(f) for f in found],
-        "verdicts": [_verdict(v) for v in audit.verdicts],
+        "seconds": round(results.seconds, 2),
+        "findings": [_finding(f) for f in results.found],
+        "verdicts": [_verdict(v) for v in sorted(audit.verdicts, key=lambda v: (v.boundary, v.setting, v.law))],
     }
 
 
-def _finding(f: Finding) -> dict[str, Any]:
+def _finding(f: Finding) -> FindingObject:
     return {
         "signature": f.signature,
         "law": f.law,
-        "level": f.level,
+        "level": cast("Level", f.level),
         "boundary": f.boundary,
         "setting": f.setting,
         "rows": f.rows,
@@ -44,10 +116,16 @@ def _finding(f: Finding) -> dict[str, Any]:
     }
 
 
-def _verdict(v: Verdict) -> dict[str, Any]:
-    names = ("law", "boundary", "setting", "outcome", "tried", "reason")
-    shown = {n: getattr(v, n) for n in names}
+def _verdict(v: Verdict) -> VerdictObject:
+    shown: VerdictObject = {
+        "law": v.law,
+        "boundary": v.boundary,
+        "setting": v.setting,
+        "outcome": v.outcome,
+        "tried": v.tried,
+        "reason": v.reason,
+    }
     if v.outcome == "broken":
-        shown |= {"level": v.evidence["level"], "status": v.evidence["status"]}
+        shown["level"], shown["status"] = v.evidence["level"], v.evidence["status"]
         shown["sentence"] = v.evidence["expectation"]["sentence"]
     return shown

@@ -18,10 +18,16 @@ def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     Columns that the boundary does not read are left out, and rewards and values (other than the reward) that are all 0.
     """
+    change = evidence["expectation"]["change"] or {}
+    return [(name, _values(name, values, change)) for name, values in scenario_columns(evidence)]
+
+
+def scenario_columns(evidence: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Name and nested lists of each column that matters, before the change."""
     columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
     change = evidence["expectation"]["change"] or {}
     shown = sorted(_shown(columns, evidence, change.get("column", "")), key=lambda n: (n not in _FIRST, n))
-    return [(name, _values(name, columns[name], change)) for name in shown]
+    return [(name, columns[name]) for name in shown]
 
 
 def conditions(evidence: Mapping[str, Any]) -> str:

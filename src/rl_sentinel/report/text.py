@@ -25,6 +25,7 @@ def show(  # noqa: PLR0913 - a report has these parts
     hidden: int = 0,
     *,
     verbose: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Print the report.
 
@@ -36,8 +37,10 @@ def show(  # noqa: PLR0913 - a report has these parts
         seconds: how long the audit took.
         hidden: number of findings below the level that is shown.
         verbose: show known findings in full.
+        quiet: print findings only, without coverage and the closing table.
     """
-    _coverage(console, target, audit, seconds)
+    if not quiet:
+        _coverage(console, target, audit, seconds)
     listed = [f for f in found if not verbose and (f.known or f.known_from)]
     blocks = group_by_cause(f for f in found if f not in listed)
     console.print(f"\n{_summary(found)}", highlight=False)
@@ -50,8 +53,9 @@ def show(  # noqa: PLR0913 - a report has these parts
         style = _STYLE[findings[0].level]
         console.print(f"[{style}]{mark}[/]{escape(head.removeprefix(mark))}", highlight=False)
         _print(console, lines)
-    _table(console, [f for findings in blocks for f in findings])
-    _known(console, listed)
+    if not quiet:
+        _table(console, [f for findings in blocks for f in findings])
+        _known(console, listed)
 
 
 def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> None:

@@ -77,7 +77,7 @@ def require_kind(name: str, tensor: object, kind: str) -> None:
             f"{name} is of type {type(tensor).__name__}, expected a tensor{', ' * bool(kind)}{kind}: {way}"
         )
     if tensor.is_meta:
-        raise InputError(f"{name} is on the meta device, expected numbers: the checks read them")
+        raise InputError(f"{name} is on the meta device, expected a device that holds values: the checks read them")
     if not fits(tensor.dtype):
         raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {way}")
 

@@ -59,6 +59,11 @@ def test_computed_numbers_stand_nowhere() -> None:
     assert _places(lambda x: x.mean(0, keepdim=True) + 0.25) == (View(0), None)
 
 
+def test_numbers_of_the_batch_are_no_marks() -> None:
+    """Whole numbers of a column, which look like marks of cells that the output does not have."""
+    assert _places(lambda _: torch.full((2, 3), 7.0)) == (View(0), None)
+
+
 def test_a_law_that_decides_by_the_numbers_is_not_followed() -> None:
     """On marks it makes another number of calls."""
     assert _places(lambda x: x, decides=True) == (None, None)

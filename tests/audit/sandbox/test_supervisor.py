@@ -77,7 +77,7 @@ def test_many_calls_may_take_longer_than_one(monkeypatch: pytest.MonkeyPatch) ->
     assert set(outcomes([MisbehavingWork("f", {**three})]).values()) == {"did"}
     monkeypatch.setattr(limits, "PAIR_CPU_SECONDS", 0.5)
     assert outcomes([MisbehavingWork("f", {"A": slow})]) == {
-        ("f", "A"): "the call and its like took more than 0.5 s of processor time"
+        ("f", "A"): "the call and others of the same law together took more than 0.5 s of processor time"
     }
 
 

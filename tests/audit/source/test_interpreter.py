@@ -48,6 +48,6 @@ def test_program_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest
 
 def test_what_is_no_interpreter(tmp_path: Path) -> None:
     mute = _program(tmp_path, "exit 0")
-    assert _refusal(mute) == f"--python is {mute!r}, expected an interpreter: it ran no Python"
+    assert _refusal(mute) == f"--python is {mute!r}, expected a Python interpreter: it did not run Python code"
     assert _refusal(str(tmp_path)) == f"--python is {str(tmp_path)!r}, expected an interpreter (Permission denied)"
     assert _refusal("/no") == "--python is '/no', expected an interpreter (No such file or directory)"

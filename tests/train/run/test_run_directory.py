@@ -25,7 +25,7 @@ def test_foreign_files_are_left_alone(tmp_path: Path, name: str) -> None:
     assert _files(tmp_path) == before
     path.write_text('{"step": 1}\n')
     before = _files(tmp_path)
-    with pytest.raises(SentinelError, match=r"has files of a run without recipe.json: name another"):
+    with pytest.raises(SentinelError, match=r"has files of a run but no recipe.json: name another"):
         Journal.open(recipe(tmp_path))
     assert _files(tmp_path) == before
 
@@ -33,7 +33,7 @@ def test_foreign_files_are_left_alone(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
 def test_foreign_partial_line_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('{"loss": 0.5}')
-    with pytest.raises(SentinelError, match=r"has files of a run without recipe.json: name another"):
+    with pytest.raises(SentinelError, match=r"has files of a run but no recipe.json: name another"):
         Journal.open(recipe(tmp_path))
     assert (tmp_path / name).read_text() == '{"loss": 0.5}'
 

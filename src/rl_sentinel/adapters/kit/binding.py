@@ -53,12 +53,12 @@ def _route(target: Target, path: str) -> str:
     parts = [target.located(part) for part in path.split(" -> ")]
     for part in parts:
         if target.package and not target.holds(part):
-            raise Absent(f"{part} is absent: the target has no package of this name")
+            raise Absent(f"{part} is absent: the target has no such package")
     return " -> ".join(parts)
 
 
 def _located(target: Target, step: Step) -> Step:
-    """The step with the paths of this release's layout."""
+    """The step with its dotted paths as this release has them."""
     call = target.located(step.call) if isinstance(step.call, str) and step.call.count(".") > 1 else step.call
     inside = {name: target.located(path) for name, path in step.inside.items()}
     return step if (call, inside) == (step.call, step.inside) else replace(step, call=call, inside=inside)

@@ -61,7 +61,7 @@ class Config(Codec):
         return {name: get_field(value, path[inside:]) for path, name in self.knobs_at.items()}
 
     def check(self, target: Target) -> None:
-        """Raise ``Unbindable`` where this release's class has no such field."""
+        """Raise ``Unbindable`` if this release's class lacks a field that this codec sets."""
         made = invoke(target, self.make, [], {}, {})
         for path in (*self.fixed, *self.knobs_at):
             try:

@@ -50,7 +50,7 @@ class Padded(Form):
         return Sizes(rows=value.shape[0], width=value.shape[1])
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - padding stays visible
-        """The tensor itself."""
+        """The expression itself: the value is already a padded tensor."""
         return expression
 
 

@@ -1,4 +1,4 @@
-"""Conditions under which a framework's own trainer could make a call; each answers why not, or an empty word."""
+"""Conditions under which a framework's own trainer could make a call; each returns why not, or an empty string."""
 
 import torch
 

@@ -89,7 +89,7 @@ class PerRowOutcome(TokenRewards):
         return {"reward": value.sum(1)}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The outcome of rows that have a token."""
+        """The outcome of each row; 0 for a row without a token."""
         return {"reward": self._rewards(batch).sum(1)}
 
     def _rewards(self, batch: Batch) -> Tensor:

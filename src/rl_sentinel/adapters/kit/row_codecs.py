@@ -97,7 +97,7 @@ class RowTokens(OneColumn):
     kind: Literal["float", "int", "bool"] = "float"
 
     def put(self, inputs: Inputs) -> list[Any]:
-        """The valid positions of the row."""
+        """The row's values at its valid positions."""
         column: Tensor = getattr(inputs.batch, self.name)[0, : int(inputs.batch.length[0])]
         return (column.int() if self.kind == "int" else column).tolist()
 

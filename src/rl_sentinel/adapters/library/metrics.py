@@ -1,4 +1,4 @@
-"""Boundaries of metrics: each function of a raw batch, and the definition that its docstring gives."""
+"""Boundaries of the library's metrics: each is computed from a raw batch and claims the definition in its docstring."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""SkyRL: the trainer's advantages (step-wise too), estimators, KL, corrections, losses, prompts, configuration."""
+"""SkyRL: generation, advantages (step-wise too), estimators, KL, corrections, losses, prompts, configuration."""
 
 import importlib
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from rl_sentinel.adapters.skyrl import (
     configuration,
     conversations,
     correction,
+    generator,
     kl,
     losses,
     metrics,
@@ -24,11 +25,13 @@ from rl_sentinel.adapters.skyrl import (
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: What SkyRL's modules must really run: the log that its functions write to, and its configuration's base.
+#: What SkyRL's modules must really run: its log, the base of its configuration, and the progress bar that gathers
+#: conversations.
 LIGHT = """
 loguru==0.7.3
 omegaconf==2.4.0
 PyYAML==6.0.3
+tqdm==4.67.1
 """
 
 #: What the modules of its trainer import; its own requirements name another torch, and kernels for a GPU.
@@ -46,6 +49,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         correction,
         losses,
         prompts,
+        generator,
         rollout,
         metrics,
         conversations,

@@ -180,7 +180,7 @@ class Prompts(OneColumn):
         return Sizes(rows=len(value))
 
     def take(self, value: list[dict[str, str]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - as above
-        """The partition."""
+        """Group labels: rows with equal prompts get the same label."""
         return {self.name: partition([one["prompt"] for one in value])}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -210,7 +210,7 @@ class PromptsOfRanks(OneColumn):
         return Sizes(rows=sum(map(len, value)))
 
     def take(self, value: list[list[dict[str, str]]], sizes: Sizes) -> Mapping[str, Tensor]:
-        """The partition."""
+        """Group labels: rows with equal prompts get the same label."""
         return Prompts().take([one for rank in value for one in rank], sizes)
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:

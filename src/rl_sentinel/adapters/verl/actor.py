@@ -29,7 +29,7 @@ _REQUIRED: Settings = {"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4}
 
 
 def section_names(settings: Settings) -> dict[str, Codec]:
-    """Knobs of the actor's section, under verl's names, for the settings that it has."""
+    """Knobs of the actor's section, under verl's names, for the names that are in ``settings``."""
     return {word: Knob(name) for name, word in SECTION.items() if name in settings}
 
 

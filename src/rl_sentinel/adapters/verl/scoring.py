@@ -1,4 +1,4 @@
-"""What verl's reward managers score with: a tokenizer, a scoring function, and processes that are this one."""
+"""Stand-ins for verl's reward managers: a tokenizer, a scoring function, a pool that scores in this process."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

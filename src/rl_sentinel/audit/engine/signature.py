@@ -8,7 +8,7 @@ from rl_sentinel.core.law import Law
 
 
 def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
-    """The first key of a record that names something else than what a replay of it runs, or an empty word.
+    """The first key of a record that names something else than what a replay of it runs, or an empty string.
 
     Law, boundary and case are run; setting, signature, identifier, the law's name and the
     level follow from them. Keys that a record lacks say nothing.

@@ -88,6 +88,8 @@ def _view(marks: Tensor, held: Tensor | None, output: str, answers: Sequence[Obs
         return None
     source = answers[run].values[output].detach()
     place = ((cells - 1) % _STRIDE).long()
+    if int(place.max()) >= source.numel():
+        return None  # small whole numbers of the batch, which are no marks
     return View(run, _cut(place, source.shape)) if _same(source.flatten()[place], held) else None
 
 

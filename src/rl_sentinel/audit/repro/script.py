@@ -204,7 +204,7 @@ def _common(sources: list[str], default: str) -> str:
     words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
     shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
     if not shared:
-        raise Unwritable("the outputs of the runs are read in different ways")
+        raise Unwritable("the expressions that read the runs' outputs have no part in common")
     return max(shared, key=len)
 
 

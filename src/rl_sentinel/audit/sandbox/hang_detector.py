@@ -46,7 +46,7 @@ class Suspects:
         return spins or (bool(self.sleeping) and call.clock >= after.clock)
 
     def recognise(self, stack: Sequence[str], call: Time) -> str:
-        """The suspect that a call is in, innermost first, or an empty word."""
+        """The suspect that a call is in, innermost first, or an empty string."""
         spins = self.spinning if call.cpu >= limits.SUSPECT_CPU_SECONDS else set[str]()
         sleeps = self.sleeping if call.clock >= limits.SUSPECT_CLOCK_SECONDS else set[str]()
         return next((place for place in stack if place in spins | sleeps), "")

@@ -70,7 +70,9 @@ class _Watch(MetaPathFinder):
             return
         self.arm()
         limit = (
-            f"{self.cpu:g} s of processor time" if number == signal.SIGPROF else f"{self.clock:g} s without an answer"
+            f"{self.cpu:g} s of processor time"
+            if number == signal.SIGPROF
+            else f"{self.clock:g} s with almost no processor time"
         )
         module = _importing(frame)
         words = f"the body of {module} ran for more than {limit}" if module else f"loading took more than {limit}"
@@ -80,7 +82,7 @@ class _Watch(MetaPathFinder):
 
 
 def _importing(frame: FrameType | None) -> str:
-    """The module whose body is running, or an empty word."""
+    """The module whose body is running, or an empty string."""
     while frame is not None:
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__spec__") is not None:
             name = str(frame.f_globals["__name__"])

@@ -45,7 +45,8 @@ class _Child:
 def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> None:
     """Run every job, ``jobs`` at a time, each in its own child, and send their events.
 
-    A piece that crashes or hangs is not retried: its job goes on without it, at most ``MOST_CRASHES`` times.
+    A piece that crashes or hangs is not retried: its job goes on without it, until ``MOST_CRASHES`` pieces
+    have crashed or hung, or the canary has.
     """
     gc.collect()
     gc.freeze()  # loaded modules stay: a child that scanned them would copy every page
@@ -118,7 +119,7 @@ def _read(child: _Child, send: Callable[[Event], None]) -> bool:
 
 
 def _overdue_reason(child: _Child, suspects: Suspects) -> str:
-    """Why the child must end now, or an empty word."""
+    """Why the child must end now, or an empty string."""
     now, beats = child.now(), child.pulse.count
     if beats != child.beats:
         child.beats, child.called = beats, now
@@ -130,9 +131,9 @@ def _overdue_reason(child: _Child, suspects: Suspects) -> str:
         where = suspects.add(stack, spins=call.cpu > limits.ASLEEP * call.clock)
         return f"took more than {limit}" + (f", last in {where}" if where else "")
     if piece.cpu > limits.PAIR_CPU_SECONDS:
-        return f"and its like took more than {limits.PAIR_CPU_SECONDS:g} s of processor time"
+        return f"and others of the same law together took more than {limits.PAIR_CPU_SECONDS:g} s of processor time"
     if piece.clock > limits.PAIR_CLOCK_SECONDS:
-        return f"and its like took more than {limits.PAIR_CLOCK_SECONDS:g} s"
+        return f"and others of the same law together took more than {limits.PAIR_CLOCK_SECONDS:g} s"
     if not suspects.worth_a_look(call, child.look):
         return ""
     child.look = child.look.doubled()
@@ -141,7 +142,7 @@ def _overdue_reason(child: _Child, suspects: Suspects) -> str:
 
 
 def _exceeded(call: Time) -> str:
-    """The limit that one call has passed, or an empty word."""
+    """The limit that one call has passed, or an empty string."""
     if call.cpu > limits.CALL_CPU_SECONDS:
         return f"{limits.CALL_CPU_SECONDS:g} s of processor time"
     if call.clock > limits.CALL_CLOCK_SECONDS and call.cpu < limits.ASLEEP * call.clock:

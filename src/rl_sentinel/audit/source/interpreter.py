@@ -37,7 +37,9 @@ def asked(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSO
             ) from error
         except FileNotFoundError as error:
             if error.filename == str(place):
-                raise SentinelError(f"--python is {python!r}, expected an interpreter: it ran no Python") from error
+                raise SentinelError(
+                    f"--python is {python!r}, expected a Python interpreter: it did not run Python code"
+                ) from error
             raise SentinelError(f"--python is {python!r}, expected an interpreter ({error.strerror})") from error
         except (OSError, ValueError) as error:
             words = getattr(error, "strerror", None) or "it gave no answer"

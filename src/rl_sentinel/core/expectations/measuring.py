@@ -1,4 +1,4 @@
-"""Distances, allowances and cells, as all expectations measure and name them."""
+"""How all expectations measure a difference: its distance, the allowed rounding, and the name of the cell."""
 
 import math
 

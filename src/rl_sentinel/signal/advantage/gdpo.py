@@ -70,7 +70,9 @@ def advantages(
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
     """
     if reward_parts.shape[1] == 0:
-        raise InputError(f"reward_parts has shape {list(reward_parts.shape)}, expected [B, K]: one part or more")
+        raise InputError(
+            f"reward_parts has shape {list(reward_parts.shape)}, expected [B, K]: a column per reward part, K >= 1"
+        )
     require_finite("weight", weight, where=torch.ones_like(weight, dtype=torch.bool), why="it weights a reward part")
     why = "a response with a trained token needs every reward part (mask the response to leave it out)"
     require_finite("reward_parts", reward_parts, where=live.unsqueeze(1).expand_as(reward_parts), why=why)

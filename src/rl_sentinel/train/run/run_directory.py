@@ -43,7 +43,7 @@ class RunDirectory:
             raise SentinelError(f"out[{folder}] cannot be read ({error.strerror}): {_CHOOSE_ANOTHER}") from error
         logged = any(log.exists() and log.stat().st_size for log in logs)
         if (contents.started or logged) and recipe is None:
-            raise SentinelError(f"out[{folder}] has files of a run without recipe.json: {_CHOOSE_ANOTHER}")
+            raise SentinelError(f"out[{folder}] has files of a run but no recipe.json: {_CHOOSE_ANOTHER}")
         return contents
 
 

@@ -1,0 +1,241 @@
+"""SkyRL's generator: the turns that an engine samples become tokens, masks, log-probs and a reward."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE
+from rl_sentinel.adapters.skyrl.generated_rows import RowReader, generated_rows, script_of, tails_of
+from rl_sentinel.adapters.skyrl.generator_world import (
+    PER_ROW,
+    STOP,
+    Engine,
+    Environments,
+    Tokenizer,
+    id_of,
+    make_environment,
+    no_metrics,
+    text_of,
+)
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+
+GENERATOR = "skyrl.train.generators.skyrl_gym_generator.SkyRLGymGenerator"
+PATH = f"{GENERATOR}.generate"
+TRAJECTORY = "skyrl.train.generators.base.TrajectoryID"
+
+#: The function that collects metrics, and what it imports for those that environments report of themselves.
+METRICS, _OF_ENVIRONMENTS = "skyrl.train.generators.utils.get_rollout_metrics", "aggregate_for_environment"
+
+#: Where the function that turns the sampling section into the engine's parameters is, newest place first.
+SAMPLING = (
+    "skyrl.backends.skyrl_train.inference_servers.engine_utils.get_sampling_params_for_backend",
+    "skyrl.backends.skyrl_train.inference_engines.utils.get_sampling_params_for_backend",
+)
+
+_ONE_MESSAGE = "generator.use_conversation_multi_turn"
+_BATCHED = "generator.batched"
+_TEMPLATE = "generator.chat_template.name_or_path"
+_LOGPROBS = "generator.sampling_params.logprobs"
+
+#: A model that got the custom template before there was a setting for it.
+_BY_MODEL = "Qwen/Qwen3-8B"
+
+#: Name -> what its settings have beside the usual ones.
+_SPECIAL: Mapping[str, Settings] = {
+    "conversation": {},
+    "conversation, stop string": {"end": "stop", "generator.sampling_params.stop": chr(STOP)},
+    "conversation, cut off": {"end": "length"},
+    "conversation, answered at the end": {"closing": True},
+    "one message": {_ONE_MESSAGE: False},
+    "custom template": {_TEMPLATE: "qwen3_with_thinking"},
+    "step-wise": {STEP_WISE: True},
+    "batched": {_BATCHED: True},
+}
+
+#: Name -> its settings. ``end`` is how each turn ends (only the last one is cut off); ``closing`` says whether the
+#: environment also answers the last turn.
+FAMILIES: Mapping[str, Settings] = {
+    name: {"end": "eos", "closing": False, _BATCHED: False, **special} for name, special in _SPECIAL.items()
+}
+
+_DOCS = (
+    "skyrl_gym_generator.py, agent_loop: tokens in, tokens out; loss mask 1 at sampled tokens, 0 at observations and "
+    "at an EOS that was appended; the final observation is removed; rewards of the steps are kept"
+)
+_ENGINE = (
+    "skyrl/train/trainer.py, train: prepare_generator_input, then generator.generate; the engine returns ids with the "
+    "stop token, text without it (skip_special_tokens), log-probs if sampling_params.logprobs is set"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The generator under each way of keeping a conversation."""
+    if not target.has(PATH):
+        return
+    try:
+        sampling = next(path for path in SAMPLING if target.has(path))
+    except StopIteration:
+        yield Unbound(PATH, "batch", "no get_sampling_params_for_backend, which makes the engine's parameters")
+        return
+    for name, settings in FAMILIES.items():
+        yield from _family(target, sampling, name, settings)
+
+
+def generate(  # noqa: PLR0913 - the arguments of the boundary
+    generator: Callable[..., Any],
+    sampling: Callable[..., dict[str, Any]],
+    trajectory: Callable[..., Any] | None,
+    config: Any,  # noqa: ANN401 - the target's section
+    model: str,
+    rows: list[dict[str, Any]],
+    end: str,
+    closing: bool,  # noqa: FBT001 - passed by name
+) -> dict[str, list[Any]]:
+    """Run the generator on one conversation per row; its rows, read at the places of the batch.
+
+    A token is -1 where it, or the stop token after it, is lost, doubled or moved, or where the engine was passed
+    another prompt than the row has. An untrained token has no log-prob of its own.
+    """
+    scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
+    engine, named = Engine(scripts), inspect.signature(generator).parameters
+    made = generator(
+        generator_cfg=config,
+        skyrl_gym_cfg=Environments(),
+        inference_engine_client=engine,
+        tokenizer=Tokenizer(),
+        **({"model_name": model} if "model_name" in named else {}),
+    )
+    passed = {
+        "prompts": [[{"role": "user", "content": text_of([id_of(n, PER_ROW - 1)])}] for n in range(len(rows))],
+        "env_classes": ["text"] * len(rows),
+        "env_extras": [{"script": script} for script in scripts],
+        "sampling_params": sampling("vllm", config.sampling_params),
+        "trajectory_ids": [trajectory(str(n), 0) for n in range(len(rows))] if trajectory else None,
+    }
+    quiet = {"disable_tqdm": True} if "disable_tqdm" in inspect.signature(made.generate).parameters else {}
+    answer = asyncio.run(made.generate(passed, **quiet))
+    made_rows = generated_rows(answer, engine)
+    joined = not (config.use_conversation_multi_turn or config.batched)
+    read = [
+        RowReader(n, row, made_rows[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))
+        for n, row in enumerate(rows)
+    ]
+    return {name: [one[name] for one in read] for name in ("tokens", "masks", "logprobs", "rewards")}
+
+
+def _family(target: Target, sampling: str, name: str, settings: Settings) -> Iterator[Boundary | Unbound]:
+    if _TEMPLATE in settings and not _has(target, _TEMPLATE):
+        # Releases without this section chose the template by the name of the model.
+        settings = {name: value for name, value in settings.items() if name != _TEMPLATE} | {"model": _BY_MODEL}
+    custom = _TEMPLATE in settings or "model" in settings
+    logprobs = (
+        not custom and _has(target, _LOGPROBS) and not _refuses_logprobs(target, batched=bool(settings[_BATCHED]))
+    )
+    fixed = {_LOGPROBS: 1 if logprobs else None} if _has(target, _LOGPROBS) else {}
+    section = Config(CONFIG, fixed, {path: path for path in settings if "." in path}, section="generator")
+    try:
+        section.check(target)
+    except Unbindable:
+        return  # this release has no such way
+    yield from bindable(target, _boundary(target, sampling, name, settings, section, logprobs=logprobs))
+
+
+def _has(target: Target, path: str) -> bool:
+    try:
+        Config(CONFIG, {path: None}).check(target)
+    except Unbindable:
+        return False
+    return True
+
+
+def _refuses_logprobs(target: Target, *, batched: bool) -> bool:
+    """Whether this release returns log-probs of batched calls only."""
+    return not batched and "should be `None` if `batched`" in inspect.getsource(target.find(GENERATOR))
+
+
+def _boundary(  # noqa: PLR0913 - what a family differs in
+    target: Target, sampling: str, name: str, settings: Settings, section: Config, *, logprobs: bool
+) -> Boundary:
+    columns: dict[str, Codec] = {
+        "tokens": RowTokens("token", "int"),
+        "mask": RowTokens("mask", "int"),
+        "logprobs": RowTokens("rollout_logprob"),
+        "reward": Cell("reward"),
+    }
+    step = Step(
+        call=generate,
+        name="made",
+        arguments={
+            "generator": Constant(Function(GENERATOR)),
+            "sampling": Constant(Function(sampling)),
+            "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
+            "config": section,
+            "model": Knob("model") if "model" in settings else Constant("model"),
+            "rows": EachRow(Table(columns)),
+            "end": Knob("end"),
+            "closing": Knob("closing"),
+        },
+        produced_by={"rows": _ENGINE},
+        doubles=_doubles(target),
+    )
+    made, form = Use("made"), Ragged()
+    outputs = (
+        {"rollout_logprob": Output("B T", "nats", "rollout_logprob", at=made["logprobs"], form=form)}
+        if logprobs
+        else {}
+    )
+    outputs |= {
+        "reward": Output("B", "reward", "reward", at=made["rewards"], form=PerRow("list")),
+        "token": Output("B T", "", "token", at=made["tokens"], form=form),
+        "mask": Output("B T", "", "mask", at=made["masks"], form=As(form, torch.bool)),
+    }
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        unused=frozenset() if logprobs else frozenset({"rollout_logprob"}),
+        outputs=outputs,
+        settings={name: settings},
+        claims=claims(_DOCS, conserves=True),
+        reach=", ".join(f"{path}={settings[path]}" for path in settings if "." in path) or "every run",
+        requires=(no_empty_response, _sampled_at_both_ends, *([_one_turn] if settings[_BATCHED] else [])),
+    )
+
+
+def _doubles(target: Target) -> dict[str, Callable[..., Any]]:
+    """Environments of ours, beside the functions that make and ask them in this release's layout."""
+    doubles: dict[str, Callable[..., Any]] = {
+        f"{target.located(GENERATOR).rpartition('.')[0]}.skyrl_gym.make": make_environment
+    }
+    metrics = f"{target.located(METRICS).rpartition('.')[0]}.{_OF_ENVIRONMENTS}"
+    return doubles | ({metrics: no_metrics} if target.has(metrics) else {})
+
+
+def _sampled_at_both_ends(inputs: Inputs) -> str:
+    """A conversation starts with a turn of the model, and ends with one."""
+    batch = inputs.batch
+    last = batch.mask.gather(1, (batch.length - 1).clamp(min=0).unsqueeze(1))
+    sound = bool(last.all()) and bool(batch.mask[:, :1].all())
+    return "" if sound else "a conversation does not start and end with tokens of the model"
+
+
+def _one_turn(inputs: Inputs) -> str:
+    """A batched call samples one turn."""
+    valid = torch.arange(inputs.batch.mask.shape[1]) < inputs.batch.length.unsqueeze(1)
+    return "" if torch.equal(inputs.batch.mask, valid) else "a batched call has turns of an environment"

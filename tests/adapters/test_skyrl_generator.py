@@ -1,0 +1,143 @@
+"""Generation in SkyRL's call shapes, in words of our own: sound, and with four faults."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import judged_at
+from adapters.kit.round_trip import check_round_trip
+from rl_sentinel.adapters.skyrl import FRAMEWORK
+from rl_sentinel.adapters.skyrl.generator import FAMILIES, boundaries
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+Loads = Callable[..., Target]
+
+CONFIG = """
+    from dataclasses import dataclass, field
+
+    @dataclass
+    class Sampling:
+        logprobs: int | None = 1
+        stop: str | None = None
+
+    @dataclass
+    class Template:
+        name_or_path: str | None = None
+
+    @dataclass
+    class Generator:
+        batched: bool = False
+        use_conversation_multi_turn: bool = True
+        step_wise_trajectories: bool = False
+        sampling_params: Sampling = field(default_factory=Sampling)
+        chat_template: Template = field(default_factory=Template)
+
+    @dataclass
+    class SkyRLTrainConfig:
+        generator: Generator = field(default_factory=Generator)
+"""
+
+ENGINE = """
+    def get_sampling_params_for_backend(backend, sampling):
+        return {"skip_special_tokens": True, "logprobs": sampling.logprobs, "stop": sampling.stop}
+"""
+
+GENERATOR = """
+    import skyrl_gym
+
+    CONFIG = {"keep_answer": False, "lose_end": False, "train_observation": False, "mixed_template": False}
+
+    class SkyRLGymGenerator:
+        def __init__(self, generator_cfg, skyrl_gym_cfg, inference_engine_client, tokenizer):
+            self.cfg, self.engine, self.tokenizer = generator_cfg, inference_engine_client, tokenizer
+
+        async def generate(self, batch):
+            rows = []
+            for prompt, extras in zip(batch["prompts"], batch["env_extras"]):
+                rows += await self.converse(prompt, extras, batch["sampling_params"])
+            names = ("prompt_token_ids", "response_ids", "loss_masks", "rollout_logprobs", "rewards")
+            return {name: [row[n] for row in rows] for n, name in enumerate(names)}
+
+        async def converse(self, prompt, extras, sampling):
+            template = self.cfg.chat_template.name_or_path
+            custom = template if not CONFIG["mixed_template"] else None
+            opening = self.tokenizer.apply_chat_template(prompt, chat_template=custom)
+            head = self.tokenizer.apply_chat_template(prompt, chat_template=template, add_generation_prompt=True)
+            head = head[len(opening):]
+            joined = not self.cfg.use_conversation_multi_turn
+            environment = skyrl_gym.make("text", env_config={}, extras=extras)
+            start, ids, mask, logprobs, done, rows = opening + head, [], [], [], False, []
+            while not done:
+                request = {"prompt_token_ids": [start + ids], "sampling_params": sampling}
+                made = await self.engine.generate(request)
+                own, text = made["response_ids"][0], made["responses"][0]
+                numbers = (made["response_logprobs"] or [[0.0] * len(own)])[0]
+                answer = environment.step(text)
+                done = answer["done"]
+                if joined and own[-1] == self.tokenizer.eos_token_id and not done:
+                    own, numbers = own[:-1], numbers[:-1]
+                if joined and done and CONFIG["lose_end"]:
+                    numbers = numbers[:-1] + [0.0]
+                new, last = [], done and not CONFIG["keep_answer"]
+                if answer["observations"] and not last:
+                    said = answer["observations"][0]
+                    new = self.tokenizer.encode(said["content"])
+                    if not joined:
+                        said = self.tokenizer.apply_chat_template([said], chat_template=template)
+                        new = [10] + said + head
+                ids, mask = ids + own + new, mask + [1] * len(own) + [int(CONFIG["train_observation"])] * len(new)
+                logprobs = logprobs + numbers + [0.0] * len(new)
+                if self.cfg.step_wise_trajectories:
+                    rows.append((start, ids, mask, logprobs, [0.0] * (len(own) - 1) + [answer["reward"]]))
+                    start, ids, mask, logprobs = start + ids, [], [], []
+            return rows or [(start, ids, mask, logprobs, answer["reward"])]
+"""
+
+
+def _bound(loads: Loads, fault: str = "") -> tuple[Target, dict[str, Boundary]]:
+    folder = "skyrl/backends/skyrl_train/inference_servers"
+    tree = {
+        "skyrl/__init__.py": "",
+        "skyrl/train/config.py": CONFIG,
+        f"{folder}/engine_utils.py": ENGINE,
+        "skyrl/train/generators/skyrl_gym_generator.py": GENERATOR.replace(f'"{fault}": False', f'"{fault}": True'),
+    }
+    target = loads(FRAMEWORK, tree, {"skyrl_gym/__init__.py": "make = None\n"})
+    made = [one for one in boundaries(target) if isinstance(one, Boundary)]
+    return target, {next(iter(one.settings)): one for one in made}
+
+
+def test_sound(loads: Loads) -> None:
+    """Every token, mask, log-prob and reward arrives, however the conversation is kept."""
+    target, found = _bound(loads)
+    assert found.keys() == FAMILIES.keys()
+    for name, boundary in found.items():
+        judgement = judged_at(PLC004, boundary, name, target)
+        assert judgement.tried > 0, name
+        assert judgement.found is None, name
+
+
+@pytest.mark.parametrize(
+    ("fault", "setting", "output"),
+    [
+        ("keep_answer", "conversation, answered at the end", "token"),
+        ("lose_end", "one message", "rollout_logprob"),
+        ("train_observation", "conversation", "mask"),
+        ("mixed_template", "custom template", "token"),
+    ],
+)
+def test_faults(loads: Loads, fault: str, setting: str, output: str) -> None:
+    """An answer that is kept, a lost log-prob, a trained observation, two templates in one row."""
+    target, found = _bound(loads, fault)
+    break_ = judged_at(PLC004, found[setting], setting, target).found
+    assert break_ is not None
+    assert break_.expectation.name == output
+
+
+def test_round_trip(loads: Loads) -> None:
+    """The arguments are read back into the columns."""
+    target, found = _bound(loads)
+    for boundary in found.values():
+        check_round_trip(target, boundary)
