@@ -39,7 +39,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import MODEL_COLUMNS, Batch, columns, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw, with_layout
-from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.errors import Crashed, Refused
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask, Observation
@@ -117,8 +117,10 @@ def _jumps(ask: Ask, case: Case, name: str, seen: Tensor, where: Tensor, allowed
 def _low(ask: Ask, case: Case) -> Observation:
     try:
         return ask(case)
-    except RuntimeError as words:  # what torch says of a dtype, or of two: loud, in the first step
-        message = f"{type(words).__name__}: {words}"
+    except (Crashed, RuntimeError) as words:  # what torch says of a dtype, or of two: loud, in the first step
+        message = str(words) if isinstance(words, Crashed) else f"{type(words).__name__}: {words}"
+        if not message.startswith(RuntimeError.__name__):
+            raise
         raise Refused(message) from words
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,12 +44,12 @@ class Sequence(Unpadded):
         value = bool(self.fill) if like.dtype == torch.bool else self.fill
         return torch.full((count, *like.shape[2:]), value, dtype=like.dtype, device=like.device)
 
-    def responses(self, rows: list[Tensor], sizes: Sizes) -> Tensor:
-        """``[B, T]`` from the sequence of each row, 0 in the padding."""
+    def responses(self, rows: Iterable[Any], sizes: Sizes) -> Tensor:
+        """``[B, T]`` from the sequence of each row, a tensor or a list of numbers; 0 in the padding."""
         length = lengths_of(sizes)
         width = sizes.width or max(length, default=0)
         starts = [p - self.shift for p in _prompts(sizes)]
-        parts = [row[start : start + n] for row, start, n in zip(rows, starts, length, strict=True)]
+        parts = [torch.as_tensor(row[start : start + n]) for row, start, n in zip(rows, starts, length, strict=True)]
         return torch.stack([pad(part, (*[0, 0] * (part.dim() - 1), 0, width - part.shape[0])) for part in parts])
 
 

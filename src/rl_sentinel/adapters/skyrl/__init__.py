@@ -12,6 +12,7 @@ from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.skyrl import (
     advantages,
     configuration,
+    conversations,
     correction,
     generator,
     kl,
@@ -41,7 +42,19 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (trainer, advantages, kl, correction, losses, prompts, generator, rollout, metrics, configuration):
+    for module in (
+        trainer,
+        advantages,
+        kl,
+        correction,
+        losses,
+        prompts,
+        generator,
+        rollout,
+        metrics,
+        conversations,
+        configuration,
+    ):
         yield from module.boundaries(target)
 
 

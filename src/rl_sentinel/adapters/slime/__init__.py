@@ -9,6 +9,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.slime import (
     advantages,
+    conversations,
     correction,
     data_source,
     fsdp,
@@ -45,7 +46,19 @@ SETUP = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (data_source, rollout, advantages, correction, kl, logprobs, losses, updates, metrics, fsdp):
+    for module in (
+        data_source,
+        conversations,
+        rollout,
+        advantages,
+        correction,
+        kl,
+        logprobs,
+        losses,
+        updates,
+        metrics,
+        fsdp,
+    ):
         yield from module.boundaries(target)
 
 

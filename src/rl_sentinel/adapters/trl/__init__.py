@@ -13,6 +13,7 @@ from rl_sentinel.adapters.trl import (
     ppo,
     preferences,
     rollout_metrics,
+    samplers,
     scoring,
     updates,
 )
@@ -24,6 +25,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
         scoring,
         rollout_metrics,
+        samplers,
         early_losses,
         losses,
         log_probs,

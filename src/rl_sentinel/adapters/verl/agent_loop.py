@@ -66,7 +66,10 @@ class PaddingTokenizer:
 def worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 - of that class
     """A worker whose ``__init__``, which starts clients, was not run: text only, no teacher, rewards by the loop."""
     made: Any = object.__new__(owner)
+    scorer = SimpleNamespace(enable=False, enable_resource_pool=False, use_reward_loop=False)
     vars(made).update(
+        config=SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout), reward_model=scorer),
+        reward_router_address=None,
         tokenizer=PaddingTokenizer(),
         processor=None,
         mm_processor_kwargs={},
@@ -106,7 +109,7 @@ def _output() -> Object:
     return Object(
         OUTPUT,
         {
-            **constants(prompt_ids=list(PROMPT), num_turns=2, metrics={}),
+            **constants(prompt_ids=list(PROMPT), num_turns=2, metrics={}, extra_fields={}),
             "response_ids": RowTokens("token", "int"),
             "response_mask": RowTokens("mask", "int"),
             "response_logprobs": RowTokens("rollout_logprob"),

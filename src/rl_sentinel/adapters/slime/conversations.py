@@ -1,0 +1,80 @@
+"""slime's loss masks of conversations: tokens and mask of its generator beside those of the template."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
+from rl_sentinel.adapters.kit.containers import EachRow
+from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+
+GENERATOR = "slime.utils.mask_utils.MultiTurnLossMaskGenerator"
+
+#: Setting -> the kind of tokenizer, the message that its template adds, and whether the data has one.
+FAMILIES: Mapping[str, Settings] = {
+    "qwen": {"kind": "qwen", "added": "You are a helpful assistant."},
+    "qwen, system message": {"kind": "qwen", "added": "You are a helpful assistant.", "system": True},
+    "qwen3": {"kind": "qwen3", "added": ""},
+    "qwen3, system message": {"kind": "qwen3", "added": "", "system": True},
+}
+
+_CALLER = (
+    "slime/rollout/sft_rollout.py, generate_rollout: get_loss_mask(messages) of a data set's conversations; "
+    "slime/utils/arguments.py: --loss-mask-type, qwen by default"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The generator for each kind of tokenizer that the template here is of."""
+    if target.has(f"{GENERATOR}.get_loss_mask") and not target.fails(GENERATOR):
+        yield from bindable(target, *(_generator(name, settings) for name, settings in FAMILIES.items()))
+
+
+def generated(
+    generator: Callable[..., Any],
+    kind: str,
+    added: str,
+    masks: list[list[int]],
+    system: bool = False,  # noqa: FBT001, FBT002 - a setting
+) -> dict[str, list[float]]:
+    """At how many tokens each conversation differs from its template, and its mask from the replies."""
+    first = [{"role": "system", "content": "answer briefly"}] if system else []
+    tokenizer = ChatTokenizer(added)
+    made = generator(tokenizer, tokenizer_type=kind)
+    counts = []
+    for mask in masks:
+        whole = [*first, *conversation(mask)]
+        counts.append(differences(tokenizer, whole, *made.get_loss_mask(whole)))
+    return {"tokens": [tokens for tokens, _ in counts], "masks": [wrong for _, wrong in counts]}
+
+
+def _generator(name: str, settings: Settings) -> Boundary:
+    step = Step(
+        call=generated,
+        name="differ",
+        arguments={
+            "generator": Constant(Function(GENERATOR)),
+            "kind": Knob("kind"),
+            "added": Knob("added"),
+            "masks": EachRow(RowTokens("mask", "int")),
+            "system": Knob("system", default=False),
+        },
+        produced_by={"masks": _CALLER},
+    )
+    return Boundary(
+        path=f"{GENERATOR}.get_loss_mask",
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"mask", "length"}),
+        outputs=difference_outputs(Use("differ")),
+        settings={name: settings},
+        reach=f"--loss-mask-type {settings['kind']}",
+        requires=(no_empty_response,),
+    )

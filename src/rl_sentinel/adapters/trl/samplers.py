@@ -1,0 +1,96 @@
+"""TRL's sampler of prompts: how often each one is used in an epoch, with its completions and iterations."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.errors import Unbindable
+
+#: Completions per prompt, iterations on them, and optimizer steps per generation.
+COMPLETIONS, ITERATIONS, STEPS = 2, 2, 2
+
+#: Setting -> whether the data set is shuffled, and whether two prompts share a generation.
+FAMILIES = {
+    "default": {"shuffle": True, "prompts": 1},
+    "in order": {"shuffle": False, "prompts": 1},
+    "two prompts": {"shuffle": True, "prompts": 2},
+}
+
+_CALLER = "transformers, Trainer.get_train_dataloader: the trainer's _get_train_sampler on its data set"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The sampler of each online trainer that has one."""
+    for trainer in (GRPO, RLOO):
+        path = f"{trainer}._get_train_sampler"
+        if target.has(path) and _is_own(target, path):
+            yield from bindable(target, _sampler(path))
+
+
+def _is_own(target: Target, path: str) -> bool:
+    """Whether the release defines it: others leave it to the Trainer of transformers."""
+    try:
+        target.source(target.find(path))
+    except Unbindable:
+        return False
+    return True
+
+
+def uses(method: Callable[..., Any], rows: int, shuffle: bool, prompts: int) -> list[float]:  # noqa: FBT001 - a setting
+    """How often each prompt is drawn in an epoch, by how often all are drawn on average.
+
+    A generation takes as many prompts as divide the data set: the sampler leaves out an incomplete last one.
+    """
+    size = prompts if rows % prompts == 0 else 1
+    batch = size * COMPLETIONS
+    args = SimpleNamespace(
+        generation_batch_size=batch,
+        steps_per_generation=STEPS,
+        per_device_train_batch_size=batch // STEPS,
+        gradient_accumulation_steps=STEPS,
+        world_size=1,
+        seed=42,
+        data_seed=None,
+    )
+    trainer = SimpleNamespace(
+        args=args,
+        train_dataset=list(range(rows)),
+        num_generations=COMPLETIONS,
+        num_iterations=ITERATIONS,
+        shuffle_dataset=shuffle,
+        accelerator=SimpleNamespace(num_processes=1),
+    )
+    drawn = Counter(method(trainer))
+    total = sum(drawn.values())
+    return [drawn[row] * rows / total if total else 0.0 for row in range(rows)]
+
+
+def _sampler(path: str) -> Boundary:
+    step = Step(
+        call=uses,
+        name="uses",
+        arguments={
+            "method": Constant(Function(path)),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+            "shuffle": Knob("shuffle"),
+            "prompts": Knob("prompts"),
+        },
+        produced_by={"rows": _CALLER},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs={"uses of a prompt": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
+        settings=FAMILIES,
+        reach="every run",
+    )

@@ -1,0 +1,66 @@
+"""TOK001 conversation-tokens-differ.
+
+What it says:
+    A conversation that is tokenized message by message for training has the tokens that its template gives to the whole
+    of it, and its loss mask covers the replies, each with the token that ends it, and nothing of other messages.
+
+Why it matters:
+    The sampler sees the template. A turn that is wrapped in another way, a header that is trained, or an end that is
+    not, trains the policy on text that it will never be asked to continue.
+
+A boundary that breaks it:
+    >>> from itertools import groupby
+    >>> def template(roles):  # results of tools that follow each other share one turn
+    ...     return "".join(f"<{role}>" + "." * len(list(turn)) for role, turn in groupby(roles))
+    >>> roles = ["reply", "tool", "tool"]
+    >>> template(roles), "".join(template([role]) for role in roles)
+    ('<reply>.<tool>..', '<reply>.<tool>.<tool>.')
+
+Where it does not apply:
+    Boundaries that do not report at how many tokens they differ from the template (outputs of the quantities
+    ``tokens_off_template`` and ``mask_off_replies``). White space after the end of a reply may be trained or not.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+
+#: Quantity, in tokens per conversation -> why it is 0.
+QUANTITIES = {
+    "tokens_off_template": "a conversation has the tokens of its template",
+    "mask_off_replies": "replies are trained with their end, and nothing else is",
+}
+
+
+def _counts(boundary: Boundary) -> list[str]:
+    return [name for name, output in boundary.outputs.items() if output.quantity in QUANTITIES and output.axes == "B"]
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if _counts(boundary) else "it does not tokenize conversations"
+
+
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    seen = ask(case).values
+    for name in _counts(ask.boundary):
+        reason = QUANTITIES[ask.boundary.outputs[name].quantity]
+        yield Equal(name, torch.zeros_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
+
+
+LAW = Law(
+    code="TOK001",
+    name="conversation-tokens-differ",
+    stages=frozenset({"batch"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    expect=_expect,
+)

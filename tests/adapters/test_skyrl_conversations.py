@@ -1,0 +1,78 @@
+"""SkyRL's conversations, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from rl_sentinel.adapters.skyrl import FRAMEWORK, conversations
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+
+Loads = Callable[..., Target]
+
+UTILS = """
+    from itertools import groupby
+
+    BASE = [{"role": "user", "content": "base"}]
+
+    def parts(messages):
+        for role, turn in groupby(messages, key=lambda one: one["role"]):
+            turn = list(turn)
+            yield from [turn] if role == "tool" and GROUPED else [[one] for one in turn]
+
+    def get_response_ids_and_loss_mask_from_messages(messages, tokenizer, assistant_logprobs=None):
+        before, tokens, mask = tokenizer.apply_chat_template(BASE), [], []
+        header = len(tokenizer.apply_chat_template(BASE, add_generation_prompt=True)) - len(before)
+        for part in parts(messages):
+            own = tokenizer.apply_chat_template([*BASE, *part])[len(before):]
+            replies = part[0]["role"] == "assistant"
+            tokens += own
+            mask += [int(replies and header <= at <= own.index(tokenizer.eos_token_id)) for at in range(len(own))]
+        return tokens, mask, None
+"""
+
+SFT = """
+    from skyrl.train.generators.utils import get_response_ids_and_loss_mask_from_messages
+
+    def _tokenize_chat_all_assistants(messages, tokenizer, max_length=None):
+        first = [message["role"] for message in messages].index("assistant")
+        prompt = tokenizer.apply_chat_template(messages[:first])
+        tokens, mask, _ = get_response_ids_and_loss_mask_from_messages(messages[first:], tokenizer)
+        return {"input_ids": prompt + tokens, "num_actions": len(mask), "loss_mask": mask}
+"""
+
+
+def _bound(loads: Loads, grouped: str = "True") -> tuple[Target, dict[tuple[str, str], Boundary]]:
+    files = {
+        "skyrl/train/generators/utils.py": UTILS.replace("GROUPED", grouped),
+        "skyrl/train/sft_trainer.py": SFT,
+    }
+    target = loads(FRAMEWORK, files)
+    made = [one for one in conversations.boundaries(target) if isinstance(one, Boundary)]
+    return target, {(one.path.rpartition(".")[2], setting): one for one in made for setting in one.settings}
+
+
+def test_answers(loads: Loads) -> None:
+    target, boundaries = _bound(loads)
+    assert len(boundaries) == 4
+    assert answering(boundaries, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+@pytest.mark.parametrize(
+    ("grouped", "name", "found"),
+    [
+        ("True", "_tokenize_chat_all_assistants", False),
+        ("False", "_tokenize_chat_all_assistants", True),
+        ("False", "get_response_ids_and_loss_mask_from_messages", False),
+    ],
+)
+def test_results_of_tools_share_a_turn(loads: Loads, grouped: str, name: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Environments answer with messages of the user, each of which has a turn of its own."""
+    target, boundaries = _bound(loads, grouped)
+    judgement = judged_at(TOK001, boundaries[name, "default"], "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
