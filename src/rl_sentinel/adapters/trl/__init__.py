@@ -14,6 +14,7 @@ from rl_sentinel.adapters.trl import (
     preferences,
     rollout_metrics,
     scoring,
+    unpaired,
     updates,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -29,6 +30,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         log_probs,
         updates,
         preferences,
+        unpaired,
         distillation,
         ppo,
     ):
