@@ -9,7 +9,7 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, distillation, ppo, preferences, unpaired
+from rl_sentinel.adapters.trl import FRAMEWORK, distillation, ppo, preferences, self_play, unpaired
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
@@ -27,7 +27,7 @@ PPO = "trl.trainer.ppo_trainer.PPOTrainer"
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     """(path, setting) to boundary."""
-    every = [b for module in (preferences, unpaired, distillation, ppo) for b in module.boundaries(target)]
+    every = [b for module in (preferences, unpaired, self_play, distillation, ppo) for b in module.boundaries(target)]
     return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
 
 

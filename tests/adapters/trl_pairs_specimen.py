@@ -151,6 +151,14 @@ KTO = """
             logs["rewards/margins"] = logs["rewards/chosen"] - logs["rewards/rejected"]
 """
 
+NASH = """
+    class NashMDTrainer:
+        def _compute_losses(self, logprobs, ref_logprobs, probability):
+            penalty = (logprobs - ref_logprobs).detach()
+            losses = (self.beta * penalty - (probability - 0.5)[:, None]) * logprobs
+            return losses.sum(1).mean(), None, penalty
+"""
+
 GKD = """
     import torch
 
@@ -264,6 +272,7 @@ def files(
         "trl/trainer/dpo_trainer.py": DPO.replace("{shift}", shift).replace('"sigmoid"', '"sigmoid"; "ipo" is above'),
         "trl/trainer/kto_config.py": KTO_CONFIG,
         "trl/trainer/kto_trainer.py": KTO.replace("{detach}", detach),
+        "trl/trainer/nash_md_trainer.py": NASH,
         "trl/trainer/gkd_trainer.py": GKD.replace("{share}", share),
         "trl/trainer/ppo_config.py": PPO_CONFIG,
         "trl/trainer/ppo_trainer.py": PPO.replace("{count}", count).replace("{{", "{").replace("}}", "}"),

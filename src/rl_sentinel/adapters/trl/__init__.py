@@ -14,6 +14,7 @@ from rl_sentinel.adapters.trl import (
     preferences,
     rollout_metrics,
     scoring,
+    self_play,
     unpaired,
     updates,
 )
@@ -31,6 +32,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         updates,
         preferences,
         unpaired,
+        self_play,
         distillation,
         ppo,
     ):
