@@ -78,7 +78,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """DPO's step under each loss, divergence and truncation that the release has; then CPO's and ORPO's."""
     yield from _of_trainer(target, DPO, DPO_FAMILIES)
     yield from _of_trainer(target, next((p for p in (CPO, CPO_NOW) if target.has(p)), CPO), CPO_FAMILIES)
-    yield from _of_trainer(target, next((p for p in (ORPO, ORPO_NOW) if target.has(p)), ORPO), ORPO_FAMILIES)
+    yield from _of_trainer(target, trainer_path(target, ORPO, ORPO_NOW), ORPO_FAMILIES)
+
+
+def trainer_path(target: Target, *paths: str) -> str:
+    """The first of these trainers that names its model: classes that only forward their arguments do not."""
+    present = [p for p in paths if target.has(p) and not target.fails(p)]
+    return next((p for p in present if "model" in inspect.signature(target.find(p)).parameters), paths[0])
 
 
 def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> Iterator[Boundary | Unbound]:

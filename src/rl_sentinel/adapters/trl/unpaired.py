@@ -21,7 +21,7 @@ from rl_sentinel.adapters.trl.pair_codecs import (
 )
 from rl_sentinel.adapters.trl.preference_families import FIELDS, KTO_FAMILIES, Family
 from rl_sentinel.adapters.trl.preference_trainers import learn
-from rl_sentinel.adapters.trl.preferences import SCALED, Release, ready_trainer, release_of, same
+from rl_sentinel.adapters.trl.preferences import SCALED, Release, ready_trainer, release_of, same, trainer_path
 from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -83,7 +83,7 @@ class LabelledFeatures(PairFeatures):
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """KTO's step under its losses and weights."""
-    path = next((p for p in (KTO, KTO_BEFORE) if target.has(p)), KTO)
+    path = trainer_path(target, KTO, KTO_BEFORE)
     if not target.has(path):
         return
     if why := target.fails(path):
