@@ -9,7 +9,7 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, distillation, ppo, preferences
+from rl_sentinel.adapters.trl import FRAMEWORK, distillation, ppo, preferences, self_play, unpaired
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
@@ -20,13 +20,14 @@ from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 Loads = Callable[..., Target]
 
 DPO = "trl.trainer.dpo_trainer.DPOTrainer.compute_loss"
+KTO = "trl.trainer.kto_trainer.KTOTrainer.compute_loss"
 GKD = "trl.trainer.gkd_trainer.GKDTrainer"
 PPO = "trl.trainer.ppo_trainer.PPOTrainer"
 
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     """(path, setting) to boundary."""
-    every = [b for module in (preferences, distillation, ppo) for b in module.boundaries(target)]
+    every = [b for module in (preferences, unpaired, self_play, distillation, ppo) for b in module.boundaries(target)]
     return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
 
 
@@ -72,6 +73,15 @@ def test_length_of_a_truncated_response(loads: Loads, shift: str, sound: bool) -
     """A mean over tokens counts those that are scored: the first one kept of a sequence is not."""
     target = _load(loads, shift=shift)
     judgement = judged_at(REF001, _bound(target)[DPO, "ipo, keep_end"], "ipo, keep_end", target)
+    assert (judgement.found is None) is sound
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(("detach", "sound"), [(".detach()", True), ("", False)])
+def test_reference_point_of_kto(loads: Loads, detach: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """No gradient flows to the KL term that responses are compared with."""
+    target = _load(loads, detach=detach)
+    judgement = judged_at(REF001, _bound(target)[KTO, "weighted"], "weighted", target)
     assert (judgement.found is None) is sound
     assert judgement.tried > 0
 

@@ -90,6 +90,75 @@ DPO = """
             return -logsigmoid(self.args.beta * (chosen - rejected)).mean()  # "sigmoid"
 """
 
+KTO_CONFIG = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class KTOConfig:
+        output_dir: str = ""
+        beta: float = 0.1
+        desirable_weight: float = 1.0
+        undesirable_weight: float = 1.0
+        loss_type: str = "kto"
+        gradient_accumulation_steps: int = 1
+"""
+
+KTO = """
+    from collections import defaultdict
+
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+    from trl.trainer.base import Trainer
+
+    def collate(examples):
+        found = {"label": torch.tensor([one["label"] for one in examples])}
+        for prefix in ("", "KL_"):
+            own = [(one["prompt_ids"], one[f"{prefix}completion_ids"]) for one in examples]
+            masks = [torch.tensor([0] * len(p) + [1] * len(c)) for p, c in own]
+            found[f"{prefix}ids"] = pad_sequence([torch.tensor(p + c) for p, c in own], batch_first=True)
+            found[f"{prefix}mask"] = pad_sequence(masks, batch_first=True)
+        return found
+
+    class KTOTrainer(Trainer):
+        def __init__(self, model, ref_model, args, train_dataset, processing_class):
+            super().__init__(model, args, train_dataset, processing_class, ref_model)
+            self.data_collator = collate
+            self._metrics = defaultdict(lambda: defaultdict(list))
+
+        def _ratios(self, inputs, prefix=""):
+            ids, mask = inputs[f"{prefix}ids"], inputs[f"{prefix}mask"][:, 1:]
+            scores = []
+            for model in (self.model, self.ref_model):
+                shares = model(input_ids=ids).logits[:, :-1].log_softmax(-1)
+                scores.append((shares.gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2) * mask).sum(1))
+            return scores[0] - scores[1].detach()
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            ratios, label, beta = self._ratios(inputs), inputs["label"], self.args.beta
+            if self.args.loss_type == "apo_zero_unpaired":
+                kl = torch.zeros(())
+            else:
+                kl = self._ratios(inputs, "KL_").mean().clamp(min=0){detach}
+                self._metrics["train"]["kl"].append(kl.item())
+            gaps = torch.where(label, ratios - kl, kl - ratios)
+            for side, rows in (("chosen", label), ("rejected", ~label)):
+                self._metrics["train"][f"rewards/{side}"].append(beta * ratios[rows].mean().item())
+            weights = torch.where(label, self.args.desirable_weight, self.args.undesirable_weight)
+            return (weights * (1 - (beta * gaps).sigmoid())).mean()  # "kto"
+
+        def log(self, logs):
+            logs.update({n: sum(x) / len(x) for n, x in self._metrics["train"].items()})
+            logs["rewards/margins"] = logs["rewards/chosen"] - logs["rewards/rejected"]
+"""
+
+NASH = """
+    class NashMDTrainer:
+        def _compute_losses(self, logprobs, ref_logprobs, probability):
+            penalty = (logprobs - ref_logprobs).detach()
+            losses = (self.beta * penalty - (probability - 0.5)[:, None]) * logprobs
+            return losses.sum(1).mean(), None, penalty
+"""
+
 GKD = """
     import torch
 
@@ -189,14 +258,21 @@ TRANSFORMERS = """
 
 
 def files(
-    *, shift: str = "[:, 1:]", share: str = "beta", count: str = "math.ceil(len(queries) / size)"
+    *,
+    shift: str = "[:, 1:]",
+    share: str = "beta",
+    count: str = "math.ceil(len(queries) / size)",
+    detach: str = ".detach()",
 ) -> dict[str, str]:
-    """A tree of TRL: how IPO counts tokens, what the teacher's share is, how many mini-batches a pass has."""
+    """A tree of TRL: how IPO counts tokens, what the teacher's share is, how many mini-batches a pass has, KTO's KL."""
     return {
         "trl/__init__.py": "",
         "trl/trainer/base.py": BASE,
         "trl/trainer/dpo_config.py": CONFIG,
         "trl/trainer/dpo_trainer.py": DPO.replace("{shift}", shift).replace('"sigmoid"', '"sigmoid"; "ipo" is above'),
+        "trl/trainer/kto_config.py": KTO_CONFIG,
+        "trl/trainer/kto_trainer.py": KTO.replace("{detach}", detach),
+        "trl/trainer/nash_md_trainer.py": NASH,
         "trl/trainer/gkd_trainer.py": GKD.replace("{share}", share),
         "trl/trainer/ppo_config.py": PPO_CONFIG,
         "trl/trainer/ppo_trainer.py": PPO.replace("{count}", count).replace("{{", "{").replace("}}", "}"),

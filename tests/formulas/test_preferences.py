@@ -33,6 +33,10 @@ def _sigmoid(x: float) -> float:
         ("apo down", {"beta": 1.0}, _sigmoid(1.0) + _sigmoid(-2.0)),
         ("cpo", {"beta": 1.0}, -log(_sigmoid(1.0))),
         ("simpo", {"beta": 1.0, "margin": 1.0}, -log(_sigmoid(1.0))),
+        ("kto", {"beta": 1.0}, _sigmoid(-1.0)),
+        ("kto", {"beta": 1.0, "desirable_weight": 2.0}, 1.5 * _sigmoid(-1.0)),
+        ("apo zero unpaired", {"beta": 1.0, "undesirable_weight": 3.0}, 2 * _sigmoid(-1.0)),
+        ("orpo", {"beta": 0.5}, -0.5 * log(_sigmoid(2.0 - log(1 - exp(-1)) + log(1 - exp(-3))))),
         ("likelihood of the preferred", {}, 1.0),
         ("dpo", {"beta": 0.5, "likelihood_weight": 2.0}, -log(_sigmoid(1.0)) + 2.0),
         ("slic", {"beta": 0.1, "divergence": "forward_kl"}, 1 - 0.1 * (exp(1) - exp(-1))),
@@ -73,6 +77,7 @@ def test_ties_of_sorted_ratios_are_open() -> None:
         ("implicit reward accuracy", 1.0),
         ("log-prob of preferred responses", -2.0),
         ("log-prob of other responses", -3.0),
+        ("kl over mismatched prompts", 0.0),
         ("no reward", 0.0),
     ],
 )

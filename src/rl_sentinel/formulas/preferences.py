@@ -162,6 +162,35 @@ def _simpo(pairs: Pairs, settings: Settings) -> Named:
     return {"": _cross_entropy(beta * gap - margin, number(settings, "label_smoothing"))}
 
 
+def _orpo(pairs: Pairs, settings: Settings) -> Named:
+    """The weighted odds ratio of mean log-probs; ORPO (arXiv 2403.07691), equations 4 and 7."""
+    chosen, rejected = pairs.chosen / pairs.chosen_length, pairs.rejected / pairs.rejected_length
+    odds = chosen - rejected - torch.log(-torch.expm1(chosen)) + torch.log(-torch.expm1(rejected))
+    return {"": -number(settings, "beta") * logsigmoid(odds)}
+
+
+def _mismatched_kl(pairs: Pairs) -> Tensor:
+    """KTO's reference point: the mean log-ratio of the responses to other prompts, at least 0, without a gradient."""
+    return torch.cat([pairs.chosen_ratio, pairs.rejected_ratio]).mean().detach().clamp(min=0)
+
+
+def _weighed(chosen: Tensor, rejected: Tensor, settings: Settings) -> Named:
+    """Half the sum of both losses by their weights: the mean over rows becomes one over pairs."""
+    first, other = number(settings, "desirable_weight", 1.0), number(settings, "undesirable_weight", 1.0)
+    return {"": (first * chosen + other * rejected) / 2}
+
+
+def _kto(pairs: Pairs, settings: Settings) -> Named:
+    beta, kl = number(settings, "beta"), _mismatched_kl(pairs)
+    gains = torch.sigmoid(beta * (pairs.chosen_ratio - kl)), torch.sigmoid(beta * (kl - pairs.rejected_ratio))
+    return _weighed(1 - gains[0], 1 - gains[1], settings)
+
+
+def _apo_zero_unpaired(pairs: Pairs, settings: Settings) -> Named:
+    beta = number(settings, "beta")
+    return _weighed(1 - torch.sigmoid(beta * pairs.chosen_ratio), torch.sigmoid(beta * pairs.rejected_ratio), settings)
+
+
 Loss = Callable[[Pairs, Settings], Named]
 
 #: Algorithm -> loss of each pair, ``[n]``, by reading.
@@ -184,11 +213,14 @@ LOSSES: Mapping[str, Loss] = {
     "aot": lambda pairs, s: _aot(pairs.chosen - pairs.rejected, pairs.ref_chosen - pairs.ref_rejected, s),
     "aot unpaired": lambda pairs, s: _aot(pairs.chosen_ratio, pairs.rejected_ratio, s),
     "simpo": _simpo,  # arXiv 2405.14734
+    "orpo": _orpo,
+    "kto": _kto,  # arXiv 2402.01306
+    "apo zero unpaired": _apo_zero_unpaired,  # arXiv 2408.06266
     "likelihood of the preferred": lambda pairs, _settings: {"": -pairs.chosen / pairs.chosen_length.sum()},
 }
 
 #: Algorithms without a reference policy: theirs is uniform.
-WITHOUT_REFERENCE = frozenset({"simpo", "cpo", "likelihood of the preferred"})
+WITHOUT_REFERENCE = frozenset({"simpo", "cpo", "orpo", "likelihood of the preferred"})
 
 
 def preference_loss(algorithm: str, batch: Batch, settings: Settings) -> Named:
@@ -247,6 +279,7 @@ def _implicit(side: str) -> Callable[[Batch, Settings], Tensor]:
             "accuracy": _ranked(pairs.chosen_ratio - pairs.rejected_ratio),
             "logprob chosen": pairs.chosen,
             "logprob rejected": pairs.rejected,
+            "mismatched kl": _mismatched_kl(pairs),
         }
         return numbers[side].mean()
 
@@ -261,5 +294,6 @@ REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "implicit reward accuracy": _implicit("accuracy"),
     "log-prob of preferred responses": _implicit("logprob chosen"),
     "log-prob of other responses": _implicit("logprob rejected"),
+    "kl over mismatched prompts": _implicit("mismatched kl"),
     "no reward": lambda _batch, _settings: torch.zeros((), dtype=torch.float64),
 }

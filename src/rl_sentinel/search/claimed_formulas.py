@@ -20,6 +20,7 @@ from rl_sentinel.formulas.layouts import COUNTS, LAID_OUT
 from rl_sentinel.formulas.policy_losses import LOSSES
 from rl_sentinel.formulas.preferences import LOSSES as PREFERENCES
 from rl_sentinel.formulas.preferences import REWARDS, preference_loss
+from rl_sentinel.formulas.self_play import SELF_PLAY
 from rl_sentinel.formulas.staleness import AGES
 from rl_sentinel.formulas.token_values import PLACED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES, entropy
@@ -45,6 +46,7 @@ def _alone(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Batch, Settin
 _OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Named]] = {
     **{name: _alone(loss) for name, loss in {**LOSSES, **DISTILLATIONS}.items()},
     **KL_LOSSES,
+    **SELF_PLAY,
 }
 
 

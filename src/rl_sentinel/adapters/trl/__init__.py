@@ -15,6 +15,8 @@ from rl_sentinel.adapters.trl import (
     rollout_metrics,
     samplers,
     scoring,
+    self_play,
+    unpaired,
     updates,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -31,6 +33,8 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         log_probs,
         updates,
         preferences,
+        unpaired,
+        self_play,
         distillation,
         ppo,
     ):

@@ -30,6 +30,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import (
     whole_completions,
 )
 from rl_sentinel.adapters.trl.release import source_of
+from rl_sentinel.core.batch import Batch, take_positions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -237,6 +238,13 @@ def distil(entry: Callable[..., Any], distiller: Any, model: LogitsModel, inputs
     return loss
 
 
+def longest_fills_the_width(batch: Batch) -> Batch:
+    """Whole completions as a model generates them: as wide as the longest one."""
+    whole = every_completion_trains(batch)
+    longest = int(whole.length.max()) if whole.rows else whole.width
+    return whole if longest == whole.width else take_positions(whole, torch.arange(longest))
+
+
 def _sampled(target: Target, path: str) -> Boundary:
     """Labels of what the student samples, where the padding token is the end token, as in many tokenizers."""
     parameters = inspect.signature(target.find(path)).parameters
@@ -255,7 +263,7 @@ def _sampled(target: Target, path: str) -> Boundary:
         claims=claims("gkd_trainer.py: labels of the generated completion, its end included", conserves=True),
         reach="lmbda above 0, and a tokenizer whose padding token is its end token",
         requires=(no_empty_response, every_row_trains, trains_whole_completions),
-        domain=every_completion_trains,
+        domain=longest_fills_the_width,
     )
 
 

@@ -61,12 +61,14 @@ class PairFeatures(Codec):
 
     Completions are the trained tokens of the rows: a data set of preferences masks none. Prompts of pairs have
     different lengths. ``whole`` rows hold prompt and completion with labels; otherwise completions come apart. With
-    ``cut`` the rows of a pair are longer than :func:`longest` by tokens that the trainer cuts off.
+    ``cut`` the rows of a pair are longer than :func:`longest` by tokens that the trainer cuts off. Prompts have up to
+    ``prompts`` tokens.
     """
 
     whole: bool = False
     cut: Cut = ""
     names: tuple[str, ...] = field(default=("prompt_ids", "chosen_ids", "rejected_ids"))
+    prompts: int = SHORTEST + 1
 
     @property
     def columns(self) -> frozenset[str]:
@@ -75,16 +77,20 @@ class PairFeatures(Codec):
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
         """The features."""
-        batch = inputs.batch
-        ids = token_ids(batch.rows, batch.width).tolist()
-        rows = [[i for i, one in zip(*row, strict=True) if one] for row in zip(ids, batch.mask.tolist(), strict=True)]
+        rows = self.rows(inputs)
         pairs = zip(rows[::2], rows[1::2], strict=True)
         return [self.feature(number, *pair, longest(inputs)) for number, pair in enumerate(pairs)]
+
+    def rows(self, inputs: Inputs) -> list[list[int]]:
+        """The ids of each response."""
+        batch = inputs.batch
+        ids = token_ids(batch.rows, batch.width).tolist()
+        return [[i for i, one in zip(*row, strict=True) if one] for row in zip(ids, batch.mask.tolist(), strict=True)]
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
         """The tokens of one pair."""
         room = most - max(len(chosen), len(rejected))
-        prompt = [PROMPT] * (room if self.cut else SHORTEST + number % 2)
+        prompt = [PROMPT] * (room if self.cut else SHORTEST + number % self.prompts)
         sides = {"chosen": chosen, "rejected": rejected}
         full = max(len(chosen), len(rejected))
         if self.cut == "keep_start":
@@ -106,20 +112,21 @@ class PairFeatures(Codec):
             tokens[f"{side}_labels"] = [-100] * len(prompt) + ids
         return tokens
 
-    def _responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
+    def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
+        """The ids of each response, of the features."""
         names = ("chosen_labels", "rejected_labels") if self.whole else self.names[1:]
         return [[token for token in one[name] if token >= FIRST] for one in value for name in names]
 
     def sizes(self, value: list[dict[str, Any]]) -> Sizes:
         """Rows."""
-        return Sizes(rows=len(self._responses(value)))
+        return Sizes(rows=len(self.responses(value)))
 
     def take(self, value: list[dict[str, Any]], sizes: Sizes) -> Mapping[str, Tensor]:
         """The mask."""
         if sizes.width is None:
             return {}
-        present = {token for row in self._responses(value) for token in row}
-        ids = token_ids(len(self._responses(value)), sizes.width).tolist()
+        present = {token for row in self.responses(value) for token in row}
+        ids = token_ids(len(self.responses(value)), sizes.width).tolist()
         return {"mask": torch.tensor([[token in present for token in row] for row in ids])}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:

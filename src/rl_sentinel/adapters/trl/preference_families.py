@@ -32,7 +32,8 @@ class Family:
     """A loss under some settings: what it claims, and which settings only a formula reads.
 
     ``sorts`` says that it pairs the responses of a micro-batch anew, ``rewards`` that its logged rewards are those that
-    the policy implies, ``truncated`` that it is asked under truncation too; ``needs`` is a word of the source.
+    the policy implies, ``truncated`` that it is asked under truncation too; ``prompts`` is the length of the longest
+    prompt; ``needs`` is a word of the source.
     """
 
     settings: Settings
@@ -41,6 +42,7 @@ class Family:
     sorts: bool = False
     rewards: bool = True
     truncated: bool = False
+    prompts: int = 2
     needs: str = ""
     lacks: str = ""
 
@@ -171,4 +173,38 @@ CPO_FAMILIES: Mapping[str, Family] = {
     "hinge": _without_reference("hinge", "slic"),
     "ipo": _without_reference("ipo", "ipo of means"),
     "simpo": _without_reference("simpo", "simpo", margin=0.25),
+}
+
+ORPO_FAMILIES: Mapping[str, Family] = {
+    "default": Family(
+        {**_BETA, "likelihood_weight": 1.0, "reference": False},
+        claims(
+            "orpo_trainer.py, odds_ratio_loss: equations 4 and 7 of arXiv 2403.07691, and the likelihood of prompt and "
+            "chosen response; a first token is not predicted",
+            algorithm="orpo",
+        ),
+        described=frozenset({"reference", "likelihood_weight"}),
+        sorts=True,
+        rewards=False,
+        prompts=1,
+    ),
+}
+
+_WEIGHTS: Settings = {**_BETA, "desirable_weight": 1.5, "undesirable_weight": 0.75}
+
+KTO_FAMILIES: Mapping[str, Family] = {
+    "default": Family(
+        _BETA,
+        claims("kto_trainer.py, loss_type 'kto': equation 7 of arXiv 2402.01306", algorithm="kto"),
+        sorts=True,
+    ),
+    "weighted": Family(
+        _WEIGHTS,
+        claims("kto_config.py, desirable_weight, undesirable_weight: factors of the losses", algorithm="kto"),
+        sorts=True,
+    ),
+    "apo_zero_unpaired": Family(
+        {"loss_type": "apo_zero_unpaired", **_WEIGHTS},
+        claims("kto_config.py, loss_type 'apo_zero_unpaired': unpaired loss of APO", algorithm="apo zero unpaired"),
+    ),
 }

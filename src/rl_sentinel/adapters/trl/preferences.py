@@ -20,7 +20,13 @@ from rl_sentinel.adapters.trl.pair_codecs import (
     rows_are_pairs,
     tokens_have_probabilities,
 )
-from rl_sentinel.adapters.trl.preference_families import CPO_FAMILIES, DPO_FAMILIES, FIELDS, Family
+from rl_sentinel.adapters.trl.preference_families import (
+    CPO_FAMILIES,
+    DPO_FAMILIES,
+    FIELDS,
+    ORPO_FAMILIES,
+    Family,
+)
 from rl_sentinel.adapters.trl.preference_trainers import learn, make_pair_trainer, ready_to_learn
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.result_forms import Logged
@@ -32,10 +38,12 @@ from rl_sentinel.core.codec import Codec
 DPO = "trl.trainer.dpo_trainer.DPOTrainer"
 CPO = "trl.trainer.cpo_trainer.CPOTrainer"
 CPO_NOW = "trl.experimental.cpo.cpo_trainer.CPOTrainer"
+ORPO = "trl.trainer.orpo_trainer.ORPOTrainer"
+ORPO_NOW = "trl.experimental.orpo.orpo_trainer.ORPOTrainer"
 
 _PRODUCER = "the trainer's own data collator, from token ids as its tokenized data set has them: no system padding"
-_PAIRED = claims("dpo_trainer.py: chosen and rejected completions of the same prompt", pairing="adjacent")
-_SCALED = claims(
+PAIRED = claims("dpo_trainer.py: chosen and rejected completions of the same prompt", pairing="adjacent")
+SCALED = claims(
     "transformers, Trainer.training_step: the loss is divided by the accumulation steps, as one large batch",
     denominator="given",
 )
@@ -67,9 +75,16 @@ class Release:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """DPO's step under each loss, divergence and truncation that the release has; then CPO's."""
+    """DPO's step under each loss, divergence and truncation that the release has; then CPO's and ORPO's."""
     yield from _of_trainer(target, DPO, DPO_FAMILIES)
     yield from _of_trainer(target, next((p for p in (CPO, CPO_NOW) if target.has(p)), CPO), CPO_FAMILIES)
+    yield from _of_trainer(target, trainer_path(target, ORPO, ORPO_NOW), ORPO_FAMILIES)
+
+
+def trainer_path(target: Target, *paths: str) -> str:
+    """The first of these trainers that names its model: classes that only forward their arguments do not."""
+    present = [p for p in paths if target.has(p) and not target.fails(p)]
+    return next((p for p in present if "model" in inspect.signature(target.find(p)).parameters), paths[0])
 
 
 def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> Iterator[Boundary | Unbound]:
@@ -78,7 +93,7 @@ def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> It
     if why := target.fails(path):
         yield Unbound(f"{path}.compute_loss", "policy-loss", why)
         return
-    release = _release(target, path)
+    release = release_of(target, path)
     if isinstance(release, Unbound):
         yield release
         return
@@ -90,7 +105,8 @@ def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> It
             yield from bindable(target, *(_learning(release, name, family, cut) for cut in cuts if _cuts(release, cut)))
 
 
-def _release(target: Target, path: str) -> Release | Unbound:
+def release_of(target: Target, path: str) -> Release | Unbound:
+    """What a release's trainer has, or why it cannot be built."""
     trainer = target.find(path)
     module = inspect.getsource(inspect.getmodule(trainer))  # type: ignore[arg-type]  # a class has a module
     known = fields_of(target, path)
@@ -118,7 +134,8 @@ def _cuts(release: Release, cut: Cut) -> bool:
     return not release.whole and "truncation_mode" in release.known and f'"{cut}"' in release.source
 
 
-def _trainer(release: Release, family: Family, cut: Cut) -> Object:
+def ready_trainer(release: Release, family: Family, cut: Cut = "") -> Object:
+    """The trainer with the settings of a family, before an optimizer step."""
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
     parts: dict[str, Codec] = {"trainer": Constant(Function(release.path))}
     places = {"trainer": "__class__"}
@@ -138,11 +155,11 @@ def _trainer(release: Release, family: Family, cut: Cut) -> Object:
 def _learning(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
     entry = f"{release.path}.compute_loss"
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
-    before = Step(call=_same, name="trainer", arguments={"0": _trainer(release, family, cut)})
+    before = Step(call=same, name="trainer", arguments={"0": ready_trainer(release, family, cut)})
     arguments: dict[str, Codec] = {
         "entry": Constant(Function(entry)),
         "learner": Earlier(Use("trainer")),
-        "features": PairFeatures(whole=release.whole, cut=cut, names=release.names),
+        "features": PairFeatures(whole=release.whole, cut=cut, names=release.names, prompts=family.prompts),
         "logprobs": TokenLogprobs("logprob"),
     }
     if release.reference:
@@ -158,8 +175,8 @@ def _learning(release: Release, name: str, family: Family, cut: Cut = "") -> Bou
         steps=(before, step),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
         settings={f"{name}, {cut}" if cut else name: settings},
-        claims=_PAIRED
-        | (claims("the losses sort the pairs of a micro-batch") if family.sorts else _SCALED)
+        claims=PAIRED
+        | (claims("the losses sort the pairs of a micro-batch") if family.sorts else SCALED)
         | family.claims
         | _rewards(logged, family, release.source),
         reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items() if k not in family.described),
@@ -183,6 +200,6 @@ def _rewards(logged: Iterable[str], family: Family, source: str) -> Claims:
     )
 
 
-def _same(trainer: object, /) -> object:
+def same(trainer: object, /) -> object:
     """The trainer, under a name that later steps use."""
     return trainer

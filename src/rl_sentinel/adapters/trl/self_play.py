@@ -1,0 +1,104 @@
+"""TRL's Nash-MD: the loss of the policy's own completions from their log-probs and probabilities of winning."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.requirements import every_row_trains
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.pair_codecs import TokenLogprobs
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+NASH = "trl.trainer.nash_md_trainer.NashMDTrainer"
+NASH_NOW = "trl.experimental.nash_md.nash_md_trainer.NashMDTrainer"
+
+_PRODUCERS = {
+    "logprobs": "nash_md_trainer.py, _compute_logprobs: log-probs of completions, 0 in the padding",
+    "probability": "nash_md_trainer.py, training_step: sigmoid of the difference of scores, or a judge's probability",
+}
+
+
+@dataclass
+class Trainer:
+    """What the loss reads of a trainer."""
+
+    beta: float
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss of Nash-MD."""
+    path = next((p for p in (NASH, NASH_NOW) if target.has(p)), NASH)
+    if not target.has(path):
+        return
+    if why := target.fails(path):
+        yield Unbound(f"{path}._compute_losses", "policy-loss", why)
+        return
+    yield from bindable(target, _nash(f"{path}._compute_losses"))
+
+
+def rewards_are_probabilities(inputs: Inputs) -> str:
+    """The rewards lie between 0 and 1."""
+    reward = inputs.batch.reward
+    return "" if bool(((reward >= 0) & (reward <= 1)).all()) else "a reward is no probability"
+
+
+def every_row_is_judged(batch: Batch) -> Batch:
+    """A trained token in each row, and rewards that are probabilities; the batch itself if it is so."""
+    changed: dict[str, Tensor] = {}
+    if not bool(batch.live.all()):
+        changed["mask"] = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid)
+    if not bool(((batch.reward >= 0) & (batch.reward <= 1)).all()):
+        changed["reward"] = torch.sigmoid(batch.reward)
+    return with_columns(batch, **changed) if changed else batch
+
+
+def _nash(path: str) -> Boundary:
+    step = Step(
+        call=self_play_loss,
+        name="loss",
+        arguments={
+            "entry": Constant(Function(path)),
+            "trainer": Object(Trainer, {"beta": Knob("beta")}),
+            "logprobs": TokenLogprobs("logprob", leaf=False),
+            "ref_logprobs": TokenLogprobs("ref_logprob", leaf=False),
+            "probability": Column("reward"),
+        },
+        produced_by=_PRODUCERS,
+    )
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(step,),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"))},
+        settings={"default": {"beta": 0.5}},
+        claims=claims(
+            "nash_md_trainer.py: score and kl divergence via reinforce, of arXiv 2312.00886", algorithm="nash-md"
+        )
+        | claims("nash_md_trainer.py: sum(1) of each completion, loss.mean()", aggregation="sequence-mean-token-sum"),
+        reach="every step",
+        requires=(every_row_trains, rewards_are_probabilities),
+        domain=every_row_is_judged,
+    )
+
+
+def self_play_loss(
+    entry: Callable[..., Any],
+    trainer: Trainer,
+    logprobs: Tensor,
+    ref_logprobs: Tensor,
+    probability: Tensor,
+) -> Tensor:
+    """The loss of a batch; ``entry`` is the method of the target that computes it."""
+    loss: Tensor = entry(trainer, logprobs, ref_logprobs, probability)[0]
+    return loss

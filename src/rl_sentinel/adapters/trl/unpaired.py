@@ -1,0 +1,143 @@
+"""TRL's losses on single responses that are desirable or not: a training step of KTO, up to the logged numbers."""
+
+import contextlib
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.requirements import every_row_trains
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.pair_codecs import (
+    SHORTEST,
+    PairFeatures,
+    TokenLogprobs,
+    as_pairs,
+    rows_are_pairs,
+    tokens_have_probabilities,
+)
+from rl_sentinel.adapters.trl.preference_families import FIELDS, KTO_FAMILIES, Family
+from rl_sentinel.adapters.trl.preference_trainers import learn
+from rl_sentinel.adapters.trl.preferences import SCALED, Release, ready_trainer, release_of, same, trainer_path
+from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+KTO = "trl.trainer.kto_trainer.KTOTrainer"
+KTO_BEFORE = "trl.experimental.kto.kto_trainer.KTOTrainer"
+
+_ALTERNATING = claims("the data set of this audit: rows alternate, desirable then undesirable", pairing="adjacent")
+_PRODUCER = (
+    "kto_trainer.py: prompts, completions and labels of the tokenized data set, and for the KL term the completion of "
+    "the row before, of the first row that of the last one, within a batch"
+)
+
+#: Logged name -> what it is.
+LOGGED: Mapping[str, str] = {
+    "rewards/chosen": "implicit reward of preferred responses",
+    "rewards/rejected": "implicit reward of other responses",
+    "rewards/margins": "implicit reward margin",
+    "logps/chosen": "log-prob of preferred responses",
+    "logps/rejected": "log-prob of other responses",
+    "kl": "kl over mismatched prompts",
+}
+_LOGS = "kto_trainer.mdx, Logged metrics: log-probs, and rewards of chosen and rejected responses, their margin, the KL"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledFeatures(PairFeatures):
+    """One dict per response with its prompt, its label, and the completion that the KL term pairs with the prompt.
+
+    Even rows are desirable. ``whole`` rows hold prompt and completion with labels; otherwise completions come apart.
+    """
+
+    def put(self, inputs: Inputs) -> list[dict[str, Any]]:
+        """The features."""
+        rows = self.rows(inputs)
+        others = rows[-1:] + rows[:-1]
+        return [self.row(n, own, other) for n, (own, other) in enumerate(zip(rows, others, strict=True))]
+
+    def row(self, number: int, own: list[int], other: list[int]) -> dict[str, Any]:
+        """The tokens of one response."""
+        prompt = [PROMPT] * (SHORTEST + number % self.prompts)
+        label = {"label": number % 2 == 0}
+        if not self.whole:
+            return {"prompt_ids": prompt, "completion_ids": own, "KL_completion_ids": other, **label}
+        tokens: dict[str, Any] = {"prompt_input_ids": prompt, "prompt_attention_mask": [1] * len(prompt), **label}
+        for prefix, ids in {"": own, "KL_": other}.items():
+            tokens[f"{prefix}completion_input_ids"] = prompt + ids
+            tokens[f"{prefix}completion_attention_mask"] = [1] * (len(prompt) + len(ids))
+            tokens[f"{prefix}completion_labels"] = [-100] * len(prompt) + ids
+        return tokens
+
+    def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
+        """The ids of each response."""
+        name = "completion_labels" if self.whole else "completion_ids"
+        return [[token for token in one[name] if token >= FIRST] for one in value]
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """KTO's step under its losses and weights."""
+    path = trainer_path(target, KTO, KTO_BEFORE)
+    if not target.has(path):
+        return
+    if why := target.fails(path):
+        yield Unbound(f"{path}.compute_loss", "policy-loss", why)
+        return
+    release = release_of(target, path)
+    if isinstance(release, Unbound):
+        yield release
+        return
+    for name, family in KTO_FAMILIES.items():
+        if family.fits(release.known, release.source):
+            yield from bindable(target, _learning(release, name, family))
+
+
+def _learning(release: Release, name: str, family: Family) -> Boundary:
+    entry = f"{release.path}.compute_loss"
+    before = Step(call=same, name="trainer", arguments={"0": ready_trainer(release, family)})
+    step = Step(
+        call=learn,
+        name="loss",
+        arguments={
+            "entry": Constant(Function(entry)),
+            "learner": Earlier(Use("trainer")),
+            "features": LabelledFeatures(whole='"completion_labels"' in release.source),
+            "logprobs": TokenLogprobs("logprob"),
+            "ref_logprobs": TokenLogprobs("ref_logprob", leaf=False),
+        },
+        each=("micro_batch",),
+        produced_by={"features": _PRODUCER},
+    )
+    log = Step(call=logged_numbers, name="logs", arguments={"learner": Earlier(Use("trainer"))})
+    metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)
+    logged = (n for n in LOGGED if n.startswith(metrics) or (n == "kl" and family.sorts))
+    quantities = {n: LOGGED[n] for n in logged}
+    numbers = {n: Output("", "nats", at=Use("logs")[n], form=Number()) for n in quantities}
+    return Boundary(
+        path=entry,
+        stage="policy-loss",
+        steps=(before, step, log),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **numbers},
+        settings={name: family.settings},
+        claims=_ALTERNATING
+        | (claims("the KL term is that of a micro-batch") if family.sorts else SCALED)
+        | family.claims
+        | claims(_LOGS, output_algorithms=dict(quantities)),
+        reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in family.settings.items()),
+        requires=(rows_are_pairs, every_row_trains, tokens_have_probabilities),
+        domain=as_pairs,
+    )
+
+
+def logged_numbers(learner: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer
+    """What the trainer logs of the optimizer step, as it completes the dict of its training loop."""
+    logs: dict[str, Any] = {"loss": 0.0}
+    with contextlib.redirect_stdout(io.StringIO()):
+        learner.log(logs)
+    return logs

@@ -1,0 +1,29 @@
+"""Losses of policies that play against themselves, per token ``[B, T]``; a gradient flows to log-probs."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+
+def nash_md(batch: Batch, settings: Settings) -> dict[str, Tensor]:
+    """REINFORCE with the probability of winning less a half, and ``beta`` times the log-ratio to the reference.
+
+    ``reward`` is the probability that the response is preferred to that of the mixture. Both factors have no gradient.
+    The log-ratio is that of each token by itself, or that of the whole response.
+
+    Source:
+        Nash-MD, arXiv 2312.00886.
+    """
+    logprob, beta = batch.logprob.double(), float(settings.get("beta") or 0)
+    log_ratio = torch.where(batch.mask, logprob - batch.ref_logprob.double(), 0.0).detach()
+    gain = (batch.reward.double() - 0.5).unsqueeze(1)
+    ratios = {"of each token": log_ratio, "of the response": log_ratio.sum(1, keepdim=True)}
+    return {n: torch.where(batch.mask, (beta * ratio - gain) * logprob, 0.0) for n, ratio in ratios.items()}
+
+
+#: Algorithm -> loss per token, by reading.
+SELF_PLAY: Mapping[str, Callable[[Batch, Settings], dict[str, Tensor]]] = {"nash-md": nash_md}
