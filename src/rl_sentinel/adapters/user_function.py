@@ -13,12 +13,14 @@ from torch import Tensor
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.forms import Packed, Ragged
 from rl_sentinel.adapters.kit.layout_trial import leaves, tried
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.user_arguments import arguments_of, describe_arguments, unknown_message
 from rl_sentinel.adapters.kit.user_layouts import (
     BY_POSITION,
     Domains,
     PerResponse,
     equal_groups,
+    last_token_trains,
     one_advantage_per_row,
     whole_responses,
 )
@@ -129,7 +131,9 @@ def _built(
     grouped = any("group" in c.shapes for c in flat)
     unpadded = any(isinstance(getattr(c, "form", None), Packed | Ragged) for c in flat)
     masked = any("mask" in c.columns for c in flat)
+    over_time = value_of(statement.claims.credit) == "temporal" and any(isinstance(c, TokenRewards) for c in flat)
     domains = [
+        *([last_token_trains] if over_time else []),
         *([whole_responses] if unpadded and not masked else []),
         *([equal_groups] if grouped else []),
         *([one_advantage_per_row] if any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat) else []),

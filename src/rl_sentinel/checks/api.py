@@ -12,6 +12,9 @@ from rl_sentinel.audit.function_check import audit_function, why_no_replay
 from rl_sentinel.checks.result import CheckFinding, CheckResult
 from rl_sentinel.core.errors import InputError
 
+#: The number of random cases per law where a check names none; the pytest plugin sets it.
+default_budget = [16]
+
 
 def check(  # noqa: PLR0913 - what can be said of a function
     function: Callable[..., Any],
@@ -25,7 +28,7 @@ def check(  # noqa: PLR0913 - what can be said of a function
     ignore: Sequence[str] = (),
     level: str = "contested",
     seed: int = 0,
-    budget: int = 16,
+    budget: int | None = None,
 ) -> CheckResult:
     """Judge a function by every law that applies to its stage and claims.
 
@@ -45,7 +48,7 @@ def check(  # noqa: PLR0913 - what can be said of a function
         ignore: codes of laws to leave out.
         level: show findings of this level and worse.
         seed: of the random cases.
-        budget: random cases per law, at least 2.
+        budget: random cases per law, at least 2; 16, or what pytest's ``--rl-sentinel-budget`` says.
 
     Returns:
         The result; ``.ok`` is True where no fault was found.
@@ -66,6 +69,9 @@ def check(  # noqa: PLR0913 - what can be said of a function
         raise InputError(f"stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes")
     if level not in LEVELS:
         raise InputError(f"level is {level!r}, expected one of {', '.join(LEVELS)}")
+    cases = default_budget[0] if budget is None else budget
+    if cases < 2:
+        raise InputError(f"budget is {cases}, expected at least 2: random cases per law")
     began = time.monotonic()
     statement = Statement(
         stage=stage,
@@ -73,9 +79,7 @@ def check(  # noqa: PLR0913 - what can be said of a function
         bind=bind or {},
         numbers=numbers or {},
     )
-    audit = audit_function(
-        function, statement, laws=tuple(laws), ignore=tuple(ignore), seed=seed, budget=budget, jobs=1
-    )
+    audit = audit_function(function, statement, laws=tuple(laws), ignore=tuple(ignore), seed=seed, budget=cases, jobs=1)
     shown = [f for f in findings(audit, (), "") if LEVELS.index(f.level) <= LEVELS.index(level)]
     return CheckResult(
         name=path_of(function),

@@ -12,7 +12,9 @@ from rl_sentinel.adapters.kit.codecs import Column, OneColumn
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.core.batch import COLUMNS, Batch, take_rows, with_columns
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
+from rl_sentinel.core.layout import Axis
 from rl_sentinel.search.preconditions import first_trained
+from rl_sentinel.search.transforms import padded
 
 
 def prompts_have_siblings(inputs: Inputs) -> str:
@@ -144,9 +146,14 @@ class Adapted(Codec):
         """All of them."""
         return dict.fromkeys(self.of, "made by a function of the user's")
 
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Padding can be added."""
+        return frozenset({"extra"})
+
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever the user makes
-        """What the function makes of the rows."""
-        return self.make(inputs.batch)
+        """What the function makes of the rows, with the padding of the layout."""
+        return self.make(padded(inputs.batch, inputs.layout.extra) if inputs.layout.extra else inputs.batch)
 
 
 class _Reads:
@@ -193,6 +200,13 @@ def one_advantage_per_row(batch: Batch) -> Batch:
 def whole_responses(batch: Batch) -> Batch:
     """Every token of every response is trained, as where a function has no mask; the batch itself if it is so."""
     return batch if torch.equal(batch.mask, batch.valid) else with_columns(batch, mask=batch.valid)
+
+
+def last_token_trains(batch: Batch) -> Batch:
+    """The last token of each live response, which has the outcome, is trained; the batch itself if it is so."""
+    last = torch.arange(1, batch.width + 1) == batch.length.unsqueeze(1)
+    mask = batch.mask | (last & batch.live.unsqueeze(1))
+    return batch if torch.equal(mask, batch.mask) else with_columns(batch, mask=mask)
 
 
 @dataclass(frozen=True, slots=True)
