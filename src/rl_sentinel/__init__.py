@@ -1,6 +1,8 @@
 """RL-Sentinel: audit, compute and guard the training signal of LLM reinforcement learning."""
 
+import importlib
 import sys
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -11,3 +13,15 @@ if sys.version_info < (3, 11):  # noqa: UP036 - an installer refuses; this is fo
         sys.stderr.write(_WORDS + "\n")
         raise SystemExit(2)
     raise ImportError(_WORDS)
+
+if TYPE_CHECKING:
+    from rl_sentinel.checks.api import assert_sound, check
+
+__all__ = ("assert_sound", "check")
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the name stands for
+    """Import ``check`` and ``assert_sound`` when they are first used: they need torch."""
+    if name in __all__:
+        return getattr(importlib.import_module("rl_sentinel.checks.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,12 +1,12 @@
-"""Claims stated on the command line, and the formulas behind their values."""
+"""Claims that a user states, and the formulas behind their values."""
 
 from typing import get_args
 
 import pytest
 
-from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, CITE, stated
+from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, stated
 from rl_sentinel.core.boundary import Stage
-from rl_sentinel.core.claims import Aggregation, KlEstimator, described
+from rl_sentinel.core.claims import STATED, Aggregation, KlEstimator, described
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.formulas.aggregation import MODES
 from rl_sentinel.formulas.algorithms import ADVANTAGES
@@ -22,15 +22,15 @@ def test_every_formula_is_an_algorithm() -> None:
     assert stages == {*ADVANTAGES, *TEMPORAL, *LOSSES, *VALUE_LOSSES, "entropy", *KL, *REWARDED}
     assert not stages & set(ADAPTED)
     assert set(get_args(KlEstimator)) == set(KL)
-    assert set(get_args(Aggregation)) == set(MODES)
+    assert set(get_args(Aggregation)) == {*MODES, "any"}
     assert {stage for _, stages, _says in described().values() for stage in stages} <= set(get_args(Stage))
 
 
 def test_stated_claims_say_who_stated_them() -> None:
     found = stated(["algorithm=pass@k", "deviation=n - 1"], "advantage")
     assert {key: (claim.value, claim.cite) for key, claim in found.texts().items()} == {
-        "algorithm": ("pass@k", CITE),
-        "deviation": ("n - 1", CITE),
+        "algorithm": ("pass@k", STATED),
+        "deviation": ("n - 1", STATED),
     }
 
 

@@ -223,10 +223,8 @@ def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.Captu
 
 def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> None:
     line = error_line(capsys, "audit", "json:dumps", "--stage", "advantage")
-    assert line.startswith(
-        "target json:dumps cannot be audited: dumps has the parameter 'obj', expected a known name such as "
-    )
-    assert line.endswith(" (docs/own-functions.md): rename it, or give it a default")
+    assert line.startswith("target json:dumps cannot be audited: dumps has the parameter 'obj' of unknown name: say")
+    assert line.endswith("(a column, COLUMN[AXES], a number, or a function of the batch; docs/own-functions.md)")
     assert error_line(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (
         "target json:nonesuch cannot be audited: json.nonesuch is absent: json has no 'nonesuch'"
     )

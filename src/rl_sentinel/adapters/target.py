@@ -27,13 +27,14 @@ class Target:
     """A framework's tree on this machine.
 
     ``root`` is the folder that holds the import ``package``; ``recorder`` is set while a call is
-    watched, else None.
+    watched, else None; ``files`` are names of code that is in no file.
     """
 
     root: Path
     version: str = ""
     package: str = ""
     recorder: Recorder | None = None
+    files: frozenset[str] = frozenset()
     _found: dict[str, Any] = field(default_factory=dict)
     _kept: dict[Hashable, Any] = field(default_factory=dict)
     _located: dict[str, str] = field(default_factory=dict)

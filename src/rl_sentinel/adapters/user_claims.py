@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from rl_sentinel.core.boundary import Stage
-from rl_sentinel.core.claims import Claims, claims_from_text, described, nearest
+from rl_sentinel.core.claims import IMPLIED, STATED, Claims, claims_from_text, described, nearest
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.formulas.algorithms import ADVANTAGES, PLAIN
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
@@ -14,9 +14,6 @@ from rl_sentinel.formulas.temporal import TEMPORAL
 from rl_sentinel.formulas.token_values import REWARDED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 from rl_sentinel.search.claimed_formulas import NUMBERS
-
-#: Who says it where a user does.
-CITE = "stated on the command line"
 
 #: The page that lists all claims.
 PAGE = "docs/claims.md"
@@ -36,6 +33,67 @@ _RECOMPUTED = (*PLAIN, *NUMBERS, *KL_LOSSES, *DIVERGENCES, *SHAPED, *CONTROLLERS
 ADAPTED = (*(n for n in VALUES if n not in REWARDED), *_RECOMPUTED)
 
 
+#: Names of algorithms in other spellings, or under the name of the method -> stage -> name here and further claims.
+ALIASES: Mapping[str, Mapping[Stage, tuple[str, Mapping[str, str]]]] = {
+    "grpo": {"policy-loss": ("ppo", {})},
+    "dr_grpo": {"advantage": ("grpo", {"standardised": "no"}), "policy-loss": ("ppo", {})},
+    "dr. grpo": {"advantage": ("grpo", {"standardised": "no"}), "policy-loss": ("ppo", {})},
+    "dapo": {"advantage": ("grpo", {}), "policy-loss": ("ppo", {"aggregation": "token-mean"})},
+    "ppo": {"advantage": ("gae", {}), "value-loss": ("clipped value", {})},
+    "rloo": {"policy-loss": ("reinforce", {})},
+}
+
+_COMPARED = {"scope": "group", "baseline": "relative", "credit": "outcome", "grouping": "id"}
+_BY_RATIO = {"ratio": "yes", "aggregation": "any"}
+
+#: Stage -> algorithm -> the claims that go without saying.
+USUAL: Mapping[Stage, Mapping[str, Mapping[str, str]]] = {
+    "advantage": {
+        **dict.fromkeys(("grpo", "rloo", "opo", "maxrl"), _COMPARED),
+        "remax": {"scope": "sequence", "credit": "outcome"},
+        "outcome": {"scope": "sequence", "credit": "outcome"},
+        "gae": {"credit": "temporal"},
+        "reinforce++": {"credit": "temporal"},
+    },
+    "policy-loss": {
+        **dict.fromkeys(("ppo", "dual clip", "cispo", "gspo", "sapo", "gmpo", "importance sampling"), _BY_RATIO),
+        **{key: {"aggregation": "any"} for key in ("reinforce", "negative log-likelihood")},
+    },
+    "value-loss": {key: {"aggregation": "any"} for key in ("clipped value", "squared value")},
+}
+
+
+def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | None]) -> Claims:
+    """The claims of a function: those that its algorithm implies, and those that the user states, which win.
+
+    Args:
+        stage: the stage of the function.
+        algorithm: the name of its algorithm, or of the method that it is part of; empty for none.
+        claims: claim to value; True and False are yes and no, and None drops what is implied.
+
+    Raises:
+        SentinelError: as :func:`stated`.
+
+    Example:
+        >>> from rl_sentinel.adapters.user_claims import claims_of
+        >>> claims_of("advantage", "grpo", {"scope": "batch"}).scope.value
+        'batch'
+    """
+    name, more = ALIASES.get(algorithm.lower(), {}).get(stage, (algorithm, {}))
+    words = {True: "yes", False: "no"}
+    texts = [
+        *([f"algorithm={name}"] if name else []),
+        *(f"{key}={value}" for key, value in more.items()),
+        *(
+            f"{key}={words.get(value, value) if isinstance(value, bool) else value}"
+            for key, value in claims.items()
+            if value is not None
+        ),
+    ]
+    implied = {k: v for k, v in USUAL.get(stage, {}).get(name, {}).items() if k not in claims}
+    return claims_from_text(implied, f"{IMPLIED}{name}") | stated(texts, stage)
+
+
 def stated(texts: Iterable[str], stage: Stage) -> Claims:
     """The claims that a user states as ``key=value`` of a function of one stage.
 
@@ -46,7 +104,7 @@ def stated(texts: Iterable[str], stage: Stage) -> Claims:
     Example:
         >>> from rl_sentinel.adapters.user_claims import stated
         >>> stated(["scope=group"], "advantage").scope
-        Said(value='group', cite='stated on the command line')
+        Said(value='group', cite='stated by the user')
     """
     values: dict[str, str] = {}
     here = [key for key, (_, stages, _says) in described().items() if stage in stages]
@@ -66,7 +124,7 @@ def stated(texts: Iterable[str], stage: Stage) -> Claims:
         if values.get(key, value) != value:
             raise SentinelError(f"--claim {key} is {values[key]!r} and {value!r}, expected one value")
         values[key] = value
-    return claims_from_text(values, CITE)
+    return claims_from_text(values, STATED)
 
 
 def _values(key: str, stage: Stage) -> list[str]:

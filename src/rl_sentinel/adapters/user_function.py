@@ -1,8 +1,9 @@
 """A function of the user's own: ``module:name`` with its stage, bound by the names of its parameters."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, get_args
 
@@ -10,13 +11,25 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
-from rl_sentinel.adapters.kit.numbers import numbers
-from rl_sentinel.adapters.kit.user_arguments import arguments_by_name, describe_arguments
+from rl_sentinel.adapters.kit.forms import Packed, Ragged
+from rl_sentinel.adapters.kit.layout_trial import leaves, tried
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.user_arguments import arguments_of, describe_arguments, unknown_message
+from rl_sentinel.adapters.kit.user_layouts import (
+    BY_POSITION,
+    Domains,
+    PerResponse,
+    equal_groups,
+    last_token_trains,
+    one_advantage_per_row,
+    whole_responses,
+)
 from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_claims import stated
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
@@ -70,33 +83,88 @@ def checked(stage: str, claims: tuple[str, ...]) -> Claims:
     return stated(claims, STAGES[stage].stage)
 
 
-def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    path, stage = os.environ["RL_SENTINEL_FUNCTION"], os.environ["RL_SENTINEL_STAGE"]
-    claimed = checked(stage, tuple(os.environ.get("RL_SENTINEL_CLAIMS", "").splitlines()))
-    module, _, name = path.partition(":")
-    dotted, kind = f"{module}.{name}", STAGES[stage]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a user says of a function: its stage, claims, bindings of its parameters, and numbers of its formula."""
+
+    stage: str
+    claims: Claims = field(default_factory=Claims)
+    bind: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbound:
+    """The boundary of a user's function, the same for the command line and for ``rl_sentinel.check``.
+
+    Axes that nothing states are tried on a small batch (``kit.layout_trial``); what was inferred is in ``notes``.
+
+    Args:
+        target: finds the function at ``path``.
+        path: dotted path of the function.
+        statement: what the user says of it.
+
+    Raises:
+        SentinelError: if a claimed formula needs a number that the function does not have.
+    """
+    kind = STAGES[statement.stage]
     try:
-        function = target.find(dotted)
+        function = target.find(path)
         if not callable(function):
-            yield Unbound(dotted, kind.stage, f"{dotted} is of type {type(function).__name__}, expected a function")
-            return
-        settings, passed = numbers(function, kind.stage)
-        arguments = arguments_by_name(function, passed)
+            return Unbound(path, kind.stage, f"{path} is of type {type(function).__name__}, expected a function")
+        arguments = arguments_of(function, kind.stage, statement.bind)
     except Unbindable as why:
-        yield Unbound(dotted, kind.stage, str(why))
-        return
-    per_token = kind.output.axes == "B T"
-    form = NamedOutput(kind.word, per_token, decision=stage == "keep")
-    boundary = Boundary(
-        path=dotted,
+        return Unbound(path, kind.stage, str(why))
+    name = path.rpartition(".")[2]
+    if arguments.unknown:
+        return Unbound(path, kind.stage, unknown_message(name, arguments.unknown))
+    settings = {**arguments.numbers, **statement.numbers}
+    build = partial(_built, path, kind, statement, settings)
+    boundary, notes = tried(target, build, arguments)
+    return _with_numbers(replace(boundary, notes=notes), name)
+
+
+def _built(
+    path: str, kind: _Kind, statement: Statement, settings: Mapping[str, Scalar], codecs: Mapping[str, Codec]
+) -> Boundary:
+    """The boundary with these codecs."""
+    flat = list(leaves(codecs.values()))
+    grouped = any("group" in c.shapes for c in flat)
+    unpadded = any(isinstance(getattr(c, "form", None), Packed | Ragged) for c in flat)
+    masked = any("mask" in c.columns for c in flat)
+    over_time = value_of(statement.claims.credit) == "temporal" and any(isinstance(c, TokenRewards) for c in flat)
+    domains = [
+        *([last_token_trains] if over_time else []),
+        *([whole_responses] if unpadded and not masked else []),
+        *([equal_groups] if grouped else []),
+        *([one_advantage_per_row] if any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat) else []),
+    ]
+    form = NamedOutput(
+        kind.word,
+        kind.output.axes == "B T",
+        decision=statement.stage == "keep",
+        packed=any(isinstance(getattr(c, "form", None), Packed) for c in flat),
+        grouped=grouped,
+    )
+    claimed = statement.claims
+    return Boundary(
+        path=path,
         stage=kind.stage,
-        steps=(Step(call=dotted, name="result", arguments=arguments, explain=partial(_explained, arguments)),),
+        steps=(Step(call=path, name="result", arguments=codecs, explain=partial(_explained, codecs)),),
         outputs={kind.output.quantity: replace(_output(kind, claimed), at=Use("result"), form=form)},
         settings={"default": settings},
         claims=claimed,
+        requires=BY_POSITION if grouped else (),
+        domain=Domains(tuple(domains)) if domains else None,
     )
-    _check_numbers(boundary, name)
-    yield boundary
+
+
+def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    path, stage = os.environ["RL_SENTINEL_FUNCTION"], os.environ["RL_SENTINEL_STAGE"]
+    claimed = checked(stage, tuple(os.environ.get("RL_SENTINEL_CLAIMS", "").splitlines()))
+    bound = json.loads(os.environ.get("RL_SENTINEL_BIND") or "{}")
+    module, _, name = path.partition(":")
+    statement = Statement(stage=stage, claims=claimed, bind=bound.get("bind", {}), numbers=bound.get("numbers", {}))
+    yield describe(target, f"{module}.{name}", statement)
 
 
 def _output(kind: _Kind, claimed: Claims) -> Output:
@@ -108,18 +176,21 @@ def _output(kind: _Kind, claimed: Claims) -> Output:
     return kind.output
 
 
-def _check_numbers(boundary: Boundary, name: str) -> None:
-    """Require the numbers that the formula of a claimed loss has."""
+def _with_numbers(boundary: Boundary, name: str) -> Boundary:
+    """The boundary without the algorithm of a loss whose formula needs a number that is unknown, which is noted."""
     if "loss" not in boundary.outputs or not known_output(boundary, "loss"):
-        return
+        return boundary
     try:
         references(boundary, "loss", filled([[1]], reward=[1], group=[0]), boundary.settings["default"])
     except KeyError as missing:
-        message = (
-            f"--claim algorithm={value_of(boundary.claims.algorithm)} needs the number {missing}, of which {name} "
-            f"has no parameter: give it one with a default (docs/own-functions.md lists the names)"
+        algorithm = value_of(boundary.claims.algorithm)
+        note = (
+            f"not compared with the formula of {algorithm}, which needs the number {missing.args[0]}: give {name} a "
+            f'parameter for it, or state it with numbers={{"{missing.args[0]}": ...}}'
         )
-        raise SentinelError(message) from missing
+        left = replace(boundary.claims, algorithm=None)
+        return replace(boundary, claims=left, notes=(*boundary.notes, note))
+    return boundary
 
 
 def _explained(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:

@@ -88,6 +88,7 @@ class Audit:
     boundaries: int = 0
     pairs: int = 0
     stored: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Add one event of the worker."""
@@ -96,6 +97,8 @@ class Audit:
             self.pairs, self.boundaries = int(event["pairs"]), int(event["boundaries"])
         elif kind == "stored":
             self.stored = True
+        elif kind == "note":
+            self.notes.append(str(event["text"]))
         elif kind == "entered":
             self.entered[event["boundary"], event["setting"]] = tuple(event["names"])
         elif kind == "verdict":

@@ -1,5 +1,6 @@
 """``rl-sentinel replay``: stored findings on the same target, or on another."""
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -30,6 +31,7 @@ class _On:
     spec: str
     stage: str = ""
     claims: tuple[str, ...] = ()
+    bound: str = "{}"
 
 
 def replay(
@@ -105,12 +107,17 @@ def _on(record: Mapping[str, Any], spec: str) -> _On:
         return _On(spec)
     claims = {k: v.get("value") for k, v in record.get("claims", {}).items()}
     stage = str(record["target"].get("stage", record["stage"]))
-    return _On(spec, stage, tuple(f"{key}={value}" for key, value in claims.items()))
+    return _On(spec, stage, tuple(f"{key}={value}" for key, value in claims.items()), _bound(record))
+
+
+def _bound(record: Mapping[str, Any]) -> str:
+    """How the parameters of a user's function were bound, and the numbers of its formula, as JSON."""
+    return str(record["target"].get("bound") or "{}")
 
 
 def _replayed(records: Sequence[Mapping[str, Any]], on: _On, python: str) -> tuple[dict[int, dict[str, Any]], str]:
     """The answer to each record by its number, and the digest of the code that gave them."""
-    more = {"records": tuple(records), "stage": on.stage, "claims": on.claims}
+    more = {"records": tuple(records), "stage": on.stage, "claims": on.claims, **json.loads(on.bound)}
     job, _ = request(named(on.spec), "replay", python=python, **more)
     with closing(events(job, python)) as stream:
         answers = {int(event["number"]): event for event in stream if event["event"] == "replay"}

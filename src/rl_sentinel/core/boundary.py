@@ -102,7 +102,7 @@ class Boundary:
     passed and ignores. ``requires`` are the conditions under which the target's own trainer could make the call; each
     answers why not, or "". ``domain`` brings a batch of the search into those conditions, and leaves one that fulfils
     them as it is. ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that
-    compute the same algorithm.
+    compute the same algorithm. ``notes`` are what a report says of how it was bound.
     """
 
     path: str
@@ -118,6 +118,7 @@ class Boundary:
     writes: frozenset[str] = frozenset()
     twins: tuple[str, ...] = ()
     reach: str = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Derive the columns that are read from the codecs of the steps."""

@@ -20,7 +20,14 @@ Aggregation = Literal[
     "sequence-mean-token-mean",
     "sequence-mean-token-sum-by-width",
     "prompt-mean",
+    "any",
 ]
+
+#: The citation of claims that a user states of a function of their own.
+STATED = "stated by the user"
+
+#: What the citation of claims begins with that follow from an algorithm that a user states.
+IMPLIED = "implied by algorithm="
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,11 @@ class SettingClaim:
     name: str
     reason: str
     cite: str
+
+
+def is_users(said: object) -> bool:
+    """Whether a user makes the claim, by itself or by the name of an algorithm, and no adapter."""
+    return isinstance(said, Said) and (said.cite == STATED or said.cite.startswith(IMPLIED))
 
 
 def value_of(said: Said[T_co] | None) -> T_co | None:
@@ -115,7 +127,9 @@ class Claims:
     on_policy_gradient: Said[Literal["other"]] | None = _claim(
         "the gradient of the first step deliberately differs from the policy gradient", "policy-loss"
     )
-    aggregation: Said[Aggregation] | None = _claim("how the losses of tokens become one number", *_LOSSES)
+    aggregation: Said[Aggregation] | None = _claim(
+        "how the losses of tokens become one number; `any`: in one of these ways, which is left open", *_LOSSES
+    )
     rows: Said[Literal["live", "all"]] | None = _claim("which rows a mean over sequences counts", *_LOSSES)
     factor: Said[Literal["half", "the square"]] | None = _claim(
         "whether the squared error is multiplied by one half", "value-loss"
@@ -142,7 +156,7 @@ class Claims:
     trajectories: Said[Literal["step-wise"]] | None = _claim("a trajectory has several rows, one for each step")
     conserves: Said[Literal[True]] | None = _claim("keeps all rows and tokens")
     padding: Said[Literal["zero"]] | None = _claim("0 after the end of the response")
-    kl: Said[KlEstimator] | None = _claim("the KL estimator that a reward, a loss or a metric uses")
+    kl: Said[KlEstimator] | None = _claim("the KL estimator that a reward, a loss or a metric uses", "policy-loss")
     measure: Said[str] | None = _claim("which mean of the KL a controller reads")
     corrected_at_most: Said[float] | None = _claim(
         "a loss or a baseline is weighted by the ratio to the rollout policy, clamped at this number"

@@ -117,12 +117,18 @@ def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
     """Divided by the deviation of the rewards of each row's group; left where that is 0."""
     reward, readings = batch.reward.tolist(), Rows()
     for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
-        scale = [1.0] * batch.rows
+        spreads = [1.0] * batch.rows
         for rows in _groups(batch):
-            spread = deviation([reward[j] for j in rows]) + epsilon or 1.0
             for b in rows:
-                scale[b] = spread
-        readings[f"by deviation ({name}) and {epsilon:g}"] = [x / s for x, s in zip(found, scale, strict=True)]
+                spreads[b] = deviation([reward[j] for j in rows])
+        forms = {
+            "": [s + epsilon for s in spreads],
+            " within the root": [sqrt(s * s + epsilon) for s in spreads],
+            " at least": [max(s, epsilon) for s in spreads],
+        }
+        for how, scale in forms.items() if epsilon else [("", spreads)]:
+            shares = [x / (s or 1.0) for x, s in zip(found, scale, strict=True)]
+            readings[f"by deviation ({name}) and {epsilon:g}{how}"] = shares
     return readings
 
 

@@ -5,7 +5,7 @@ from statistics import fmean, pvariance, variance
 
 import torch
 
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.case import Settings
 
 #: A list of numbers for each row of a batch, by the name of the reading.
@@ -22,6 +22,9 @@ def _factor(settings: Settings, names: tuple[str, ...]) -> float:
 #: What a reading's name ends with where a token that does not train is a step like any other.
 EVERY_STEP = ", every token of a response a step"
 
+#: The same, where an untrained token is a step without value and reward.
+WORTHLESS = ", an untrained token without value" + EVERY_STEP
+
 
 #: A mark for each token of each row.
 _Marks = list[list[bool]]
@@ -37,7 +40,18 @@ def _gae(batch: Batch, settings: Settings) -> Tokens:
     for name, steps in _steps(batch).items():
         found = _gaps(batch, settings, steps)
         readings |= {f"as they are{name}": found} | _normalised(found, batch, name, 0.0)
+    if not bool((batch.mask == batch.valid).all()):
+        found = _gaps(_worthless_off_mask(batch), settings, batch.valid.tolist())
+        readings |= {f"as they are{WORTHLESS}": found} | _normalised(found, batch, WORTHLESS, 0.0)
+    else:
+        readings |= {f"{n}{WORTHLESS}": x for n, x in readings.items() if not n.endswith(EVERY_STEP)}
     return readings
+
+
+def _worthless_off_mask(batch: Batch) -> Batch:
+    """Values and token rewards are 0 where nothing is trained."""
+    value, reward = (torch.where(batch.mask, x, 0.0) for x in (batch.value, batch.token_reward))
+    return with_columns(batch, value=value, token_reward=reward)
 
 
 def _normalised(found: list[list[float]], batch: Batch, name: str, epsilon: float) -> Tokens:

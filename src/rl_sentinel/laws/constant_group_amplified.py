@@ -20,7 +20,7 @@ A boundary that breaks it:
 
 Where it does not apply:
     Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
-    masked at its last token, or a step.
+    masked at its last token, or a step. At a function of the user's own it is a hazard.
 
 Seen in:
     See the audit's reports.
@@ -95,5 +95,6 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     expect=_expect,
+    level_at_users="hazard",  # the usual formula with a small epsilon, on rewards that are not exact in binary
     variants=len(VARIANTS),
 )

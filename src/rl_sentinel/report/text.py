@@ -67,6 +67,8 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"
     text = f"{pairs} of law and boundary at {boundaries} in {seconds:.0f} s: {numbers}, {counts['errored']} errored"
     _print(console, wrapped(text, hanging="  "))
+    for note in audit.notes:
+        _print(console, wrapped(f"note: {note}", indent="  ", hanging="    "))
     if audit.stored:
         _print(console, [stored_line(audit)])
     _errored(console, audit)

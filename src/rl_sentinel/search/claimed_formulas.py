@@ -61,7 +61,7 @@ def known_output(boundary: Boundary, name: str) -> bool:
     if output.quantity == "loss" or name == "loss":
         if _of_pairs(boundary, algorithm):
             return True
-        return (value_of(boundary.claims.aggregation) or "") in MODES and (_tokens(boundary, name) is not None)
+        return bool(_modes(boundary)) and (_tokens(boundary, name) is not None)
     if algorithm in NUMBERS:
         return output.axes == "" and output.quantity != "requires_grad"
     if output.quantity == "kl_coefficient":
@@ -101,15 +101,22 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
     if algorithm in KL and make is None:
         gradient = value_of(boundary.claims.gradient) or ""
         return _straight(KL[algorithm](batch), gradient if gradient != algorithm else "own", batch)
-    mode, rows = value_of(boundary.claims.aggregation) or "", value_of(boundary.claims.rows) or ""
+    rows = value_of(boundary.claims.rows) or ""
     found = {}
     for reading, tokens in (make(batch, settings) if make else {}).items():
         for estimator, more in _regularised(boundary, batch, settings).items():
-            ways = aggregated(tokens + more, batch, mode, settings, rows)
-            told = ", ".join(filter(None, (reading, estimator)))
-            found |= {f"{told}, {how}" if told else how: x for how, x in ways.items()}
+            for mode in _modes(boundary):
+                ways = aggregated(tokens + more, batch, mode, settings, rows)
+                named = ", ".join(filter(None, (reading, estimator, mode if len(_modes(boundary)) > 1 else "")))
+                found |= {f"{named}, {how}" if named else how: x for how, x in ways.items()}
     factor = value_of(boundary.claims.factor)
     return {n: x for n, x in found.items() if not factor or n.startswith(factor)}
+
+
+def _modes(boundary: Boundary) -> tuple[str, ...]:
+    """The accepted ways of aggregation; all where the claim leaves it open, none without a claim."""
+    claimed_mode = value_of(boundary.claims.aggregation) or ""
+    return tuple(MODES) if claimed_mode == "any" else (claimed_mode,) if claimed_mode in MODES else ()
 
 
 def _of_pairs(boundary: Boundary, algorithm: str) -> bool:
@@ -174,7 +181,8 @@ def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mappin
         fixed = fixed - float(settings["entropy_coeff"] or 0) * batch.entropy.double()
     if "ref_logprob" not in boundary.reads or not settings.get("kl_loss_coef"):
         return {"": fixed}
-    readings = KL[value_of(boundary.claims.kl) or ""](batch)
+    claimed_kl = value_of(boundary.claims.kl)
+    readings = KL[claimed_kl](batch) if claimed_kl else {n: x for kl in KL.values() for n, x in kl(batch).items()}
     weight = float(settings["kl_loss_coef"] or 0)
     return {n if len(readings) > 1 else "": fixed + weight * kl for n, kl in readings.items()}
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.user_arguments import arguments_by_name, describe_arguments
+from rl_sentinel.adapters.kit.user_arguments import arguments_of, describe_arguments, unknown_message
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Unbindable
 
 MASK = torch.tensor([[True, True, False], [True, True, True]])
@@ -19,12 +19,16 @@ BATCH = batch_of(
 )
 
 
-def _passed(function: Callable[..., object], **numbers: float) -> dict[str, Any]:
-    return {name: codec.put(Inputs(BATCH)) for name, codec in arguments_by_name(function, numbers).items()}
+def _passed(function: Callable[..., object], **bind: Any) -> dict[str, Any]:
+    return {name: codec.put(Inputs(BATCH)) for name, codec in _codecs(function, **bind).items()}
+
+
+def _codecs(function: Callable[..., object], **bind: Any) -> dict[str, Codec]:
+    return arguments_of(function, "advantage", bind).codecs
 
 
 def _reads(function: Callable[..., object]) -> set[str]:
-    codecs = arguments_by_name(function, {}).values()
+    codecs = _codecs(function).values()
     return {column for codec in codecs for column in codec.columns | codec.shapes}
 
 
@@ -70,18 +74,29 @@ def test_a_reward_per_token(name: str) -> None:
 
 
 def test_masks_and_numbers() -> None:
-    """``response_mask`` counts, ``mask`` is true or false; a discount is one; an unknown default stays."""
+    """``response_mask`` counts, ``mask`` is true or false; a discount is below one; an unknown default stays."""
     passed = _passed(masked)
     assert passed.keys() == {"mask", "response_mask", "values", "gamma"}
     assert torch.equal(passed["mask"], MASK)
     assert torch.equal(passed["response_mask"], MASK.to(torch.int64))
     assert torch.equal(passed["values"], MASK * 3.0)
-    assert passed["gamma"] == 1.0
-    words = "mask=mask[2, 3], response_mask=mask[2, 3], values=value[2, 3], gamma=1.0"
-    assert describe_arguments(arguments_by_name(masked, {}), passed) == words
+    assert passed["gamma"] == 0.9
+    words = "mask=mask[2, 3], response_mask=mask[2, 3], values=value[2, 3], gamma=0.9"
+    assert describe_arguments(_codecs(masked), passed) == words
 
 
-def test_unknown_parameter_is_named() -> None:
-    """One without a default cannot be passed anything."""
-    with pytest.raises(Unbindable, match="has the parameter 'colour'"):
-        arguments_by_name(lambda rewards, colour: (rewards, colour), {})
+def test_unknown_parameters_are_named_at_once() -> None:
+    """Those without a default cannot be passed anything; one line proposes a binding for each."""
+    made = arguments_of(lambda rewards, colour, old_lps, size=3: (rewards, colour, old_lps, size), "advantage", {})
+    assert made.unknown == ["colour", "old_lps"]
+    message = unknown_message("mine", made.unknown)
+    assert message.startswith(
+        "mine has the parameters 'colour', 'old_lps' of unknown name: say what each is, as in bind={"
+    )
+    assert '"old_lps": "old_logprob"' in message
+
+
+def test_a_binding_that_names_no_parameter() -> None:
+    """The parameters are listed."""
+    with pytest.raises(Unbindable, match=r"bind names color, expected parameters of .*: rewards, colour$"):
+        arguments_of(lambda rewards, colour: (rewards, colour), "advantage", {"color": "reward"})

@@ -18,27 +18,37 @@ _NUMBERS: Mapping[str, tuple[tuple[str, ...], float]] = {
     "negative_temperature": (("negative_temperature",), 1.05),
     "value_clip": (("value_clip",), 0.5),
     "epsilon": (("epsilon",), 1e-6),
+    "fixed_length": (("length",), 8),
 }
 
 
 def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
-    """The numbers by the names of formulas, and those to pass, by parameter.
-
-    A default is taken as it is and not passed; one range for both sides gives way to one for each. ``epsilon`` is a
-    clip range in a policy loss, and a term added to a divisor elsewhere.
+    """The numbers of a function by the names of formulas, and those to pass, by parameter.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers import numbers
         >>> numbers(lambda log_prob, cliprange, clip_ratio_high=0.3: log_prob, "policy-loss")
         ({'clip_low': 0.2, 'clip_high': 0.3}, {'cliprange': 0.2})
     """
-    table = {**_NUMBERS, "epsilon": _NUMBERS["clip" if stage == "policy-loss" else "epsilon"]}
-    parameters = parameters_of(function)
-    known = [(name, table[role_of(name)]) for name in parameters if role_of(name) in table]
+    return numbers_of({name: p.default for name, p in parameters_of(function).items()}, stage)
+
+
+def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
+    """The numbers among parameters, or fields of a configuration, with these ``defaults``.
+
+    A default is taken as it is and not passed; one range for both sides gives way to one for each. ``epsilon`` is a
+    clip range in a policy loss, and a term added to a divisor elsewhere.
+    """
+    table = {
+        **_NUMBERS,
+        "epsilon": _NUMBERS["clip" if stage == "policy-loss" else "epsilon"],
+        "kl_weight": (("kl_loss_coef" if stage == "policy-loss" else "kl_coef",), 0.04),
+    }
+    known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table]
     values: dict[str, Scalar] = {}
     passed: dict[str, float] = {}
     for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):
-        default = parameters[name].default
+        default = defaults[name]
         if default is inspect.Parameter.empty:
             passed[name] = usual
         value = passed.get(name, default)

@@ -18,22 +18,63 @@ class Role:
     column: str = ""
 
 
-#: Role -> its names. A name has one role in the whole package.
+#: Role -> its names, as frameworks and users spell them. A name has one role in the whole package.
 ROLES: Mapping[str, Role] = {
-    "token_rewards": Role(("token_level_rewards", "token_rewards", "token_level_scores")),
-    "reward": Role(("reward", "rewards", "score", "scores", "outcome", "outcomes"), "reward"),
-    "mask": Role(("response_mask", "eos_mask", "loss_mask", "mask", "loss_masks", "action_mask"), "mask"),
-    "group": Role(("index", "uid", "uids", "group", "groups", "group_id", "group_ids"), "group"),
+    "token_rewards": Role(
+        ("token_level_rewards", "token_rewards", "token_level_scores", "per_token_rewards", "rewards_per_token")
+    ),
+    "reward": Role(
+        ("reward", "rewards", "score", "scores", "outcome", "outcomes", "outcome_rewards", "sequence_rewards"), "reward"
+    ),
+    "mask": Role(
+        (
+            *("response_mask", "eos_mask", "loss_mask", "mask", "loss_masks", "action_mask", "completion_mask"),
+            *("masks", "response_masks", "action_masks", "completion_masks", "completions_mask", "token_mask"),
+            *("generated_mask", "assistant_mask", "assistant_masks", "valid_mask"),
+        ),
+        "mask",
+    ),
+    "group": Role(
+        (
+            *("index", "uid", "uids", "group", "groups", "group_id", "group_ids", "group_index", "group_idx"),
+            *("prompt_id", "prompt_index", "prompt_idx", "prompt_indices", "prompt_group"),
+        ),
+        "group",
+    ),
     "values": Role(("values", "value"), "value"),
-    "value_prediction": Role(("vpreds", "value_preds"), "value"),
+    "value_prediction": Role(("vpreds", "value_preds", "new_values", "pred_values"), "value"),
     "old_value": Role(("old_values", "old_value"), "old_value"),
-    "returns": Role(("returns",), "returns"),
-    "advantage": Role(("advantages", "full_advantages", "advantage"), "advantage"),
-    "logprob": Role(("log_prob", "log_probs", "logprobs", "logprob"), "logprob"),
-    "old_logprob": Role(("old_log_prob", "old_log_probs", "old_logprobs", "old_logprob"), "old_logprob"),
-    "ref_logprob": Role(("ref_logprob", "ref_log_prob", "ref_log_probs", "ref_logprobs"), "ref_logprob"),
+    "returns": Role(("returns", "value_targets"), "returns"),
+    "advantage": Role(("advantages", "full_advantages", "advantage", "adv", "advs"), "advantage"),
+    "logprob": Role(
+        (
+            *("log_prob", "log_probs", "logprobs", "logprob", "logp", "logps", "per_token_logps", "action_log_probs"),
+            *("new_logprobs", "new_logprob", "new_log_probs", "new_log_prob", "new_logps", "new_logp"),
+            *("policy_logprobs", "policy_log_probs", "policy_logps", "curr_logprobs", "current_logprobs"),
+        ),
+        "logprob",
+    ),
+    "old_logprob": Role(
+        (
+            *("old_log_prob", "old_log_probs", "old_logprobs", "old_logprob", "old_logp", "old_logps"),
+            *("old_per_token_logps", "old_action_log_probs", "logprobs_old", "log_probs_old", "logp_old"),
+        ),
+        "old_logprob",
+    ),
+    "ref_logprob": Role(
+        (
+            *("ref_logprob", "ref_log_prob", "ref_log_probs", "ref_logprobs", "ref_logp", "ref_logps"),
+            *("ref_per_token_logps", "base_action_log_probs", "log_probs_base", "base_log_probs", "logprobs_ref"),
+            *("log_probs_ref", "reference_logprobs", "reference_log_probs"),
+        ),
+        "ref_logprob",
+    ),
     "rollout_logprob": Role(
-        ("rollout_log_prob", "rollout_log_probs", "rollout_logprobs", "rollout_logprob"), "rollout_logprob"
+        (
+            *("rollout_log_prob", "rollout_log_probs", "rollout_logprobs", "rollout_logprob"),
+            *("sampling_per_token_logps", "sampler_logprobs", "inference_logprobs", "vllm_logprobs"),
+        ),
+        "rollout_logprob",
     ),
     "rollout_weight": Role(("rollout_is_weights",)),
     "pi_squared": Role(("sum_pi_squared", "pi_squared"), "pi_squared"),
@@ -41,16 +82,27 @@ ROLES: Mapping[str, Role] = {
         ("loss_mat", "token_loss", "token_losses", "per_token_loss", "per_token_losses", "losses"), "advantage"
     ),
     "reward_baseline": Role(("reward_baselines", "reward_baseline"), "reward_baseline"),
+    "lengths": Role(("lengths", "length", "response_lengths", "response_length", "seq_lens", "seqlens")),
+    "cumulative_lengths": Role(("cu_seqlens", "cu_seq_lens", "cumulative_lengths")),
     "gamma": Role(("gamma", "discount")),
     "lambda": Role(("lam", "lambd", "gae_lambda", "lambda_")),
     "config": Role(("config", "cfg")),
     "standardise": Role(("norm_adv_by_std_in_grpo", "grpo_norm_by_std")),
     "aggregation": Role(("loss_agg_mode",)),
-    "clip": Role(("cliprange", "clip_ratio", "clip_range", "clip_eps", "clip_epsilon", "eps_clip")),
-    "clip_low": Role(("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low")),
-    "clip_high": Role(("cliprange_high", "clip_ratio_high", "clip_high", "eps_clip_high", "epsilon_high")),
-    "clip_c": Role(("clip_ratio_c", "clip_c", "ceiling")),
+    "clip": Role(
+        ("cliprange", "clip_ratio", "clip_range", "clip_eps", "clip_epsilon", "eps_clip", "ppo_clip", "clip_param")
+    ),
+    "clip_low": Role(
+        ("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low", "eps_low", "clip_eps_low")
+    ),
+    "clip_high": Role(
+        ("cliprange_high", "clip_ratio_high", "clip_high", "eps_clip_high", "epsilon_high", "eps_high", "clip_eps_high")
+    ),
+    "clip_c": Role(("clip_ratio_c", "clip_c", "ceiling", "dual_clip")),
     "value_clip": Role(("cliprange_value", "value_clip", "clip_range_value")),
+    "kl_weight": Role(("beta", "kl_coef", "kl_coeff", "kl_beta", "kl_loss_coef", "kl_weight")),
+    "fixed_length": Role(("max_completion_length", "max_response_length", "max_tokens", "max_length", "max_len")),
+    "group_size": Role(("num_generations", "group_size", "n_samples_per_prompt", "num_samples", "num_rollouts")),
     "temperature": Role(("temperature", "tau_pos")),
     "negative_temperature": Role(("negative_temperature", "tau_neg")),
     "epsilon": Role(("epsilon", "eps")),

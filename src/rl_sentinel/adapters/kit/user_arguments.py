@@ -1,69 +1,257 @@
-"""What a user's function is passed: a codec for each parameter, by its name and annotation."""
+"""What a user's function is passed: a codec for each parameter, by its binding, annotation and name."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column, PromptIds
-from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.annotated_axes import axes_of
+from rl_sentinel.adapters.kit.bind_text import codec_of
+from rl_sentinel.adapters.kit.container_probe import keys_read
+from rl_sentinel.adapters.kit.containers import Container, Namespace, Object, Table
+from rl_sentinel.adapters.kit.numbers import numbers_of
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of, similar_names
+from rl_sentinel.adapters.kit.user_layouts import adapted
 from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Stage
+from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.search.filled_batch import filled
+from rl_sentinel.search.small_cases import small_cases
 
 #: Names by which frameworks pass labels as a numpy array of strings, and masks as whole numbers.
-LABELS, COUNTED = ("index", "uid", "uids"), ("response_mask", "eos_mask")
+LABELS, COUNTED = ("index", "uid", "uids"), ("response_mask", "eos_mask", "completion_mask")
+
+#: Role -> its binding, where it is no column.
+_WORDS: Mapping[str, str] = {
+    "token_rewards": "token_rewards",
+    "lengths": "lengths",
+    "cumulative_lengths": "cu_seqlens",
+    "group_size": "group_size",
+}
+
+#: Role -> the number that is passed where the function has no default: below 1, where a wrong power shows.
+_DISCOUNTS: Mapping[str, float] = {"gamma": 0.9, "lambda": 0.8}
+
+#: Names of token ids and models, for losses that call a model.
+_MODEL_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("model", "policy", "actor"), "model"),
+    **{name: name for name in ("input_ids", "attention_mask", "labels", "completion_ids", "prompt_ids", "prompt_mask")},
+}
 
 
-def arguments_by_name(function: Callable[..., Any], numbers: Mapping[str, float]) -> dict[str, Codec]:
-    """A codec for each parameter of a known name; ``numbers`` are passed as they are, other defaults stay.
+@dataclass(slots=True)
+class Arguments:
+    """The codecs of a function's parameters, the numbers by the names of formulas, and what could not be bound.
+
+    ``open`` are the parameters whose axes nothing states, by path (``batch.rewards`` for a part), with their column.
+    """
+
+    codecs: dict[str, Codec] = field(default_factory=dict)
+    numbers: dict[str, Scalar] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    open: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A parameter of a function, a field of a dataclass or a key of a dict."""
+
+    name: str
+    annotation: object = inspect.Parameter.empty
+    default: object = inspect.Parameter.empty
+
+    @property
+    def required(self) -> bool:
+        """Whether nothing is passed where nothing is bound."""
+        return self.default is inspect.Parameter.empty
+
+
+def probe_batch() -> Batch:
+    """Six rows of at most five tokens, two prompts, one gap: no two axes have the same size."""
+    return filled(
+        [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 0, 0]],
+        reward=[1, 0, 2, 0.5, 3, -1],
+        group=[0, 0, 0, 1, 1, 1],
+        length=[5, 2, 3, 1, 4, 3],
+    )
+
+
+def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any]) -> Arguments:
+    """A codec for each parameter that is bound or has a known name; other defaults stay.
 
     Raises:
-        Unbindable: if the function cannot be called by name, or a parameter without a default has an unknown name.
+        Unbindable: if the function cannot be called by name, a binding is wrong, or names no parameter.
 
     Example:
-        >>> from rl_sentinel.adapters.kit.user_arguments import arguments_by_name
-        >>> arguments_by_name(lambda rewards, index: rewards, {})
-        {'rewards': Column(name='reward', form=PerRow(kind='tensor'), dtype=None, leaf=False), \
-'index': PromptIds(form='strings', column='group')}
+        >>> from rl_sentinel.adapters.kit.user_arguments import arguments_of
+        >>> made = arguments_of(lambda rewards, index, colour: rewards, "advantage", {"rewards": "token_rewards"})
+        >>> made.codecs["index"], made.unknown
+        (PromptIds(form='strings', column='group'), ['colour'])
     """
-    name_of_function = getattr(function, "__qualname__", function)
     parameters = parameters_of(function)
+    bind, parts = _nested(bind)
+    name = getattr(function, "__qualname__", str(function))
     if reason := _not_callable_by_name(parameters):
-        raise Unbindable(f"{name_of_function} {reason}")
-    roles = roles_of(parameters)
-    codecs: dict[str, Codec] = {}
-    for name, parameter in parameters.items():
-        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            continue
-        if name in numbers:
-            codecs[name] = Constant(numbers[name])
-        elif codec := _codec(name, roles.get(name, ""), parameter.annotation):
-            codecs[name] = codec
-        elif parameter.default is parameter.empty:
-            raise Unbindable(
-                f"{name_of_function} has the parameter {name!r}, expected a known name such as "
-                f"{', '.join(similar_names(name))} (docs/own-functions.md): rename it, or give it a default"
-            )
-    return codecs
+        raise Unbindable(f"{name} {reason}")
+    if odd := [key for key in (*bind, *parts) if key not in parameters and not _takes_more(parameters)]:
+        raise Unbindable(f"bind names {', '.join(odd)}, expected parameters of {name}: {', '.join(parameters)}")
+    slots = [Slot(n, p.annotation, p.default) for n, p in parameters.items() if p.kind not in _MORE]
+    slots += [Slot(key) for key in bind if key not in parameters]
+    made = Arguments()
+    made.codecs = dict(_bound(slots, stage, bind, made, ""))
+    for parameter in [*made.unknown]:
+        if known := _container(function, parameter, made, stage, parts.get(parameter, {})):
+            made.unknown.remove(parameter)
+            made.codecs |= _bound([Slot(parameter)], stage, {parameter: known}, made, "")
+    return made
 
 
-def _codec(name: str, role: str, annotation: object) -> Codec | None:
-    if role in ("gamma", "lambda"):
-        return Constant(1.0)
-    if role == "token_rewards":
-        return TokenRewards()
-    if role == "group":
-        words = "" if annotation is inspect.Parameter.empty else str(annotation).lower()
-        is_array = "ndarray" in words or (name in LABELS and "tensor" not in words)
-        return PromptIds("strings" if is_array else "tensor")
-    if role not in ROLES or not ROLES[role].column or role == "pi_squared":
+class _Attributes(dict[str, Any]):
+    """Bindings of the parts of an object, by attribute."""
+
+
+def _nested(bind: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Bindings by parameter, and those of keys inside a parameter, as ``batch.rewards``."""
+    plain = {name: value for name, value in bind.items() if "." not in name}
+    parts: dict[str, dict[str, Any]] = {}
+    for path, value in bind.items():
+        name, dot, key = path.partition(".")
+        if dot:
+            parts.setdefault(name, {})[key] = value
+    return plain, parts
+
+
+def _container(
+    function: Callable[..., Any], parameter: str, made: Arguments, stage: Stage, parts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A binding of each key that the function reads of a parameter; empty where it is no dict or configuration.
+
+    A key that is bound to ... has the codec of its name; unknown keys are noted when they are bound.
+    """
+
+    def by_name(name: str, way: Mapping[str, str]) -> Codec | None:
+        spare = Arguments()
+        role = role_of(name)
+        column = ROLES[role].column if role else ""
+        binding = parts.get(name, way.get(column, ...))
+        return dict(_bound([Slot(name)], stage, {name: binding}, spare, "")).get(name)
+
+    keys = keys_read(function, parameter, made.codecs, by_name, probe_batch())
+    if keys is None:
+        return {}
+    bound = {name: parts.get(name, ...) for name in (*keys.known, *keys.unknown)}
+    return _Attributes(bound) if keys.attributes else bound
+
+
+_MORE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+
+def _takes_more(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _bound(
+    slots: list[Slot], stage: Stage, bind: Mapping[str, Any], made: Arguments, place: str
+) -> Iterator[tuple[str, Codec]]:
+    """The codec of each slot; what is not known is noted."""
+    roles = roles_of([slot.name for slot in slots])
+    values, passed = numbers_of({s.name: s.default for s in slots if bind.get(s.name, ...) is ...}, stage)
+    made.numbers |= values
+    for slot in slots:
+        path, role = f"{place}{slot.name}", roles.get(slot.name, "")
+        if slot.name in bind and bind[slot.name] is not ...:
+            yield slot.name, _from_binding(bind[slot.name], slot, role, stage, made, f"{path}.")
+        elif slot.name in passed:
+            yield slot.name, Constant(passed[slot.name])
+        elif codec := _by_name(slot, role, path, made):
+            yield slot.name, codec
+        elif slot.required and is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
+            yield slot.name, _of_dataclass(slot.annotation, {}, stage, made, f"{path}.")
+        elif slot.required:
+            made.unknown.append(path)
+
+
+def _from_binding(  # noqa: PLR0913 - the slot and where it is
+    value: Any,  # noqa: ANN401 - whatever the user binds
+    slot: Slot,
+    role: str,
+    stage: Stage,
+    made: Arguments,
+    place: str,
+) -> Codec:
+    if isinstance(value, Codec):
+        return value
+    if isinstance(value, str):
+        annotated = axes_of(slot.annotation)
+        text = f"{value}[{annotated}]" if annotated and "[" not in value else value
+        default = ROLES[role].column if role else ""
+        if "[" not in text and " " not in text and text in ROLES_OPEN:
+            made.open[place.removesuffix(".")] = text
+        return codec_of(text, default, array=_is_array(slot))
+    if isinstance(value, Mapping):
+        if is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
+            return _of_dataclass(slot.annotation, value, stage, made, place)
+        parts = dict(_bound([Slot(key) for key in value], stage, value, made, place))
+        return Namespace(**parts) if isinstance(value, _Attributes) else Table(parts)
+    if callable(value):
+        return adapted(value, small_cases("default")[0].batch)
+    return Constant(value)
+
+
+#: Columns whose axes are tried where nothing states them.
+ROLES_OPEN = frozenset(
+    {"reward", "token_rewards", "mask", "group", "advantage", "value", "old_value", "returns", "logprob"}
+    | {"old_logprob", "ref_logprob", "rollout_logprob", "reward_baseline"}
+)
+
+
+def _by_name(slot: Slot, role: str, path: str, made: Arguments) -> Codec | None:
+    """The codec of a known name, in the axes of the annotation."""
+    if role in _DISCOUNTS:
+        made.numbers[role] = _DISCOUNTS[role] if slot.required else _number(slot.default)
+        return Constant(_DISCOUNTS[role]) if slot.required else None
+    column = _WORDS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
+    column = column or (_MODEL_NAMES.get(slot.name, "") if slot.required else "")
+    if not column:
         return None
-    return Column(ROLES[role].column, dtype=torch.int64 if name in COUNTED else None)
+    axes = axes_of(slot.annotation)
+    if not axes and column in ROLES_OPEN:
+        made.open[path] = column
+    dtype = " int64" if slot.name in COUNTED else ""
+    return codec_of(f"{column}{f'[{axes}]' if axes else ''}{dtype}", array=_is_array(slot))
+
+
+def _number(value: object) -> Scalar:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 1.0
+
+
+def _is_array(slot: Slot) -> bool:
+    words = "" if slot.annotation is inspect.Parameter.empty else str(slot.annotation).lower()
+    return "ndarray" in words or (slot.name in LABELS and "tensor" not in words)
+
+
+def _of_dataclass(kind: type, bind: Mapping[str, Any], stage: Stage, made: Arguments, place: str) -> Object:
+    """An object of a dataclass, its fields bound like parameters."""
+    slots = [
+        Slot(
+            one.name,
+            one.type,
+            inspect.Parameter.empty
+            if one.default is MISSING and one.default_factory is MISSING
+            else None
+            if one.default is MISSING
+            else one.default,
+        )
+        for one in fields(kind)
+        if one.init
+    ]
+    return Object(kind, dict(_bound(slots, stage, bind, made, place)))
 
 
 def _not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:
@@ -76,10 +264,26 @@ def _not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:
     positional = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
     if positional:
         return f"takes {', '.join(positional)} by position only, expected parameters by name: remove the / behind them"
-    if parameters and all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values()):
+    if parameters and all(p.kind in _MORE for p in parameters.values()):
         taken = ", ".join(str(p) for p in parameters.values())
         return f"takes {taken}, expected parameters by name: name them, or keep a wrapped function's by functools.wraps"
     return ""
+
+
+def unknown_message(function: str, unknown: list[str]) -> str:
+    """One line on all parameters of unknown names, with a proposal for ``bind``."""
+    proposed = ", ".join(f'"{path}": "{_proposal(path)}"' for path in unknown)
+    names = ", ".join(map(repr, unknown))
+    return (
+        f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: say what each is, as "
+        f"in bind={{{proposed}}} (a column, COLUMN[AXES], a number, or a function of the batch; docs/own-functions.md)"
+    )
+
+
+def _proposal(path: str) -> str:
+    near = similar_names(path.rpartition(".")[2])[0]
+    role = role_of(near)
+    return _WORDS.get(role) or ROLES[role].column or "reward"
 
 
 def describe_arguments(codecs: Mapping[str, Codec], passed: Mapping[str, Any]) -> str:
@@ -89,8 +293,12 @@ def describe_arguments(codecs: Mapping[str, Codec], passed: Mapping[str, Any]) -
 
 def _described(codec: Codec, value: object) -> str:
     if not codec.columns:
-        return str(value)
+        return f"int{list(value.shape)}" if isinstance(value, Tensor) else " ".join(str(value).split())[:40]
+    if isinstance(codec, Container):
+        return f"{{{', '.join(f'{n}={_described(p, codec.get(value, n))}' for n, p in codec.parts.items())}}}"
     column = "token_rewards" if len(codec.columns) > 1 else next(iter(codec.columns))
     if isinstance(value, Tensor):
         return f"{column}{list(value.shape)}"
+    if isinstance(value, list):
+        return f"{column} as a list of {len(value)}"
     return f"{column} as numpy{list(value.shape)}" if isinstance(value, np.ndarray) else column

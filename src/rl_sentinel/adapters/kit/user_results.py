@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.forms import Packed, Ragged
 from rl_sentinel.core.codec import Form, Sizes
 
 
@@ -19,12 +20,14 @@ class NamedOutput(Form):
     """The output in a result: the result itself, the first of a tuple, or the entry of a dict of that name.
 
     ``per_token`` spreads one number per row over its trained tokens; ``decision`` reads a mask of kept tokens as 1
-    and 0, with 1 wherever nothing is trained.
+    and 0, with 1 wherever nothing is trained. ``packed`` reads ``[N]`` tokens, ``grouped`` reads ``[G, K]`` rows.
     """
 
     name: str
     per_token: bool = False
     decision: bool = False
+    packed: bool = False
+    grouped: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -34,11 +37,15 @@ class NamedOutput(Form):
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - whatever the function returns
         """The output as ``[B, T]``, or as one number."""
         output = self._chosen(value)
+        if self.per_token and isinstance(output, list) and output:
+            output = self._of_list(output, sizes)
         if not isinstance(output, Tensor):
             raise CallFailed(
                 f"its {self.name} is of type {type(output).__name__}, expected a tensor: "
                 "return torch.as_tensor(...) of it, or the tensor itself"
             )
+        if self.per_token:
+            output = self._rows(output, sizes)
         output = sizes.without_extra(output)
         if not self.per_token or sizes.mask is None:
             return output
@@ -46,6 +53,27 @@ class NamedOutput(Form):
             output = torch.where(sizes.mask, output.unsqueeze(1), 0.0)
         if self.decision and output.shape == sizes.mask.shape:
             return ((output > 0) | ~sizes.mask).float()
+        return output
+
+    def _of_list(self, output: list[Any], sizes: Sizes) -> Any:  # noqa: ANN401 - a tensor where it is one of numbers
+        """A list of numbers as a tensor; one tensor per response as ``[B, T]``."""
+        if all(isinstance(x, float | int) for x in output):
+            return torch.tensor(output)
+        if all(isinstance(x, Tensor) and x.dim() == 1 for x in output):
+            return Ragged().read(output, sizes)
+        if all(isinstance(x, Tensor) and x.dim() == 0 for x in output):
+            return torch.stack(output)
+        return output
+
+    def _rows(self, output: Tensor, sizes: Sizes) -> Tensor:
+        """The output with a row for each response, or one number each."""
+        rows = sizes.rows or 0
+        if self.packed and output.dim() == 1 and sizes.length is not None and len(output) == int(sizes.length.sum()):
+            return Packed().read(output, sizes)
+        if self.grouped and output.dim() > 1 and output.shape[0] * output.shape[1] == rows:
+            return output.flatten(0, 1)
+        if output.dim() == 2 and output.shape == (rows, 1) and sizes.width != 1:
+            return output.squeeze(1)
         return output
 
     def _chosen(self, value: Any) -> Any:  # noqa: ANN401 - whatever the function returns
@@ -63,6 +91,8 @@ class NamedOutput(Form):
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - shapes are visible
         """The output, as a column where it may be one number per row."""
+        if self.packed or self.grouped:
+            raise NotImplementedError("a script of this layout is not written")
         own = f"(lambda r: {self._source()})({expression})"
         return f"(lambda x: x.unsqueeze(1) if x.dim() == 1 else x)({own})" if self.per_token else own
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import Column, OneColumn, ResponseMask, partition
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.user_layouts import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer
@@ -106,36 +107,6 @@ class ToolMask(Padded):
         return torch.where(batch.valid & batch.live.unsqueeze(1), column, torch.zeros_like(column))
 
 
-def first_trained(column: Tensor, batch: Batch) -> Tensor:
-    """``[B]``: the value at each row's first trained token, or at its first token where none is trained."""
-    first = batch.mask.int().argmax(1, keepdim=True)
-    return column.gather(1, first).squeeze(1)
-
-
-@dataclass(frozen=True, slots=True)
-class RowAdvantage(OneColumn):
-    """One advantage per row, ``[B]``: that of the first trained token; those of other tokens are lost."""
-
-    name: str = "advantage"
-
-    def put(self, inputs: Inputs) -> Tensor:
-        """The advantage of each row."""
-        return first_trained(inputs.batch.advantage, inputs.batch)
-
-    def sizes(self, value: Tensor) -> Sizes:
-        """Rows."""
-        return Sizes(rows=len(value))
-
-    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
-        """The advantage at each token."""
-        return {} if sizes.width is None else {self.name: value.unsqueeze(1).expand(-1, sizes.width).clone()}
-
-    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The same advantage at each token of a row."""
-        row = first_trained(batch.advantage, batch)
-        return {self.name: row.unsqueeze(1).expand(batch.mask.shape).clone()}
-
-
 def prompt(value: int) -> Derived:
     """A prompt of one token."""
     return Derived(lambda inputs: torch.full((inputs.batch.rows, 1), value, dtype=torch.int64))
@@ -150,7 +121,7 @@ def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
             "tool_mask": Column("mask", ToolMask(), dtype=torch.int64),
         }
     ids = {"prompt_ids": prompt(4), "prompt_mask": prompt(1), "completion_ids": Column("token")}
-    return Table({**ids, **masks, "advantages": RowAdvantage(), **columns})
+    return Table({**ids, **masks, "advantages": PerResponse("advantage"), **columns})
 
 
 def trains_whole_completions(inputs: Inputs) -> str:

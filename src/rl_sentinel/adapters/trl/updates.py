@@ -8,6 +8,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Object
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
+from rl_sentinel.adapters.kit.user_layouts import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import (
@@ -15,7 +16,6 @@ from rl_sentinel.adapters.trl.arguments import (
     GRPO,
     RLOO,
     Completions,
-    RowAdvantage,
     micro_batch_count,
     trainer,
     trains_every_completion,
@@ -99,7 +99,7 @@ def _step(target: Target, kind: str, family: Family, *, tools: bool, alone: bool
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
         "logprobs": Column("logprob"),
         "entropies": Column("entropy"),
-        "advantages": RowAdvantage(),
+        "advantages": PerResponse("advantage"),
         "completions": Completions(cut="mask"),
         "old_logprobs": Column("old_logprob"),
         "ref_logprobs": Column("ref_logprob") if "kl_loss_coef" in family.settings else Constant(None),

@@ -64,6 +64,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     framework = request.framework
     case = found.case
     named = (framework, law.code, boundary.path, case.setting)
+    level = law.level_at(boundary, case)
     return {
         "kind": KIND,
         "schema": SCHEMA,
@@ -71,7 +72,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "signature": signature(*named),
         "law": law.code,
         "law_name": law.name,
-        "level": law.level(case),
+        "level": level,
         "target": dict(request.target) | {"framework": framework, "version": request.version},
         "boundary": boundary.path,
         "stage": boundary.stage,
@@ -85,7 +86,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "expectation": _expectation(found.expectation),
         "distance": str(found.distance),
         "allowed": found.allowed,
-        "quiet_training_signal_bug": law.level(case) != "hazard",
+        "quiet_training_signal_bug": level != "hazard",
         "status": "reproduced",
         "could_be_intended": law.other_side(boundary),
         "shows_with": law.shows_with,

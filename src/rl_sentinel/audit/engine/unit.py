@@ -88,7 +88,7 @@ class Unit:
     def _canary(self) -> tuple[str, str]:
         ask = Asker(self.boundary, self.others, gate=self.target)
         try:
-            with entered(self.target.root) as self.names, while_running():
+            with entered(self.target.root, self.target.files) as self.names, while_running():
                 why = canary(ask, self.setting)
         except NotApplicable as words:
             return "not-applicable", str(words)

@@ -48,6 +48,11 @@ def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of 
     limits.limit_memory(limits.LOADING_MEMORY, finally_=False)
     with patience():
         target, found = _loaded(request)
+    carry_out(request, target, found, send)
+
+
+def carry_out(request: Request, target: Target, found: list[Boundary | Unbound], send: Any) -> None:  # noqa: ANN401
+    """Do what a request asks of the boundaries that were found; everything that is found goes through ``send``."""
     everything = [b for b in found if isinstance(b, Boundary)]
     bound = [b for b in everything if _wanted(b.path, request)]
     unbound = [b for b in found if isinstance(b, Unbound) and _wanted(b.path, request)]
@@ -76,6 +81,7 @@ def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
         os.environ["RL_SENTINEL_FUNCTION"] = request.function
         os.environ["RL_SENTINEL_STAGE"] = request.stage
         os.environ["RL_SENTINEL_CLAIMS"] = "\n".join(request.claims)
+        os.environ["RL_SENTINEL_BIND"] = json.dumps({"bind": request.bind, "numbers": request.numbers})
     return target, list(framework.boundaries(target))
 
 
@@ -86,6 +92,9 @@ def _audit(
     request: Request,
     send: Any,  # noqa: ANN401 - a function of one event
 ) -> None:
+    for boundary in bound:
+        for note in boundary.notes:
+            send({"event": "note", "boundary": boundary.path, "text": note})
     chosen = [law for code, law in laws().items() if _chosen(code, request)]
     work = list(units(target, bound, chosen, others, request))
     for unit in work:

@@ -1,0 +1,55 @@
+"""Axes of a parameter, read from its annotation: jaxtyping, ``Annotated``, plain strings, lists of tensors."""
+
+import re
+from typing import Annotated, get_args, get_origin
+
+#: Names of axes in annotations, in lower case -> the letter of the axis.
+LETTERS = {
+    **dict.fromkeys(("b", "bs", "batch", "batch_size", "rows", "responses"), "B"),
+    **dict.fromkeys(("t", "l", "s", "seq", "seq_len", "length", "tokens", "time", "response_length"), "T"),
+    **dict.fromkeys(("g", "groups", "prompts", "num_prompts"), "G"),
+    **dict.fromkeys(("k", "samples", "group_size", "num_samples", "num_generations"), "K"),
+    **dict.fromkeys(("n", "total", "nnz", "packed", "total_tokens"), "N"),
+    "1": "1",
+}
+
+#: Axes that a binding knows, in their letters.
+KNOWN = ("BT", "B", "B1", "GK", "GKT", "N")
+
+_QUOTED = re.compile(r"""\[.*,\s*["']([^"']*)["']\s*\]$""", re.DOTALL)
+_TENSOR_LIST = re.compile(r"\b(list|Sequence|Iterable)\[[^\]]*Tensor", re.IGNORECASE)
+_NUMBER_LIST = re.compile(r"\b(list|Sequence)\[(float|int)\]", re.IGNORECASE)
+
+
+def axes_of(annotation: object) -> str:
+    """The axes that an annotation states, in letters, or ``"ragged"`` or ``"list"``; empty where it states none.
+
+    Example:
+        >>> from typing import Annotated
+        >>> import torch
+        >>> from jaxtyping import Float
+        >>> from rl_sentinel.adapters.kit.annotated_axes import axes_of
+        >>> axes_of(Float[torch.Tensor, "batch seq"]), axes_of(Annotated[torch.Tensor, "B"]), axes_of("G, K")
+        ('BT', 'B', 'GK')
+        >>> axes_of(list[torch.Tensor]), axes_of(torch.Tensor)
+        ('ragged', '')
+    """
+    if dims := getattr(annotation, "dim_str", None):
+        return _letters(str(dims))
+    if get_origin(annotation) is Annotated:
+        return next(
+            (axes for word in get_args(annotation)[1:] if isinstance(word, str) and (axes := _letters(word))), ""
+        )
+    text = annotation if isinstance(annotation, str) else str(annotation)
+    if quoted := _QUOTED.search(text):
+        return _letters(quoted[1])
+    if isinstance(annotation, str) and (plain := _letters(text)):
+        return plain
+    return "ragged" if _TENSOR_LIST.search(text) else "list" if _NUMBER_LIST.search(text) else ""
+
+
+def _letters(dims: str) -> str:
+    """The letters of a list of axes, where it is one that a binding knows."""
+    names = re.split(r"[\s,]+", dims.strip(" []()").lower())
+    letters = "".join(LETTERS.get(name.lstrip("*#"), "?") for name in names)
+    return letters if letters in KNOWN else ""

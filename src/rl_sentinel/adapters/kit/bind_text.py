@@ -1,0 +1,115 @@
+"""The text of a binding, as in ``bind={"adv": "advantage[B]"}``: a column of the batch, its axes and its dtype."""
+
+import re
+
+import torch
+
+from rl_sentinel.adapters.kit.codecs import Column, Lengths, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.forms import Packed, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
+from rl_sentinel.adapters.kit.user_layouts import CumulativeLengths, Grouped, GroupedColumn, GroupSize, PerResponse
+from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.claims import nearest
+from rl_sentinel.core.codec import Codec, Form
+from rl_sentinel.core.errors import Unbindable
+
+#: Axes in a binding, without commas and spaces -> what they are.
+AXES = {
+    "BT": "one number per token, padded",
+    "B": "one number per response",
+    "B1": "one number per response, as a column",
+    "GK": "prompts by responses",
+    "GKT": "prompts by responses by tokens",
+    "N": "the tokens of all responses end to end",
+    "ragged": "a list with one tensor per response",
+    "list": "a list of numbers",
+}
+
+#: Dtypes that a binding may name.
+DTYPES = {"bool": torch.bool, "int": torch.int64, "int64": torch.int64, "int32": torch.int32, "float": torch.float32}
+
+#: Words that are bound and are no column of the batch.
+WORDS = (
+    *("token_rewards", "lengths", "cu_seqlens", "valid", "input_ids", "attention_mask", "completion_mask_of_sequence"),
+    *("prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids", "labels", "group_size"),
+)
+
+_TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)?")
+
+
+def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
+    """The codec of a binding's text; ``default`` is the column where the text has axes only.
+
+    Args:
+        text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``.
+        default: the column of the parameter's name.
+        array: labels are a numpy array of strings, not a tensor.
+
+    Raises:
+        Unbindable: if the column, the axes or the dtype does not exist.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.bind_text import codec_of
+        >>> codec_of("advantage[B]")
+        PerResponse(name='advantage', dims=0, grouped=False)
+    """
+    match = _TEXT.fullmatch(text.strip())
+    name = (match["name"] or default) if match else ""
+    known = (*COLUMNS, *WORDS)
+    if match is None or name not in known:
+        raise Unbindable(f"bind is {text!r}, expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE: {_near(name, known)}")
+    axes, dtype = re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or ""
+    if axes and axes not in AXES:
+        raise Unbindable(f"bind is {text!r}, whose axes are [{match['axes']}], expected one of {', '.join(AXES)}")
+    if dtype and dtype not in DTYPES:
+        raise Unbindable(f"bind is {text!r}, whose dtype is {dtype}, expected one of {', '.join(DTYPES)}")
+    return _codec(name, axes, DTYPES.get(dtype), array=array)
+
+
+def _near(name: str, known: tuple[str, ...]) -> str:
+    return nearest(name, known)
+
+
+def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:  # noqa: PLR0911 - one line per kind
+    words: dict[str, Codec] = {
+        "lengths": Lengths(form=PerRow("list" if axes == "list" else "tensor")),
+        "prompt_length": Lengths("prompt", PerRow("tensor")),
+        "cu_seqlens": CumulativeLengths(),
+        "input_ids": InputIds(),
+        "attention_mask": SequenceMask("all"),
+        "completion_mask_of_sequence": SequenceMask("trained"),
+        "completion_ids": InputIds(response_only=True),
+        "labels": TargetIds(),
+        "group_size": GroupSize(),
+        "prompt_ids": PromptTokens(),
+        "prompt_mask": PromptTokens(mask=True),
+        "model": PolicyModel(),
+    }
+    if name in words:
+        return words[name]
+    form = _form(axes, per_token=name in ("token_rewards", "valid") or COLUMNS[name]["axes"].startswith("B T"))
+    if name == "valid":
+        return ResponseMask(form or Padded(), dtype or torch.int64)
+    if name == "token_rewards":
+        return TokenRewards(form or Padded(), dtype)
+    if COLUMNS[name]["role"] == "label" and axes in ("", "B", "list") and not COLUMNS[name]["axes"].startswith("B T"):
+        return PromptIds("strings" if array else "list" if axes == "list" else "tensor", name)
+    if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK"):
+        return PerResponse(name, int(axes == "B1"), axes == "GK")
+    if axes == "BT" and name == "reward":
+        return TokenRewards(Padded(), dtype)
+    kind = GroupedColumn if isinstance(form, Grouped) else Column
+    return kind(name, dtype=dtype) if form is None else kind(name, form, dtype)
+
+
+def _form(axes: str, *, per_token: bool) -> Form | None:
+    forms: dict[str, Form] = {
+        "B1": PerRow("column"),
+        "GK": Grouped(),
+        "GKT": Grouped(),
+        "N": Packed(),
+        "ragged": Ragged(),
+        "list": Ragged(plain=True) if per_token else PerRow("list"),
+    }
+    return forms.get(axes)

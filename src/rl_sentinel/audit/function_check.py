@@ -1,0 +1,65 @@
+"""The audit of one function of this process, by the engine that ``rl-sentinel audit`` uses, in a forked child."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.live_target import LiveTarget, live_target, spec_of
+from rl_sentinel.adapters.user_function import Statement, describe
+from rl_sentinel.audit.engine.judge import prepare
+from rl_sentinel.audit.engine.worker import carry_out, laws
+from rl_sentinel.audit.findings import Audit
+from rl_sentinel.audit.sandbox.forked_events import Send, forked_events
+from rl_sentinel.audit.sandbox.import_timeout import patience
+from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.core.errors import InputError, Unbindable
+
+
+def audit_function(function: Callable[..., Any], statement: Statement, **options: Any) -> Audit:  # noqa: ANN401
+    """Audit a function as it is in this process.
+
+    Args:
+        function: any Python callable: a function, method, lambda, closure, partial or async function.
+        statement: what the user says of it.
+        options: fields of :class:`Request`, such as ``seed``, ``budget`` and ``laws``.
+
+    Raises:
+        InputError: if it cannot be called by name, or a parameter is not known.
+        SentinelError: if the child that runs it dies.
+    """
+    try:
+        target = live_target(function)
+    except Unbindable as why:
+        raise InputError(str(why)) from why
+    about = {"spec": spec_of(function) or target.path, "stage": statement.stage}
+    if statement.bind or statement.numbers:
+        about["bound"] = _plain({"bind": statement.bind, "numbers": statement.numbers})
+    request = Request(task="audit", framework="own", root=str(target.root), version="", target=about, **options)
+    prepare(laws().values(), request.seed, request.budget)  # once for all checks of this process
+    audit = Audit()
+    for event in forked_events(lambda send: _work(request, target, statement, send)):
+        audit.take(event)
+    if audit.verdicts and all(v.law == "*" for v in audit.verdicts):
+        raise InputError(f"{target.path} cannot be checked: {audit.verdicts[0].reason}")
+    return audit
+
+
+def why_no_replay(function: Callable[..., Any], bind: Mapping[str, Any]) -> str:
+    """Why a finding at a function cannot be replayed by name later; empty where it can."""
+    if not spec_of(function):
+        return "a lambda, closure, method or function of a notebook cannot be imported by name"
+    return "" if _plain(bind) else "bind holds a function or a codec, which is not stored"
+
+
+def _plain(value: Any) -> str:  # noqa: ANN401 - whatever is bound
+    """The value as JSON; empty where it is not plain."""
+    try:
+        return json.dumps(value)
+    except TypeError:
+        return ""
+
+
+def _work(request: Request, target: LiveTarget, statement: Statement, send: Send) -> None:
+    with patience():
+        found = [describe(target, target.path, statement)]
+    carry_out(request, target, found, send)

@@ -1,0 +1,133 @@
+"""``check`` and ``assert_sound``: audit a function of your own from a script, a notebook or a test."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rl_sentinel.adapters.live_target import path_of
+from rl_sentinel.adapters.user_claims import claims_of
+from rl_sentinel.adapters.user_function import STAGES, Statement
+from rl_sentinel.audit.findings import LEVELS, findings
+from rl_sentinel.audit.function_check import audit_function, why_no_replay
+from rl_sentinel.checks.result import CheckFinding, CheckResult
+from rl_sentinel.core.errors import InputError
+
+#: The number of random cases per law where a check names none; the pytest plugin sets it.
+default_budget = [16]
+
+
+def check(  # noqa: PLR0913 - what can be said of a function
+    function: Callable[..., Any],
+    *,
+    stage: str,
+    algorithm: str = "",
+    bind: Mapping[str, Any] | None = None,
+    claims: Mapping[str, str | bool | None] | None = None,
+    numbers: Mapping[str, float] | None = None,
+    laws: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    level: str = "contested",
+    seed: int = 0,
+    budget: int | None = None,
+) -> CheckResult:
+    """Judge a function by every law that applies to its stage and claims.
+
+    It runs in a forked child of this process, so closures, lambdas, methods, partials and functions of a notebook work.
+
+    Args:
+        function: the function; it is called by the names of its parameters.
+        stage: what it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``, ``reward``,
+            ``normalise``, ``weight`` or ``keep``.
+        algorithm: the algorithm that it implements, as in ``grpo``; implies the usual claims of the algorithm.
+        bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
+            a dict or the fields of a dataclass, a number, a codec, or a function of the batch. Parameters with known
+            names need no binding.
+        claims: claim -> value, as in ``{"aggregation": "token-mean"}``; None drops an implied claim.
+        numbers: numbers of the formula that are no parameter, as in ``{"clip_low": 0.2, "clip_high": 0.2}``.
+        laws: codes of the only laws to ask; empty for all.
+        ignore: codes of laws to leave out.
+        level: show findings of this level and worse.
+        seed: of the random cases.
+        budget: random cases per law, at least 2; 16, or what pytest's ``--rl-sentinel-budget`` says.
+
+    Returns:
+        The result; ``.ok`` is True where no fault was found.
+
+    Raises:
+        InputError: in one line, if the stage, a claim or a binding is wrong, or a parameter has no known name.
+
+    Example:
+        >>> import rl_sentinel
+        >>> def centred(rewards, group):
+        ...     same = (group[:, None] == group[None, :]).float()
+        ...     return rewards - same @ rewards / same.sum(1)
+        >>> result = rl_sentinel.check(centred, stage="advantage", algorithm="grpo", laws=["SHF001"])
+        >>> result.ok, result.findings
+        (True, ())
+    """
+    if stage not in STAGES:
+        raise InputError(f"stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes")
+    if level not in LEVELS:
+        raise InputError(f"level is {level!r}, expected one of {', '.join(LEVELS)}")
+    cases = default_budget[0] if budget is None else budget
+    if cases < 2:
+        raise InputError(f"budget is {cases}, expected at least 2: random cases per law")
+    began = time.monotonic()
+    statement = Statement(
+        stage=stage,
+        claims=claims_of(STAGES[stage].stage, algorithm, claims or {}),
+        bind=bind or {},
+        numbers=numbers or {},
+    )
+    audit = audit_function(function, statement, laws=tuple(laws), ignore=tuple(ignore), seed=seed, budget=cases, jobs=1)
+    shown = [f for f in findings(audit, (), "") if LEVELS.index(f.level) <= LEVELS.index(level)]
+    return CheckResult(
+        name=path_of(function),
+        audit=audit,
+        findings=tuple(map(CheckFinding, shown)),
+        seconds=time.monotonic() - began,
+        no_replay=why_no_replay(function, statement.bind),
+    )
+
+
+class UnsoundError(AssertionError):
+    """A function has a fault; ``result`` is that of the check."""
+
+    def __init__(self, message: str, result: CheckResult) -> None:
+        """Take the report and the result."""
+        super().__init__(message)
+        self.result = result
+
+
+def assert_sound(function: Callable[..., Any], *, contested: bool = False, **options: Any) -> CheckResult:  # noqa: ANN401
+    """Check a function and raise where it has a fault; for tests.
+
+    Args:
+        function: as in :func:`check`.
+        contested: raise on contested findings as well.
+        options: those of :func:`check`.
+
+    Returns:
+        The result of the check.
+
+    Raises:
+        AssertionError: with the report of the findings, or the reason why nothing could be judged.
+        InputError: as :func:`check`.
+
+    Example:
+        >>> import rl_sentinel
+        >>> def width(rewards, mask):
+        ...     return (rewards / mask.shape[1])[:, None] * mask
+        >>> rl_sentinel.assert_sound(width, stage="advantage", laws=["PAD001"])
+        Traceback (most recent call last):
+        rl_sentinel.checks.api.UnsoundError: ...
+    """
+    result = check(function, **options)
+    failing = [f for f in result.findings if f.level == "fault" or (contested and f.level == "contested")]
+    if failing:
+        notes = "".join(f"note: {note}\n" for note in result.notes)
+        raise UnsoundError(notes + "\n\n".join(map(str, failing)), result)
+    if not result.ok:
+        why = "; ".join(result.errored) or "no law could be compared"
+        raise UnsoundError(f"{result.name} could not be judged: {why}", result)
+    return result

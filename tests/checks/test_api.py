@@ -1,0 +1,143 @@
+"""``rl_sentinel.check`` and ``rl_sentinel.assert_sound``."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import rl_sentinel
+from rl_sentinel.core.errors import InputError, SentinelError
+
+GRPO: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "laws": ["REF001", "SHF001"]}
+
+
+def centred(rewards: Tensor, group: Tensor, scale: float = 1.0) -> Tensor:
+    """Rewards without the mean of their prompt."""
+    same = (group[:, None] == group[None, :]).float()
+    return scale * (rewards - same @ rewards / same.sum(1))
+
+
+@dataclass
+class Estimator:
+    """A trainer with a method."""
+
+    scale: float
+
+    def compute(self, rewards: Tensor, group: Tensor) -> Tensor:
+        return centred(rewards, group, self.scale)
+
+
+async def later(rewards: Tensor, group: Tensor) -> Tensor:
+    return centred(rewards, group)
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = "import rl_sentinel, sys; raise SystemExit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        centred,
+        later,
+        partial(centred, scale=1.0),
+        Estimator(1.0).compute,
+        lambda rewards, group: 1.0 * centred(rewards, group),
+    ],
+    ids=["function", "async", "partial", "method", "lambda"],
+)
+def test_any_python_callable_is_checked(function: Any) -> None:
+    result = rl_sentinel.check(function, **GRPO)
+    assert (result.ok, result.findings) == (True, ()), result
+    assert [v.outcome for v in result.verdicts] == ["holds", "holds"]
+
+
+def test_a_finding_has_its_case_and_its_sentence() -> None:
+    result = rl_sentinel.check(Estimator(2.0).compute, **GRPO)
+    (finding,) = result.findings
+    assert (finding.code, finding.level, result.ok) == ("REF001", "fault", False)
+    assert finding.sentence.startswith("advantage is ")
+    assert (finding.case.batch.rows, finding.case.batch.width) == (2, 1)
+    assert str(finding).startswith("fault REF001 advantage is ")
+    assert "1 finding: 1 fault" in str(result)
+    assert "cannot be imported by name" in str(result)
+    assert "<b style=" in result._repr_html_()
+
+
+def test_assert_sound_raises_with_the_report() -> None:
+    with pytest.raises(AssertionError, match=r"^fault REF001 advantage is ") as raised:
+        rl_sentinel.assert_sound(partial(centred, scale=2.0), **GRPO)
+    assert "\n  input " in str(raised.value)
+    assert rl_sentinel.assert_sound(centred, **GRPO).ok
+
+
+def test_a_function_that_fails_is_not_sound() -> None:
+    def failing(rewards: Tensor, mask: Tensor) -> Tensor:
+        raise RuntimeError("no such thing")
+
+    with pytest.raises(AssertionError, match=r"could not be judged: .*RuntimeError: no such thing; passed rewards="):
+        rl_sentinel.assert_sound(failing, stage="advantage", laws=["SHF001", "MSK003"])
+
+
+def test_the_process_is_left_as_it_is() -> None:
+    torch.manual_seed(3)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    rl_sentinel.check(centred, **GRPO)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
+
+
+def test_a_broadcast_is_told_with_its_binding() -> None:
+    def loss(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        return -(logp * advantages[:, None] * mask).sum() / mask.sum().clamp(min=1)
+
+    result = rl_sentinel.check(loss, stage="policy-loss", algorithm="reinforce")
+    assert (result.ok, result.findings) == (True, ())
+    (note,) = result.notes
+    assert note.startswith("advantages seems to have one number per response: as [B, T] it broadcasts across rows, so")
+    assert note.endswith('passed as advantage[B]; state it with bind={"advantages": "advantage[B]"}')
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stage": "advantages"}, "stage is 'advantages', expected one of advantage, policy-loss"),
+        ({"stage": "advantage", "level": "bad"}, "level is 'bad', expected one of fault, contested, hazard"),
+        ({"stage": "advantage", "budget": 1}, "budget is 1, expected at least 2"),
+        (
+            {"stage": "advantage", "bind": {"x": "reward"}},
+            "bind names x, expected parameters of centred: rewards, group",
+        ),
+        ({"stage": "advantage", "bind": {"rewards": "rewrd"}}, "bind is 'rewrd', expected COLUMN.*nearest is 'reward'"),
+        ({"stage": "advantage", "bind": {"rewards": "reward[Q]"}}, r"whose axes are \[Q\], expected one of BT, B"),
+    ],
+)
+def test_wrong_options_are_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as raised:
+        rl_sentinel.check(centred, **options)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_claim_names_the_nearest() -> None:
+    with pytest.raises(SentinelError, match="nearest is 'scope'"):
+        rl_sentinel.check(centred, stage="advantage", claims={"skope": "group"})
+
+
+def test_an_adapter_function_binds_a_parameter() -> None:
+    def loss(model_output: dict[str, Tensor], weight: Tensor, mask: Tensor) -> Tensor:
+        return -(model_output["logp"] * weight * mask).sum() / mask.sum().clamp(min=1)
+
+    result = rl_sentinel.check(
+        loss,
+        stage="policy-loss",
+        algorithm="reinforce",
+        bind={"model_output": lambda batch: {"logp": batch.logprob}, "weight": "advantage"},
+    )
+    assert (result.ok, result.findings) == (True, ()), result
+    assert "REF001" in {v.law for v in result.verdicts if v.outcome == "holds"}
