@@ -1,13 +1,22 @@
 """A finding as the reports receive it."""
 
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from rl_sentinel.audit.findings import Finding
+from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.storage import case_as_json
+from rl_sentinel.core.verdict import Verdict
+from rl_sentinel.report.results import Results
 from rl_sentinel.search.filled_batch import filled
+
+#: All findings of `audit verl==0.9.1`; `make expect` rewrites it.
+RELEASE = Path(__file__).parent / "report" / "verl-0.9.1.json"
 
 #: What goes wrong.
 SENTENCE = "row 1 is not trained, yet its reward moves advantage at row 0, token 0 from 0.5 to 0.25"
@@ -63,3 +72,29 @@ def evidence(**changed: Any) -> dict[str, Any]:
 def finding(**changed: Any) -> Finding:
     given = evidence(**changed)
     return Finding(signature=given["signature"], level=given["level"], evidence=given)
+
+
+def results(*, accepted: bool = False) -> Results:
+    """One verdict of each outcome, and a second break that is folded under the finding."""
+    same = evidence(boundary="m.caller")
+    made = partial(Verdict, law="MSK001", setting="default")
+    verdicts = [
+        made(boundary="m.estimator", outcome="broken", tried=1, evidence=evidence()),
+        made(boundary="m.caller", outcome="broken", tried=1, evidence=same),
+        made(boundary="m.sound", outcome="holds", tried=3),
+        made(boundary="m.other", outcome="not-applicable", reason="no mask & <none>"),
+        made(boundary="m.lost", outcome="errored", reason="ValueError: \x1b[1m no"),
+    ]
+    found = [replace(finding(), also=("m.caller [default]",), accepted=accepted)]
+    return Results(target="verl==1.0", audit=Audit(verdicts=verdicts, boundaries=5), found=found, seconds=2.0)
+
+
+def release() -> Results:
+    """All findings of a real audit."""
+    stored = json.loads(RELEASE.read_text(encoding="utf-8"))
+    keys = ("signature", "level", "evidence", "known", "known_from", "elsewhere", "level_note", "accepted")
+    return Results(
+        target="verl==0.9.1",
+        audit=Audit(),
+        found=[Finding(**{k: f[k] for k in keys}, also=tuple(f["also"])) for f in stored],
+    )

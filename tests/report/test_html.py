@@ -1,0 +1,44 @@
+"""The HTML page: whole, self-contained, with marked cells."""
+
+from html.parser import HTMLParser
+
+from report_fixtures import release, results
+from rl_sentinel.audit.findings import group_by_cause
+from rl_sentinel.report.html import as_html, grid
+
+
+class _Page(HTMLParser):
+    """Counts elements, and refuses tags that do not match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        assert not any(name in ("src", "href") for name, _ in attrs), "the page loads nothing"
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_whole() -> None:
+    """Every finding of a release, with its grids; configuration findings have none."""
+    made = release()
+    text = as_html([made])
+    page = _Page()
+    page.feed(text)
+    assert page.open == []
+    causes = group_by_cause(made.found)
+    assert page.seen.count("section") == len(causes)
+    assert page.seen.count("figure") > 3 * sum(not findings[0].law.startswith("CFG") for findings in causes)
+    assert "reward" in text
+    assert "&lt;" not in as_html([results()]).partition("<body>")[0]
+
+
+def test_changed_cell_is_marked() -> None:
+    assert '<td class=" marked">0 → 1</td>' in as_html([results()])
+    assert [cell.colour for (cell,) in grid("x", [1.0, -1.0, 0.0, float("nan")]).rows] == ["plus", "minus", "", "nan"]
