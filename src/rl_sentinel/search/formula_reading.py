@@ -108,10 +108,14 @@ def _settled(wrong: Mapping[str, list[float]]) -> bool:
 
 
 def _misses(seen: Tensor, value: Tensor, where: Tensor) -> float:
-    """1 where the two differ by more than rounding, and less than a thousandth for the difference itself."""
+    """1 where the two differ by more than rounding, else the difference.
+
+    How far a miss is counts for next to nothing: a case that no value fits must not choose between those that fit the
+    others.
+    """
     gap = distance(seen, value, where)
     size = value.abs().nan_to_num().max().item() if value.numel() else 0.0
-    return float(gap > ROUNDING * (1 + size)) + min(gap, 1.0) / 1000
+    return 1 + min(gap, 1.0) / 1e6 if gap > ROUNDING * (1 + size) else min(gap, 1.0)
 
 
 def distance(one: Tensor, other: Tensor, where: Tensor) -> float:
