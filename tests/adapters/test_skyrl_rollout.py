@@ -1,4 +1,4 @@
-"""SkyRL's rollout, on a specimen of its call shapes in words of our own."""
+"""SkyRL's rollout and the filters of its prompts, on a specimen of its call shapes in words of our own."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from rl_sentinel.adapters.skyrl import FRAMEWORK, rollout
+from rl_sentinel.adapters.skyrl import FRAMEWORK, prompt_filters, rollout
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
@@ -113,7 +113,9 @@ def _target(loads: Loads, padding: str = "0", counts_dead: str = "False", order:
 
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
-    made = [one for one in rollout.boundaries(target) if isinstance(one, Boundary)]
+    made = [
+        one for one in (*rollout.boundaries(target), *prompt_filters.boundaries(target)) if isinstance(one, Boundary)
+    ]
     return {(one.path.rpartition(".")[2], setting): one for one in made for setting in one.settings}
 
 

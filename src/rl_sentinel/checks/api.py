@@ -51,7 +51,7 @@ def check(  # noqa: PLR0913 - what can be said of a function
         budget: random cases per law, at least 2; 16, or what pytest's ``--rl-sentinel-budget`` says.
 
     Returns:
-        The result; ``.ok`` is True where no fault was found.
+        The result; ``.ok`` is True if no fault was found, no call failed and at least one law was compared.
 
     Raises:
         InputError: in one line, if the stage, a claim or a binding is wrong, or a parameter has no known name.

@@ -18,6 +18,7 @@ from rl_sentinel.adapters.skyrl import (
     kl,
     losses,
     metrics,
+    prompt_filters,
     prompts,
     rollout,
     trainer,
@@ -42,7 +43,7 @@ IMPORTED = (
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (
+    modules = (
         trainer,
         advantages,
         kl,
@@ -51,10 +52,12 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         prompts,
         generator,
         rollout,
+        prompt_filters,
         metrics,
         conversations,
         configuration,
-    ):
+    )
+    for module in modules:
         yield from module.boundaries(target)
 
 

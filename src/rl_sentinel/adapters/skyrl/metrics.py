@@ -19,8 +19,8 @@ from rl_sentinel.adapters.kit.requirements import (
 )
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
-from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, UIDS, Arguments, arguments
-from rl_sentinel.adapters.skyrl.rollout import GENERATED, PROCESS, generated, trainer_object
+from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, Arguments, arguments
+from rl_sentinel.adapters.skyrl.rollout import GENERATED, PROCESS, process_step
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -113,17 +113,11 @@ def _rollout(target: Target) -> Boundary:
 
 
 def _rewards(target: Target) -> Boundary:
-    process = Step(
-        call=PROCESS,
-        name="processed",
-        arguments={"self": trainer_object(target), "generator_output": generated(), "uids": UIDS},
-        produced_by={"generator_output": GENERATED},
-    )
     read = Step(call=rewards_logged, name="logged", arguments={"trainer": Earlier(Use("self"))})
     return Boundary(
         path=PROCESS,
         stage="metric",
-        steps=(process, read),
+        steps=(process_step(target), read),
         reads=frozenset({"reward", "group"}),
         outputs={
             "reward/avg_raw_reward": Output("", "reward", "outcome.mean", at=Use("logged")["raw"]),

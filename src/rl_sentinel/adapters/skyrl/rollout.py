@@ -1,6 +1,5 @@
-"""SkyRL's rollout: what a generator returns becomes the training batch; prompts are filtered; rollouts are measured."""
+"""SkyRL's rollout: what a generator returns becomes the training batch, and several outputs are merged."""
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import MethodType, SimpleNamespace
@@ -26,8 +25,7 @@ from rl_sentinel.adapters.skyrl.arguments import TRAINER, UIDS, Arguments, argum
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
-from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 
 PROCESS = f"{TRAINER}.postprocess_generator_output"
@@ -36,8 +34,6 @@ CONVERT = f"{TRAINER}.convert_to_training_input"
 PAD = f"{TRAINER}.pad_batch"
 
 MERGE = "skyrl.train.generators.utils.concatenate_generator_outputs"
-FILTER = "skyrl.train.utils.trainer_utils.zero_variance_filter"
-SAMPLING = "skyrl.train.utils.trainer_utils.handle_filter_sampling"
 
 GENERATED = (
     "skyrl/train/generators/skyrl_gym_generator.py, generate: prompt and response tokens, one reward per trajectory, "
@@ -49,20 +45,10 @@ _DOCS = claims(
     conserves=True,
 )
 _MERGED = claims("generators/utils.py: concatenate the generator outputs of multiple batches", conserves=True)
-_INFORMATIVE = claims(
-    "trainer_utils.py, handle_filter_sampling: filter out groups with std == 0 and group size > 1",
-    scope="group",
-    algorithm="prompts with unequal rewards",
-)
-_VARIED = claims(
-    "trainer_utils.py, zero_variance_filter: dropped only when it has >1 live trajectory and no reward spread",
-    scope="group",
-    algorithm="prompts but those of equal live rewards",
-)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training batch of a rollout, merged rollouts, and the filters of prompts."""
+    """The training batch of a rollout, and merged rollouts."""
     try:
         forms = arguments(target)
     except Unbindable as why:
@@ -72,10 +58,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _training_batch(target, forms))
     if target.has(MERGE):
         yield from bindable(target, _merged())
-    if target.has(FILTER):
-        yield from bindable(target, _zero_variance(target))
-    if target.has(SAMPLING):
-        yield from bindable(target, _filter_sampling())
 
 
 def generated() -> Table:
@@ -91,11 +73,6 @@ def generated() -> Table:
             "rollout_logprobs": EachRow(RowTokens("rollout_logprob")),
         }
     )
-
-
-def several_responses(inputs: Inputs) -> str:
-    """Every prompt has several responses."""
-    return "" if min(group_sizes(inputs)) > 1 else "a prompt has one response, which the filter keeps as it is"
 
 
 @dataclass
@@ -153,22 +130,6 @@ def responses_of(batch: Any, rows: int, width: int) -> dict[str, Any]:  # noqa: 
     }
 
 
-def kept_rows(check: Callable[..., Any], rewards: list[float], uids: list[str], masks: Any) -> list[float]:  # noqa: ANN401 - lists, or None
-    """1 for each row that the filter keeps."""
-    kept = check(rewards, uids) if masks is None else check(rewards, uids, loss_masks=masks)
-    return [float(row in kept) for row in range(len(rewards))]
-
-
-def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[str], samples: int) -> list[float]:
-    """1 for each row that is collected while more prompts are wanted than were sampled; rows are told by prompts."""
-    rows = range(len(uids))
-    numbered = {**output, "prompt_token_ids": [[row] for row in rows]}
-    wanted = {"train_batch_size": len(uids) + 1, "n_samples_per_prompt": samples}
-    *_, state = handle(numbered, uids, wanted, {"sample_batch_count": 1})
-    collected = {prompt[0] for prompt in state["collected_generator_output"]["prompt_token_ids"]}
-    return [float(row in collected) for row in rows]
-
-
 def trainer_object(target: Target) -> Object:
     """The trainer, with as many prompts and samples as the batch has."""
     return Object(
@@ -184,14 +145,18 @@ def trainer_object(target: Target) -> Object:
     )
 
 
-def _training_batch(target: Target, forms: Arguments) -> Boundary:
-    right = isinstance(forms.form, RightAligned)
-    process = Step(
+def process_step(target: Target) -> Step:
+    """The trainer's own step from the generator's output; its object is known to later steps as ``self``."""
+    return Step(
         call=PROCESS,
         name="processed",
         arguments={"self": trainer_object(target), "generator_output": generated(), "uids": UIDS},
         produced_by={"generator_output": GENERATED},
     )
+
+
+def _training_batch(target: Target, forms: Arguments) -> Boundary:
+    right = isinstance(forms.form, RightAligned)
     only = Step(call=output_of, name="output", arguments={"processed": Earlier(Use("processed"))})
     convert = Step(
         call=CONVERT,
@@ -215,7 +180,7 @@ def _training_batch(target: Target, forms: Arguments) -> Boundary:
     return Boundary(
         path=f"{PROCESS} -> {CONVERT}",
         stage="batch",
-        steps=(process, only, convert, read),
+        steps=(process_step(target), only, convert, read),
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=made["logprobs"], form=form),
             "token": Output("B T", "", "token", at=made["tokens"], form=form),
@@ -263,60 +228,4 @@ def _merged() -> Boundary:
         claims=_MERGED,
         reach="fully asynchronous training",
         requires=(prompts_are_contiguous, no_empty_response),
-    )
-
-
-def _zero_variance(target: Target) -> Boundary:
-    takes_masks = "loss_masks" in inspect.signature(target.find(FILTER)).parameters
-    masks: Codec = EachRow(RowTokens("mask", "int")) if takes_masks else Constant(None)
-    return _filter(
-        FILTER,
-        Step(
-            call=kept_rows,
-            name="kept",
-            arguments={
-                "check": Constant(Function(FILTER)),
-                "rewards": Labels("reward"),
-                "uids": UIDS,
-                "masks": masks,
-            },
-            produced_by={"rewards": GENERATED, "masks": "trainer.py, postprocess_generator_output"},
-        ),
-        _VARIED if takes_masks else claims("trainer_utils.py, zero_variance_filter", scope="group"),
-        "trainer.algorithm.zero_variance_filter=True",
-    )
-
-
-def _filter_sampling() -> Boundary:
-    return _filter(
-        SAMPLING,
-        Step(
-            call=sampled_rows,
-            name="kept",
-            arguments={
-                "handle": Constant(Function(SAMPLING)),
-                "output": generated(),
-                "uids": UIDS,
-                "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
-            },
-            produced_by={"output": GENERATED, "samples": "trainer.py, handle_dynamic_sampling: the configuration"},
-        ),
-        _INFORMATIVE,
-        "trainer.algorithm.dynamic_sampling.type=filter",
-        groups_are_equal,
-        several_responses,
-    )
-
-
-def _filter(path: str, step: Step, said: Claims, reach: str, *more: Callable[[Inputs], str]) -> Boundary:
-    reads = frozenset({"reward", "group"}) | ({"mask"} if said is _VARIED else frozenset())
-    return Boundary(
-        path=path,
-        stage="correct",
-        steps=(step,),
-        reads=reads,
-        outputs={"keep": Output("B", "", "keep", "group", form=PerRow("list"))},
-        claims=said,
-        reach=reach,
-        requires=(prompts_are_contiguous, no_empty_response, *more),
     )

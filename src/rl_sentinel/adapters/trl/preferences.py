@@ -87,7 +87,10 @@ def trainer_path(target: Target, *paths: str) -> str:
     return next((p for p in present if "model" in inspect.signature(target.find(p)).parameters), paths[0])
 
 
-def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> Iterator[Boundary | Unbound]:
+def families_of(
+    target: Target, path: str, families: Mapping[str, Family]
+) -> Iterator[tuple[Release, str, Family] | Unbound]:
+    """The families that a release's trainer has, or why it cannot be built; nothing without such a trainer."""
     if not target.has(path):
         return
     if why := target.fails(path):
@@ -97,11 +100,18 @@ def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> It
     if isinstance(release, Unbound):
         yield release
         return
-    for name, family in families.items():
-        if family.fits(release.known, release.source):
-            yield from bindable(target, _learning(release, name, family))
+    yield from ((release, name, one) for name, one in families.items() if one.fits(release.known, release.source))
+
+
+def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> Iterator[Boundary | Unbound]:
+    for found in families_of(target, path, families):
+        if isinstance(found, Unbound):
+            yield found
+            continue
+        release, name, family = found
+        yield from bindable(target, _learning(release, name, family))
         cuts: tuple[Cut, ...] = ("keep_start", "keep_end") if release.reference else ()
-        if family.truncated and family.fits(release.known, release.source):
+        if family.truncated:
             yield from bindable(target, *(_learning(release, name, family, cut) for cut in cuts if _cuts(release, cut)))
 
 

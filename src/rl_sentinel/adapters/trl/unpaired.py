@@ -21,7 +21,7 @@ from rl_sentinel.adapters.trl.pair_codecs import (
 )
 from rl_sentinel.adapters.trl.preference_families import FIELDS, KTO_FAMILIES, Family
 from rl_sentinel.adapters.trl.preference_trainers import learn
-from rl_sentinel.adapters.trl.preferences import SCALED, Release, ready_trainer, release_of, same, trainer_path
+from rl_sentinel.adapters.trl.preferences import SCALED, Release, families_of, ready_trainer, same, trainer_path
 from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -83,19 +83,11 @@ class LabelledFeatures(PairFeatures):
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """KTO's step under its losses and weights."""
-    path = trainer_path(target, KTO, KTO_BEFORE)
-    if not target.has(path):
-        return
-    if why := target.fails(path):
-        yield Unbound(f"{path}.compute_loss", "policy-loss", why)
-        return
-    release = release_of(target, path)
-    if isinstance(release, Unbound):
-        yield release
-        return
-    for name, family in KTO_FAMILIES.items():
-        if family.fits(release.known, release.source):
-            yield from bindable(target, _learning(release, name, family))
+    for found in families_of(target, trainer_path(target, KTO, KTO_BEFORE), KTO_FAMILIES):
+        if isinstance(found, Unbound):
+            yield found
+        else:
+            yield from bindable(target, _learning(*found))
 
 
 def _learning(release: Release, name: str, family: Family) -> Boundary:

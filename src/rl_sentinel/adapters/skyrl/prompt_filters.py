@@ -1,0 +1,124 @@
+"""SkyRL's filters of prompts: those without a spread of rewards are dropped, or are sampled again."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Labels
+from rl_sentinel.adapters.kit.containers import EachRow
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.skyrl.arguments import UIDS
+from rl_sentinel.adapters.skyrl.rollout import GENERATED, generated
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+FILTER = "skyrl.train.utils.trainer_utils.zero_variance_filter"
+SAMPLING = "skyrl.train.utils.trainer_utils.handle_filter_sampling"
+
+_INFORMATIVE = claims(
+    "trainer_utils.py, handle_filter_sampling: filter out groups with std == 0 and group size > 1",
+    scope="group",
+    algorithm="prompts with unequal rewards",
+)
+_VARIED = claims(
+    "trainer_utils.py, zero_variance_filter: dropped only when it has >1 live trajectory and no reward spread",
+    scope="group",
+    algorithm="prompts but those of equal live rewards",
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The filter before training, and the one that samples more prompts."""
+    if target.has(FILTER):
+        yield from bindable(target, _zero_variance(target))
+    if target.has(SAMPLING):
+        yield from bindable(target, _filter_sampling())
+
+
+def several_responses(inputs: Inputs) -> str:
+    """Every prompt has several responses."""
+    return "" if min(group_sizes(inputs)) > 1 else "a prompt has one response, which the filter keeps as it is"
+
+
+def kept_rows(check: Callable[..., Any], rewards: list[float], uids: list[str], masks: Any) -> list[float]:  # noqa: ANN401 - lists, or None
+    """1 for each row that the filter keeps."""
+    kept = check(rewards, uids) if masks is None else check(rewards, uids, loss_masks=masks)
+    return [float(row in kept) for row in range(len(rewards))]
+
+
+def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[str], samples: int) -> list[float]:
+    """1 for each row that is collected while more prompts are wanted than were sampled; rows are told by prompts."""
+    rows = range(len(uids))
+    numbered = {**output, "prompt_token_ids": [[row] for row in rows]}
+    wanted = {"train_batch_size": len(uids) + 1, "n_samples_per_prompt": samples}
+    *_, state = handle(numbered, uids, wanted, {"sample_batch_count": 1})
+    collected = {prompt[0] for prompt in state["collected_generator_output"]["prompt_token_ids"]}
+    return [float(row in collected) for row in rows]
+
+
+def _zero_variance(target: Target) -> Boundary:
+    takes_masks = "loss_masks" in inspect.signature(target.find(FILTER)).parameters
+    masks: Codec = EachRow(RowTokens("mask", "int")) if takes_masks else Constant(None)
+    return _filter(
+        FILTER,
+        Step(
+            call=kept_rows,
+            name="kept",
+            arguments={
+                "check": Constant(Function(FILTER)),
+                "rewards": Labels("reward"),
+                "uids": UIDS,
+                "masks": masks,
+            },
+            produced_by={"rewards": GENERATED, "masks": "trainer.py, postprocess_generator_output"},
+        ),
+        _VARIED if takes_masks else claims("trainer_utils.py, zero_variance_filter", scope="group"),
+        "trainer.algorithm.zero_variance_filter=True",
+    )
+
+
+def _filter_sampling() -> Boundary:
+    return _filter(
+        SAMPLING,
+        Step(
+            call=sampled_rows,
+            name="kept",
+            arguments={
+                "handle": Constant(Function(SAMPLING)),
+                "output": generated(),
+                "uids": UIDS,
+                "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
+            },
+            produced_by={"output": GENERATED, "samples": "trainer.py, handle_dynamic_sampling: the configuration"},
+        ),
+        _INFORMATIVE,
+        "trainer.algorithm.dynamic_sampling.type=filter",
+        groups_are_equal,
+        several_responses,
+    )
+
+
+def _filter(path: str, step: Step, said: Claims, reach: str, *more: Callable[[Inputs], str]) -> Boundary:
+    reads = frozenset({"reward", "group"}) | ({"mask"} if said is _VARIED else frozenset())
+    return Boundary(
+        path=path,
+        stage="correct",
+        steps=(step,),
+        reads=reads,
+        outputs={"keep": Output("B", "", "keep", "group", form=PerRow("list"))},
+        claims=said,
+        reach=reach,
+        requires=(prompts_are_contiguous, no_empty_response, *more),
+    )
