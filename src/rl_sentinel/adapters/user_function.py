@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.kit.argument_messages import describe_arguments, unknown_message
 from rl_sentinel.adapters.kit.forms import Packed, Ragged
 from rl_sentinel.adapters.kit.layout_trial import leaves, tried
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.user_arguments import arguments_of, describe_arguments, unknown_message
+from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_layouts import (
     BY_POSITION,
     Domains,

@@ -1,6 +1,7 @@
 """The text of a binding, as in ``bind={"adv": "advantage[B]"}``: a column of the batch, its axes and its dtype."""
 
 import re
+from collections.abc import Mapping
 
 import torch
 
@@ -13,6 +14,14 @@ from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.codec import Codec, Form
 from rl_sentinel.core.errors import Unbindable
+
+#: Role -> its binding, where it is no column.
+BINDINGS: Mapping[str, str] = {
+    "token_rewards": "token_rewards",
+    "lengths": "lengths",
+    "cumulative_lengths": "cu_seqlens",
+    "group_size": "group_size",
+}
 
 #: Axes in a binding, without commas and spaces -> what they are.
 AXES = {

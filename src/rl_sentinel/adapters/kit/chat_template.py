@@ -8,7 +8,8 @@ from typing import Any
 
 Message = dict[str, Any]
 
-_WORDS = re.compile(r"<\|[a-z_]+\|>|</?[a-z_]+>|\n|[^\s<]+| ")
+#: A token: a special token, a tag, a newline, a word, a space. Scripts hold it as a string.
+_WORDS = r"<\|[a-z_]+\|>|</?[a-z_]+>|\n|[^\s<]+| "
 
 START, END = "<|im_start|>", "<|im_end|>"
 
@@ -28,7 +29,7 @@ class ChatTokenizer:
 
     def __call__(self, text: str, **_options: object) -> dict[str, list[int]]:
         """The tokens of a text."""
-        return {"input_ids": [self._numbers.setdefault(word, len(self._numbers)) for word in _WORDS.findall(text)]}
+        return {"input_ids": [self._numbers.setdefault(word, len(self._numbers)) for word in re.findall(_WORDS, text)]}
 
     @property
     def eos_token_id(self) -> int:

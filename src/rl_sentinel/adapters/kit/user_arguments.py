@@ -5,15 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
-import numpy as np
-from torch import Tensor
-
 from rl_sentinel.adapters.kit.annotated_axes import axes_of
-from rl_sentinel.adapters.kit.bind_text import codec_of
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of
 from rl_sentinel.adapters.kit.container_probe import keys_read
-from rl_sentinel.adapters.kit.containers import Container, Namespace, Object, Table
+from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.numbers import numbers_of
-from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of, similar_names
+from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of
 from rl_sentinel.adapters.kit.user_layouts import adapted
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import Batch
@@ -26,14 +23,6 @@ from rl_sentinel.search.small_cases import small_cases
 
 #: Names by which frameworks pass labels as a numpy array of strings, and masks as whole numbers.
 LABELS, COUNTED = ("index", "uid", "uids"), ("response_mask", "eos_mask", "completion_mask")
-
-#: Role -> its binding, where it is no column.
-_WORDS: Mapping[str, str] = {
-    "token_rewards": "token_rewards",
-    "lengths": "lengths",
-    "cumulative_lengths": "cu_seqlens",
-    "group_size": "group_size",
-}
 
 #: Role -> the number that is passed where the function has no default: below 1, where a wrong power shows.
 _DISCOUNTS: Mapping[str, float] = {"gamma": 0.9, "lambda": 0.8}
@@ -216,7 +205,7 @@ def _by_name(slot: Slot, role: str, path: str, made: Arguments) -> Codec | None:
     if role in _DISCOUNTS:
         made.numbers[role] = _DISCOUNTS[role] if slot.required else _number(slot.default)
         return Constant(_DISCOUNTS[role]) if slot.required else None
-    column = _WORDS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
+    column = BINDINGS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
     column = column or (_MODEL_NAMES.get(slot.name, "") if slot.required else "")
     if not column:
         return None
@@ -268,37 +257,3 @@ def _not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:
         taken = ", ".join(str(p) for p in parameters.values())
         return f"takes {taken}, expected parameters by name: name them, or keep a wrapped function's by functools.wraps"
     return ""
-
-
-def unknown_message(function: str, unknown: list[str]) -> str:
-    """One line on all parameters of unknown names, with a proposal for ``bind``."""
-    proposed = ", ".join(f'"{path}": "{_proposal(path)}"' for path in unknown)
-    names = ", ".join(map(repr, unknown))
-    return (
-        f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: say what each is, as "
-        f"in bind={{{proposed}}} (a column, COLUMN[AXES], a number, or a function of the batch; docs/own-functions.md)"
-    )
-
-
-def _proposal(path: str) -> str:
-    near = similar_names(path.rpartition(".")[2])[0]
-    role = role_of(near)
-    return _WORDS.get(role) or ROLES[role].column or "reward"
-
-
-def describe_arguments(codecs: Mapping[str, Codec], passed: Mapping[str, Any]) -> str:
-    """One line: each parameter, its column, its kind where it is not a tensor, and its shape."""
-    return ", ".join(f"{name}={_described(codecs[name], value)}" for name, value in passed.items())
-
-
-def _described(codec: Codec, value: object) -> str:
-    if not codec.columns:
-        return f"int{list(value.shape)}" if isinstance(value, Tensor) else " ".join(str(value).split())[:40]
-    if isinstance(codec, Container):
-        return f"{{{', '.join(f'{n}={_described(p, codec.get(value, n))}' for n, p in codec.parts.items())}}}"
-    column = "token_rewards" if len(codec.columns) > 1 else next(iter(codec.columns))
-    if isinstance(value, Tensor):
-        return f"{column}{list(value.shape)}"
-    if isinstance(value, list):
-        return f"{column} as a list of {len(value)}"
-    return f"{column} as numpy{list(value.shape)}" if isinstance(value, np.ndarray) else column

@@ -1,18 +1,17 @@
 """A stand-alone script of a finding: the calls of its runs, what they gave, and whether the expectation holds."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.execution import Encoded, cuts, inputs_of, sizes_of
-from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.execution import Encoded
 from rl_sentinel.audit.engine.executor import REFUSALS
 from rl_sentinel.audit.repro.call_source import Source, keyword, variable, wrapped
 from rl_sentinel.audit.repro.literal import Unwritable, literal
 from rl_sentinel.audit.repro.matching_outputs import sides
+from rl_sentinel.audit.repro.output_expression import output_expression, shared_expression
 from rl_sentinel.audit.repro.provenance import View
 from rl_sentinel.audit.repro.recorded_run import Run
 from rl_sentinel.core.boundary import Output
@@ -152,7 +151,7 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     results = []
     for name, place in places.items():
         output = first.boundary.outputs[name]
-        text_of = _alike_form([_source_of(output, place, run) for run in runs], text, name)
+        text_of = shared_expression([output_expression(output, place, run) for run in runs], text, name)
         results.append(f"{name!r}: {text_of}")
     return [*lines, *wrapped("return {", results, "}").splitlines()]
 
@@ -170,46 +169,6 @@ def _gathered(encoded: Encoded) -> list[str]:
         return []
     name = encoded.step.result
     return [f"{name} = [{', '.join(f'{name}_{n}' for n in range(count))}]"]
-
-
-def _source_of(output: Output, place: Use, run: Run) -> str:
-    """The expression of an output; of a repeated step, its parts as the boundary joins them."""
-    form = output.form or (PerRow() if output.axes == "B" else Number())
-    if output.join is None:
-        return form.source(variable(place), run.sizes)
-    each = next((c.step.each for c in run.calls if c.step.result == place.name), None)
-    if each is None:
-        raise Unwritable("an argument of a repeated step is read afterwards")
-    shapes = [sizes_of(cut.batch) for cut in cuts(inputs_of(run.boundary, run.case), each)]
-    parts = [form.source(str(Use(f"{place.name}_{n}", place.way)), sizes) for n, sizes in enumerate(shapes)]
-    together = f"[{', '.join(parts)}]"
-    count = {"mean": len(parts), "rank-mean": run.case.layout.ranks}.get(output.join, 1)
-    if output.join in ("rows", "last"):
-        return parts[-1] if output.join == "last" else f"torch.cat({together})"
-    return f"torch.stack({together}).sum(0)" + (f" / {count}" if count > 1 else "")
-
-
-def _alike_form(sources: list[str], text: Source, name: str) -> str:
-    """The reading of an output; where it depends on the shape of the batch, the runs differ in it."""
-    if all(source == sources[0] for source in sources):
-        return sources[0]
-    reader = f"read_{''.join(c if c.isalnum() else '_' for c in name)}"
-    place = sources[0]
-    text.parameters[reader] = [f"lambda value: {_with_value(source, sources)}" for source in sources]
-    return f"{reader}({_common(sources, place)})"
-
-
-def _common(sources: list[str], default: str) -> str:
-    """The expression that all readings are of: the longest place that each of them names."""
-    words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
-    shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
-    if not shared:
-        raise Unwritable("the expressions that read the runs' outputs have no part in common")
-    return max(shared, key=len)
-
-
-def _with_value(source: str, sources: list[str]) -> str:
-    return source.replace(_common(sources, sources[0]), "value")
 
 
 def _place(run: Run, output: Output) -> Use:
@@ -314,5 +273,5 @@ def _end(code: str, output: str) -> list[str]:
 
 
 def no_script(why: str) -> list[str]:
-    """The text of a script that cannot be written."""
-    return [f"# no script: {why}"]
+    """The text of a script that cannot be written; it ends with status 2, which is neither answer."""
+    return [f"# no script: {why}", "raise SystemExit(2)"]

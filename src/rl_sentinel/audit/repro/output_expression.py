@@ -1,0 +1,51 @@
+"""Expressions of a script that read the output of a boundary from the result of its calls."""
+
+import re
+
+from rl_sentinel.adapters.kit.execution import cuts, inputs_of, sizes_of
+from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.audit.repro.call_source import Source, variable
+from rl_sentinel.audit.repro.literal import Unwritable
+from rl_sentinel.audit.repro.recorded_run import Run
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.call import Use
+
+
+def output_expression(output: Output, place: Use, run: Run) -> str:
+    """The expression of an output; of a repeated step, its parts as the boundary joins them."""
+    form = output.form or (PerRow() if output.axes == "B" else Number())
+    if output.join is None:
+        return form.source(variable(place), run.sizes)
+    each = next((c.step.each for c in run.calls if c.step.result == place.name), None)
+    if each is None:
+        raise Unwritable("an argument of a repeated step is read afterwards")
+    shapes = [sizes_of(cut.batch) for cut in cuts(inputs_of(run.boundary, run.case), each)]
+    parts = [form.source(str(Use(f"{place.name}_{n}", place.way)), sizes) for n, sizes in enumerate(shapes)]
+    together = f"[{', '.join(parts)}]"
+    count = {"mean": len(parts), "rank-mean": run.case.layout.ranks}.get(output.join, 1)
+    if output.join in ("rows", "last"):
+        return parts[-1] if output.join == "last" else f"torch.cat({together})"
+    return f"torch.stack({together}).sum(0)" + (f" / {count}" if count > 1 else "")
+
+
+def shared_expression(sources: list[str], text: Source, name: str) -> str:
+    """The reading of an output; where it depends on the shape of the batch, the runs differ in it."""
+    if all(source == sources[0] for source in sources):
+        return sources[0]
+    reader = f"read_{''.join(c if c.isalnum() else '_' for c in name)}"
+    place = sources[0]
+    text.parameters[reader] = [f"lambda value: {_with_value(source, sources)}" for source in sources]
+    return f"{reader}({_common(sources, place)})"
+
+
+def _common(sources: list[str], default: str) -> str:
+    """The expression that all readings are of: the longest place that each of them names."""
+    words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
+    shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
+    if not shared:
+        raise Unwritable("the expressions that read the runs' outputs have no part in common")
+    return max(shared, key=len)
+
+
+def _with_value(source: str, sources: list[str]) -> str:
+    return source.replace(_common(sources, sources[0]), "value")
