@@ -41,6 +41,8 @@ LOSS = """
     from megatron.core.packed_seq_params import PackedSeqParams
     from slime.utils.ppo_utils import compute_approx_kl
 
+    # estimators: "ppo", "grpo", "gspo", "cispo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"
+
     def compute_advantages_and_returns(args, rollout_data):
         if not mpu.is_pipeline_last_stage():
             return

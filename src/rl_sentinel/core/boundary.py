@@ -24,6 +24,7 @@ Stage = Literal[
     "metric",
     "config",
     "step",
+    "parallel",
 ]
 
 #: How results of the cuts of a repeated step become one: their sum, mean or last, their rows in order, or the sum over

@@ -6,7 +6,7 @@ from typing import Any, Literal
 Side = Literal["right", "left"]
 
 #: The fields that a law may vary; a boundary names those that its arguments can follow.
-Axis = Literal["extra", "padding", "micro_batches", "ranks", "dtype", "device"]
+Axis = Literal["extra", "padding", "micro_batches", "ranks", "context", "dtype", "device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,8 @@ class Layout:
     """The part of a case that says how its batch reaches the target.
 
     ``extra`` is the number of padding columns beyond the longest response, ``padding`` the side they are on,
-    ``micro_batches`` and ``ranks`` the number of parts that the rows are split into, ``dtype`` the precision of what a
+    ``micro_batches`` and ``ranks`` the number of parts that the rows are split into, ``context`` the number of ranks
+    that share each sequence, ``dtype`` the precision of what a
     model computes (log-probs, values, logits, entropies; empty: as the batch has it), ``device`` the torch device.
 
     Example:
@@ -27,6 +28,7 @@ class Layout:
     padding: Side = "right"
     micro_batches: int = 1
     ranks: int = 1
+    context: int = 1
     dtype: Literal["", "float32", "float64", "bfloat16"] = ""
     device: str = "cpu"
 

@@ -9,6 +9,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.slime import (
     advantages,
+    context_parallel,
     conversations,
     correction,
     data_source,
@@ -56,6 +57,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         logprobs,
         losses,
         updates,
+        context_parallel,
         metrics,
         fsdp,
     ):

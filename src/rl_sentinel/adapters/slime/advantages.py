@@ -22,11 +22,12 @@ from rl_sentinel.adapters.slime.arguments import (
     options,
     samples,
 )
+from rl_sentinel.adapters.slime.doubles import compute_advantages, takes_data
 from rl_sentinel.adapters.slime.kl import default_kind
 from rl_sentinel.adapters.slime.samples import normalized_by, sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Use
+from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -91,9 +92,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     kind = default_kind(target)
     described = [_advantages(name, settings, claimed, kind) for name, (settings, claimed) in FAMILIES.items()]
     described += [_from_rewards(target, name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]
-    for boundary in described:
-        yield from bindable(target, _as_written(target, boundary))
+    for boundary in (one for one in described if _selectable(target, one)):
+        yield from bindable(target, _from_store(target, _as_written(target, boundary)))
     yield from bindable(target, _gae("vanilla_gae"), _gae("chunked_gae", f"{PPO}.vanilla_gae"))
+
+
+def _selectable(target: Target, boundary: Boundary) -> bool:
+    """Whether the release names the estimator of the family: it raises for any other."""
+    if not target.has(PATH) or target.fails(PATH):
+        return True
+    (settings,) = boundary.settings.values()
+    return repr(settings["advantage_estimator"]).replace("'", '"') in inspect.getsource(target.module(LOSS))
 
 
 def _as_written(target: Target, boundary: Boundary) -> Boundary:
@@ -101,6 +110,15 @@ def _as_written(target: Target, boundary: Boundary) -> Boundary:
     leaves = not target.has(PATH) or bool(target.fails(PATH)) or '"kl"' in inspect.getsource(target.find(PATH))
     kept = {name: output for name, output in boundary.outputs.items() if leaves or name != "kl"}
     return boundary if len(kept) == len(boundary.outputs) else replace(boundary, outputs=kept)
+
+
+def _from_store(target: Target, boundary: Boundary) -> Boundary:
+    """Through the store of the process, where a release finds the data of a rollout there."""
+    if not target.has(PATH) or target.fails(PATH) or takes_data(target.find(PATH)):
+        return boundary
+    *before, step = boundary.steps
+    arguments = {"compute": Constant(Function(PATH)), **step.arguments}
+    return replace(boundary, steps=(*before, replace(step, call=compute_advantages, arguments=arguments)))
 
 
 def _advantages(  # noqa: PLR0913 - what the families differ in

@@ -38,8 +38,7 @@ def train_step(
     module = loss_function.__globals__
     own = module["get_log_probs_and_entropy"]
     count = len(micro_batches)
-    more = {"num_microbatches": count, "step_global_batch_size": global_batch_size}
-    more = {name: value for name, value in more.items() if name in inspect.signature(loss_function).parameters}
+    more = counts_of_step(loss_function, count, global_batch_size)
     total, tokens, reported = torch.zeros(()), torch.zeros(()), []
     for micro_batch in micro_batches:
         batch = {key: value for key, value in micro_batch.items() if key != "output"}
@@ -54,6 +53,39 @@ def train_step(
         reported.append(report)
     per_token = args.calculate_per_token_loss
     return {"loss": total / (tokens if per_token else count), "reported": reported}
+
+
+def counts_of_step(loss_function: Callable[..., Any], micro_batches: int, global_batch_size: int) -> dict[str, int]:
+    """The counts of a step that the loss of a release takes."""
+    counts = {"num_microbatches": micro_batches, "step_global_batch_size": global_batch_size}
+    return {name: count for name, count in counts.items() if name in inspect.signature(loss_function).parameters}
+
+
+def compute_advantages(compute: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:  # noqa: ANN401 - a namespace
+    """Fill the data of a rollout; before July 2025 the function found it in a store of its process."""
+    with data_in_store(compute, lambda: rollout_data):
+        call_on_data(compute, args, rollout_data)
+
+
+def call_on_data(compute: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:  # noqa: ANN401 - a namespace
+    """Call the function with the data, where it takes it."""
+    compute(args, rollout_data) if takes_data(compute) else compute(args)
+
+
+@contextmanager
+def data_in_store(compute: Callable[..., Any], data: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """The store of the process, for a function that takes no data: ``data()`` is what the process that asks has."""
+    store = {
+        "get_local_storage": lambda key: data().get(key),
+        "set_local_storage": lambda key, value: data().__setitem__(key, value),
+    }
+    with replaced(compute.__globals__, **({} if takes_data(compute) else store)):
+        yield
+
+
+def takes_data(compute: Callable[..., Any]) -> bool:
+    """Whether the function of a release is given the data of the rollout."""
+    return "rollout_data" in inspect.signature(compute).parameters
 
 
 def answering(output: Mapping[str, list[Tensor]], *, pair: bool) -> Callable[..., Any]:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.trl.ranks import RankAccelerator, in_ranks
+from rl_sentinel.adapters.kit.rank_threads import in_ranks
+from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
 
 #: Id of the word "w0"; the prompt of row n is the word "wn" where rows are told apart.

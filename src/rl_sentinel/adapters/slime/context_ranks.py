@@ -1,0 +1,181 @@
+"""Doubles for slime's context-parallel ranks: threads that each hold two chunks of every sequence."""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn as differentiable
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.rank_threads import everywhere, in_ranks, rank_number
+from rl_sentinel.adapters.slime.doubles import (
+    answering,
+    call_on_data,
+    counts_of_step,
+    data_in_store,
+    replaced,
+    returns_pair,
+)
+from rl_sentinel.adapters.world import group as one_process_group
+
+#: What a rank holds the share of, in a micro-batch, in the data of a rollout and in what its model answers.
+SHARED = frozenset(
+    {"log_probs", "ref_log_probs", "rollout_log_probs", "values", "advantages", "returns", "entropy", "kl"}
+)
+
+#: The group of the context-parallel ranks, where a double asks which group it is given.
+_CONTEXT = object()
+
+Spans = list[tuple[int, int]]
+
+
+def spans(offsets: Callable[..., Any], total: int, response: int) -> Spans:
+    """Which positions of a response the two chunks of this rank predict, by slime's own offsets."""
+    _, _, logits, _ = offsets(total, response)
+    before = total - response - 1
+    return [(low - before, high - before) if low < high else (0, 0) for low, high in logits]
+
+
+def share(data: Mapping[str, Any], own: list[Spans]) -> dict[str, Any]:
+    """The data with a rank's positions of each sample, where a rank holds a share."""
+    return {
+        key: [torch.cat([row[low:high] for low, high in chunks]) for row, chunks in zip(value, own, strict=True)]
+        if key in SHARED
+        else value
+        for key, value in data.items()
+    }
+
+
+def joined(parts: list[list[Tensor]], held: list[list[Spans]], lengths: list[int]) -> list[Tensor]:
+    """The samples, from what each rank has of them."""
+    samples = []
+    for n, length in enumerate(lengths):
+        whole = parts[0][n].new_zeros(length)
+        for rank, own in enumerate(held):
+            places = torch.cat([torch.arange(low, high) for low, high in own[n]])
+            whole = whole.index_add(0, places, parts[rank][n])
+        samples.append(whole)
+    return samples
+
+
+def advantages_in_context(
+    compute: Callable[..., Any],
+    args: Any,  # noqa: ANN401 - a namespace
+    data: dict[str, Any],
+    size: int,
+) -> dict[str, list[Tensor]]:
+    """What ``compute_advantages_and_returns`` leaves in the data, from the shares of ``size`` ranks."""
+    shares: dict[int, dict[str, Any]] = {}
+
+    def work(rank: int) -> tuple[list[Spans], dict[str, Any]]:
+        own = _own_spans(compute, data, size)
+        shares[rank] = share(data, own)
+        call_on_data(compute, args, shares[rank])
+        return own, shares[rank]
+
+    with context_of(size), data_in_store(compute, lambda: shares[rank_number()]):
+        ranks = in_ranks(size, work)
+    held = [own for own, _ in ranks]
+    computed = [key for key in ("advantages", "returns", "kl") if key in ranks[0][1]]
+    lengths = data["response_lengths"]
+    return {key: joined([one[key] for _, one in ranks], held, lengths) for key in computed}
+
+
+def train_step_in_context(
+    loss_function: Callable[..., Any],
+    args: Any,  # noqa: ANN401 - a namespace
+    micro_batches: list[dict[str, Any]],
+    global_batch_size: int,
+    size: int,
+) -> dict[str, Any]:
+    """The losses of all micro-batches and ranks as Megatron adds them up, and what each reported.
+
+    Megatron divides by the number of micro-batches (schedules.py, forward_step: a loss function that returns three
+    values), and its gradients are averaged over the ranks; with a loss per token both are left out, and the sum is
+    divided by the tokens that all ranks counted.
+    """
+    pair = returns_pair(loss_function.__globals__["get_log_probs_and_entropy"])
+    more = counts_of_step(loss_function, len(micro_batches), global_batch_size)
+    total, tokens, reported = torch.zeros(()), torch.zeros(()), []
+    for micro_batch in micro_batches:
+        batch = {key: value for key, value in micro_batch.items() if key != "output"}
+        shares: dict[int, Any] = {}
+
+        def answer(*passed: object, shares: dict[int, Any] = shares, **options: object) -> Any:  # noqa: ANN401 - its own
+            return answering(shares[rank_number()], pair=pair)(*passed, **options)
+
+        def work(
+            rank: int,
+            batch: dict[str, Any] = batch,
+            shares: dict[int, Any] = shares,
+            output: dict[str, Any] = micro_batch["output"],
+        ) -> Any:  # noqa: ANN401 - as the loss
+            own = _own_spans(loss_function, batch, size)
+            shares[rank] = share(output, own)
+            logits = torch.zeros(1, sum(high - low for chunks in own for low, high in chunks), 1)
+            return loss_function(args, share(batch, own), **more, logits=logits)
+
+        with context_of(size), replaced(loss_function.__globals__, get_log_probs_and_entropy=answer):
+            for loss, counted, report in in_ranks(size, work):
+                total, tokens = total + loss, tokens + counted
+                reported.append(report)
+    per_token = args.calculate_per_token_loss
+    return {"loss": total / (tokens if per_token else len(micro_batches) * size), "reported": reported}
+
+
+@contextmanager
+def context_of(size: int) -> Iterator[None]:
+    """Megatron's parallel state and torch's collectives, as ``size`` context-parallel ranks have them."""
+    mpu: Any = importlib.import_module("megatron.core").mpu
+    state = {
+        "get_context_parallel_world_size": lambda **_about: size,
+        "get_context_parallel_rank": lambda **_about: rank_number(),
+        "get_context_parallel_group": lambda **_about: _CONTEXT,
+        "get_data_parallel_world_size": lambda with_context_parallel=False, **_about: (
+            size if with_context_parallel else 1
+        ),
+        "get_data_parallel_group": lambda with_context_parallel=False, **_about: (
+            _CONTEXT if with_context_parallel else one_process_group()
+        ),
+    }
+    with (
+        replaced(vars(mpu), **state),
+        replaced(vars(dist), all_reduce=_all_reduce, all_gather_object=_all_gather_object),
+        replaced(vars(differentiable), all_reduce=_all_reduce_with_gradient),
+    ):
+        yield
+
+
+def _own_spans(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
+    """The spans of each sample on this rank, by the offsets that stand beside the function's module."""
+    if size == 1:
+        return [[(0, int(length))] for length in data["response_lengths"]]
+    offsets = importlib.import_module(f"{function.__module__.rpartition('.')[0]}.cp_utils")
+    sizes = zip(data["total_lengths"], data["response_lengths"], strict=True)
+    return [spans(offsets.get_logits_and_tokens_offset_with_cp, int(total), int(length)) for total, length in sizes]
+
+
+def _all_reduce(
+    tensor: Tensor,
+    op: Any = dist.ReduceOp.SUM,  # noqa: ANN401 - torch's
+    group: object = None,
+    **_options: object,
+) -> None:
+    """The sum or the largest over the ranks of a group, in place; this process alone is a group of its own."""
+    if group is not None and group is not _CONTEXT:
+        return
+    tensors = torch.stack(everywhere(tensor.detach().clone()))
+    tensor.copy_(tensors.amax(0) if op == dist.ReduceOp.MAX else tensors.sum(0))
+
+
+def _all_gather_object(gathered: list[Any], own: object, group: object = None) -> None:
+    """The objects of the ranks of a group, put into a list."""
+    gathered[:] = everywhere(own) if group is None or group is _CONTEXT else [own]
+
+
+def _all_reduce_with_gradient(tensor: Tensor, op: object = None, group: object = None) -> Tensor:  # noqa: ARG001 - a sum
+    """The sum over the ranks, through which gradients pass."""
+    return torch.stack(everywhere(tensor)).sum(0)

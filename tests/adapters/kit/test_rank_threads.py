@@ -1,0 +1,46 @@
+"""Ranks as threads: they meet in collectives, and one that fails releases the others."""
+
+import pytest
+import torch
+
+from rl_sentinel.adapters.kit import rank_threads
+from rl_sentinel.adapters.kit.rank_threads import everywhere, in_ranks, rank_number
+
+
+def test_ranks_meet() -> None:
+    """Each rank has its number, and sees the values of all in their order."""
+    assert in_ranks(3, lambda rank: (rank_number(), everywhere(10 * rank))) == [(n, [0, 10, 20]) for n in range(3)]
+
+
+def test_one_rank_is_this_thread() -> None:
+    """Alone there is no one to wait for."""
+    assert in_ranks(1, lambda rank: (rank, everywhere("own"))) == [(0, ["own"])]
+    assert rank_number() == 0
+
+
+def test_gradients_pass() -> None:
+    """A sum over ranks is one graph: the gradient of each rank's share arrives."""
+    weight = torch.tensor([2.0, 3.0], requires_grad=True)
+    total = in_ranks(2, lambda rank: torch.stack(everywhere(weight[rank] ** 2)).sum())[0]
+    total.backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [4.0, 6.0]
+
+
+def test_an_error_of_one_rank_is_raised() -> None:
+    """The ranks that wait for it are released, and its own error is the one that counts."""
+
+    def work(rank: int) -> list[int]:
+        if rank == 1:
+            raise ValueError("rank 1 has no data")
+        return everywhere(rank)
+
+    with pytest.raises(ValueError, match="rank 1 has no data"):
+        in_ranks(2, work)
+
+
+def test_ranks_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that goes on without a collective would hang the others."""
+    monkeypatch.setattr(rank_threads, "LONGEST_WAIT", 0.2)
+    with pytest.raises(RuntimeError, match="2 ranks do not meet in the same collectives"):
+        in_ranks(2, lambda rank: everywhere(rank) if rank == 0 else None)
