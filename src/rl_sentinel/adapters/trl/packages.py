@@ -31,8 +31,8 @@ urllib3==2.8.0
 xxhash==4.1.0
 """
 
-#: Releases before 1.0 need transformers 4: ``_is_package_available`` of transformers 5 returns a pair, which they read as
-#: True, so that they import packages that are absent.
+#: Releases before 1.0 need transformers 4: ``_is_package_available`` of transformers 5 returns a pair, which they read
+#: as True, so that they import packages that are absent.
 _FOUR = """
 huggingface_hub==0.36.2
 accelerate==1.10.1

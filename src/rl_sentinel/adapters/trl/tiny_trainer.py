@@ -13,6 +13,12 @@ WORDS = 29
 
 END, PADDING = 1, 0
 
+#: The chat template: a word for the role, the message, and the token that ends it.
+TEMPLATE = (
+    "{% for message in messages %}{{ 'w28 ' if message['role'] == 'assistant' else 'w27 ' }}{{ message['content'] }}"
+    "{{ ' <eos> ' }}{% endfor %}{% if add_generation_prompt %}{{ 'w28 ' }}{% endif %}"
+)
+
 
 class Policy:
     """A model double: the log-probs and entropies that a forward pass on the case's tokens would give."""
@@ -49,7 +55,7 @@ def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     words = ["<pad>", "<eos>", "<unk>", *(f"w{n}" for n in range(WORDS))]
     plain = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106 - a token of a vocabulary
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>", "chat_template": TEMPLATE}
     return PreTrainedTokenizerFast(tokenizer_object=plain, padding_side="left", **special)
 
 
