@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import (
+    assembly,
     distillation,
     early_losses,
     log_probs,
     logit_metrics,
     losses,
     packages,
+    packing,
     ppo,
     preferences,
     preparation,
@@ -31,6 +33,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         scoring,
         rollout_metrics,
         samplers,
+        assembly,
         early_losses,
         losses,
         log_probs,
@@ -40,6 +43,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         logit_metrics,
         supervised,
         preparation,
+        packing,
         self_play,
         distillation,
         ppo,

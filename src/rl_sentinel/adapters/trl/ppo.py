@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import ppo_rollouts
+from rl_sentinel.adapters.trl import ppo_losses, ppo_rollouts
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding, trains_with_probability
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.token_model import PROMPT, Backbone, token_ids
@@ -60,6 +60,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if "response_masks" in inspect.signature(target.find(path)).parameters:
         yield from bindable(target, _forward(path, "response masks", masked=True))
     yield from ppo_rollouts.boundaries(target, PPO)
+    yield from ppo_losses.boundaries(target, PPO)
     stats = f"{PPO}.record_step_stats"
     fields = inspect.signature(target.find(CONFIG)).parameters
     if target.has(stats) and "kl_penalty" in fields:

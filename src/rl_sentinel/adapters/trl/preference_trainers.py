@@ -40,11 +40,7 @@ def make_pair_trainer(
     """A trainer of the target, made by its own constructor from its own configuration; ``trainer`` is its class."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
-    module = importlib.import_module(trainer.__module__.replace("_trainer", "_config"))
-    config = getattr(module, trainer.__name__.replace("Trainer", "Config"))
-    fields = {field.name: field for field in dataclasses.fields(config)}
-    given = {name: in_form(fields[name], value) for name, value in settings.items()}
-    built = {name: value for name, value in BUILT.items() if name in fields}
+    args, arguments = configured(trainer, settings)
     if "processing_class" in inspect.signature(trainer.__init__).parameters:
         tokenizer = {"processing_class": make_tokenizer()}
     else:
@@ -54,11 +50,29 @@ def make_pair_trainer(
     reference = {"ref_model": deepcopy(model)} if "ref_model" in inspect.signature(trainer).parameters else {}
     return trainer(
         model=model,
-        args=config(**{"output_dir": tempfile.mkdtemp(), **built, **given}),
+        args=args,
         train_dataset=Dataset.from_list([dict(row) for row in rows or [PAIR] * 2]),
         **tokenizer,
         **reference,
+        **arguments,
     )
+
+
+def configured(trainer: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - a class of the target
+    """The configuration of a trainer, and the settings that it takes as arguments, in releases without one."""
+    try:
+        module = importlib.import_module(trainer.__module__.replace("_trainer", "_config"))
+    except ModuleNotFoundError:
+        from transformers import TrainingArguments  # noqa: PLC0415 - in the target's overlay
+
+        own = {field.name for field in dataclasses.fields(TrainingArguments)}
+        built = {name: value for name, value in BUILT.items() if name in own}
+        return TrainingArguments(**{"output_dir": tempfile.mkdtemp(), **built}), dict(settings)
+    config = getattr(module, trainer.__name__.replace("Trainer", "Config"))
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    given = {name: in_form(fields[name], value) for name, value in settings.items()}
+    built = {name: value for name, value in BUILT.items() if name in fields}
+    return config(**{"output_dir": tempfile.mkdtemp(), **built, **given}), {}
 
 
 def in_form(field: Any, value: Any) -> Any:  # noqa: ANN401 - a field of a configuration, and a setting
