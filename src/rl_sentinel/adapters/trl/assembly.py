@@ -12,13 +12,19 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Prompts
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.release import NAME, config_fields, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
 from rl_sentinel.adapters.trl.scoring import several_generations
@@ -36,6 +42,9 @@ _ROWS = (
 
 #: Column of what is assembled -> the number of its row, times its step in a first cell.
 STEPS = {"old_per_token_logps": -0.5, "ref_per_token_logps": -0.25, "sampling_per_token_logps": -0.625}
+
+#: A token of a completion; the number of tokens that name one, and of words for it.
+FILL, NAMES, WORDS = 3, 2, 24
 
 #: Fields of configurations that ask for fewer rows than were sampled.
 KEPT = ("num_remains_in_group",)
@@ -86,6 +95,7 @@ def _assembled(target: Target, path: str, kind: str) -> Boundary:
             "base": Object(make_trainer, parts, at=at, shared=True),
             "prompts": Prompts(),
             "rewards": Column("reward", PerRow("list")),
+            "lengths": ResponseMask(NoPadding()),
             "generations": Derived(lambda inputs: max(group_sizes(inputs))),
         },
         produced_by={"prompts": _ROWS},
@@ -102,7 +112,12 @@ def _assembled(target: Target, path: str, kind: str) -> Boundary:
         settings={"columns of rows": {}},
         claims=claims(_ROWS),
         reach="every rollout",
-        requires=(prompts_are_contiguous, groups_are_equal, some_are_dropped if own else several_generations),
+        requires=(
+            no_empty_response,
+            prompts_are_contiguous,
+            groups_are_equal,
+            some_are_dropped if own else several_generations,
+        ),
     )
 
 
@@ -116,28 +131,30 @@ def assemble(  # noqa: PLR0913 - a rollout and what it answers
     base: Any,  # noqa: ANN401 - a trainer
     prompts: list[dict[str, str]],
     rewards: list[float],
+    lengths: Tensor,
     generations: int,
     *,
     derived: bool,
 ) -> dict[str, list[float]]:
     """The advantage of each completion that is kept, and how many columns of its row are those of another one."""
-    rows, numbers = len(prompts), torch.arange(1.0, len(prompts) + 1).unsqueeze(1)
+    rows, counts = len(prompts), lengths.sum(1).tolist()
+    numbers, width = torch.arange(1.0, rows + 1).unsqueeze(1), int(max(counts)) + NAMES
     ready = ready_to_score(
         base,
         generations,
-        completions=[[4 + row % 24] * (1 + row // 24) + [END] for row in range(rows)],
+        completions=[[*named(row), *[FILL] * (count - 1), END] for row, count in enumerate(counts)],
         rewards=rewards,
-        old_logprobs=numbers * STEPS["old_per_token_logps"] * torch.ones(1, 2 + rows // 24),
-        ref_logprobs=numbers * STEPS["ref_per_token_logps"] * torch.ones(1, 2 + rows // 24),
+        old_logprobs=(numbers * STEPS["old_per_token_logps"]).expand(rows, width),
+        ref_logprobs=(numbers * STEPS["ref_per_token_logps"]).expand(rows, width),
         sampler_logprobs=[
-            [n * STEPS["sampling_per_token_logps"]] * (2 + row // 24) for row, n in enumerate(numbers[:, 0].tolist())
+            [(row + 1) * STEPS["sampling_per_token_logps"]] * (count + NAMES) for row, count in enumerate(counts)
         ],
     )
     if derived:
         derive(ready, entry, generations)
     found = entry(ready, prompts)
-    samples = [4 + row % 24 + 100 * (row // 24) for row in range(rows)]
-    of = [samples.index(int(ids[0]) + 100 * (int((ids == ids[0]).sum()) - 1)) for ids in found["completion_ids"]]
+    samples = [named(row) for row in range(rows)]
+    of = [samples.index(ids[:NAMES].tolist()) for ids in found["completion_ids"]]
     others, advantages = [0.0] * rows, [0.0] * rows
     for place, row in enumerate(of):
         advantages[row] = float(found["advantages"][place])
@@ -149,6 +166,11 @@ def assemble(  # noqa: PLR0913 - a rollout and what it answers
         if isinstance(weights, Tensor):
             others[row] += len(weights) != len(of)
     return {"advantages": advantages, "others": others}
+
+
+def named(row: int) -> list[int]:
+    """Two tokens that tell a completion from all others."""
+    return [FILL + 1 + row % WORDS, FILL + 1 + row // WORDS]
 
 
 def derive(trainer: Any, entry: Callable[..., Any], generations: int) -> None:  # noqa: ANN401 - a trainer

@@ -26,6 +26,7 @@ from rl_sentinel.adapters.trl.preferences import (
     DPO,
     ORPO,
     ORPO_NOW,
+    PAIRED,
     Release,
     families_of,
     ready_trainer,
@@ -33,7 +34,7 @@ from rl_sentinel.adapters.trl.preferences import (
     trainer_path,
 )
 from rl_sentinel.adapters.trl.token_model import answer_with_logits
-from rl_sentinel.adapters.trl.unpaired import KTO, KTO_BEFORE, LabelledFeatures, logged_numbers
+from rl_sentinel.adapters.trl.unpaired import ALTERNATING, KTO, KTO_BEFORE, LabelledFeatures, logged_numbers
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -106,7 +107,7 @@ def _numbers(release: Release, family: Family, name: str, logged: Mapping[str, s
         ),
         outputs={n: Output("", "nats", at=Use("logs")[n], form=Number()) for n in logged},
         settings={name: family.settings},
-        claims=claims(_LOGS, output_algorithms=dict(logged)),
+        claims=(PAIRED if paired else ALTERNATING) | claims(_LOGS, output_algorithms=dict(logged)),
         reach="every step",
         requires=(rows_are_pairs, every_row_trains),
         domain=as_pairs,

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -59,7 +59,7 @@ VALUE_LOGGED: Mapping[str, Output] = {
 }
 
 
-def boundaries(target: Target, trainer: str) -> Iterator[Boundary]:
+def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
     """Advantages, and the losses, of releases that compute them under a mask."""
     path = f"{trainer}.compute_advantages"
     if target.has(path) and "mask" in inspect.signature(target.find(path)).parameters:

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.ranks import RankAccelerator, everywhere, in_ranks
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -38,7 +38,7 @@ LOGGED = {
 }
 
 
-def boundaries(target: Target, trainer: str) -> Iterator[Boundary]:
+def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
     """Generation by a decoder and by an encoder with a decoder; the rewards that a step logs."""
     path = f"{trainer}._generate_batched"
     if target.has(path):
@@ -137,6 +137,7 @@ def _logged(path: str, trainer: str) -> Boundary:
             "entry": Constant(Function(path)),
             "kind": Constant(Function(trainer)),
             "rewards": EachCut(Column("reward", PerRow()), "ranks"),
+            "lengths": EachCut(ResponseMask(NoPadding()), "ranks"),
         },
         doubles={f"{module}.torch.distributed.{name}": double for name, double in COLLECTIVES.items()},
         produced_by={"rewards": "examples: trainer.log_stats(stats, batch, rewards) after each step, on each process"},
@@ -148,7 +149,7 @@ def _logged(path: str, trainer: str) -> Boundary:
         outputs={name: _at(name, output) for name, output in LOGGED.items()},
         claims=claims(_REWARDS),
         reach="log_stats(stats, batch, rewards)",
-        requires=(equal_parts, several_rows),
+        requires=(equal_parts, no_empty_response, several_rows),
     )
 
 
@@ -165,8 +166,9 @@ def logged_rewards(
     entry: Callable[..., Any],
     kind: Any,  # noqa: ANN401 - a class of the target
     rewards: list[Tensor],
+    lengths: list[Tensor],
 ) -> dict[str, Any]:
-    """What the first of several processes logs of the rewards."""
+    """What the first of several processes logs of the rewards of its responses and those of the others."""
     logged: list[dict[str, Any]] = []
 
     def log(rank: int) -> None:
@@ -180,7 +182,7 @@ def logged_rewards(
             "current_device": "cpu",
             "config": SimpleNamespace(log_with=None),
         }
-        texts = ["w1"] * len(rewards[rank])
+        texts = [" ".join(["w1"] * count) for count in lengths[rank].sum(1).tolist()]
         entry(self, {}, {"query": texts, "response": texts}, list(rewards[rank]))
 
     in_ranks(len(rewards), log)

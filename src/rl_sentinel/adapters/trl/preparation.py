@@ -118,12 +118,17 @@ def example(row: int, words: int, sides: Sequence[str], *, chat: bool) -> dict[s
 
 def wanted(tokenizer: Any, one: dict[str, Any], side: str, *, chat: bool) -> tuple[list[int], list[int]]:  # noqa: ANN401 - a tokenizer
     """The tokens of the prompt, and those of a completion with its end."""
-    ids = lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"])  # noqa: E731 - of a text
     if not chat:
-        return ids(one["prompt"]), [*ids(one[side]), END]
+        return ids_of(tokenizer, one["prompt"]), [*ids_of(tokenizer, one[side]), END]
     whole = tokenizer.apply_chat_template([*one["prompt"], *one[side]], tokenize=False)
     before = tokenizer.apply_chat_template(one["prompt"], tokenize=False, add_generation_prompt=True)
-    return ids(before), ids(whole)[len(ids(before)) :]
+    prompt = ids_of(tokenizer, before)
+    return prompt, ids_of(tokenizer, whole)[len(prompt) :]
+
+
+def ids_of(tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401 - a tokenizer
+    """The tokens of a text, without those that start or end a sequence."""
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def made(row: dict[str, Any], side: str) -> tuple[list[int], list[int]]:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Object
@@ -23,7 +25,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 SFT = "trl.trainer.sft_trainer.SFTTrainer"
 
@@ -79,6 +81,10 @@ class Examples(PairFeatures):
             prompt = [PROMPT] * (1 + (row % self.prompts if self.masked else 0))
             made.append({"prompt": prompt, "response": ids, "trained": [int(one) for one in mask[:length]]})
         return made
+
+    def sizes(self, value: list[dict[str, Any]]) -> Sizes:
+        """Rows and lengths."""
+        return Sizes(rows=len(value), length=torch.tensor([len(row["response"]) for row in value]))
 
     def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
         """The ids that train."""

@@ -53,7 +53,7 @@ def ready_to_fit(  # noqa: PLR0913 - the trainer, its place among the ranks, and
     if hasattr(trainer, "_metrics"):
         separate = "train" in trainer._metrics  # noqa: SLF001 - where the trainer logs
         ready._metrics = {m: defaultdict(list) for m in ("train", "eval")} if separate else defaultdict(list)  # noqa: SLF001
-    ready.examples, ready.logprobs, ready.logits = examples, logprobs, logits
+    ready.examples, ready.logprobs, ready.logits, ready.tokens = examples, logprobs, logits, tokens
     if logprobs is not None:
         answer_with(ready.model, logprobs)
     if logits is not None and tokens is not None:
