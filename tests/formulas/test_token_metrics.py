@@ -35,6 +35,9 @@ def test_accuracy() -> None:
     assert accuracy(BATCH, {}).isnan()
     other = batch_of(torch.tensor([[1, 1]]).bool(), logits=BATCH.logits[1:], token=torch.tensor([[0, 0]]))
     assert accuracy(other, {}).item() == 0.5
+    assert TOKEN_METRICS["accuracy of preferred responses"](BATCH, {}).isnan()
+    pair = batch_of(torch.tensor([[1, 1], [1, 0]]).bool(), logits=BATCH.logits.flip(0), token=torch.zeros(2, 2).long())
+    assert TOKEN_METRICS["accuracy of preferred responses"](pair, {}).item() == 0.5
 
 
 def test_rows_that_are_no_pairs() -> None:

@@ -19,12 +19,22 @@ def _entropy(batch: Batch, _settings: Settings) -> Tensor:
     return -(chances.exp() * chances).sum(-1).mean()
 
 
+def _share_of_best(batch: Batch, rows: slice) -> Tensor:
+    mask = batch.mask[rows]
+    logits = batch.logits[rows][mask].double()
+    best = logits.topk(2, -1).values
+    right = (logits.argmax(-1) == batch.token[rows][mask]).double()
+    return torch.where(best[:, 0] - best[:, 1] < TIE, torch.nan, right).mean()
+
+
 def _accuracy(batch: Batch, _settings: Settings) -> Tensor:
     """The share of trained tokens that are the most likely ones; NaN where rounding decides one of them."""
-    logits = batch.logits[batch.mask].double()
-    best = logits.topk(2, -1).values
-    right = (logits.argmax(-1) == batch.token[batch.mask]).double()
-    return torch.where(best[:, 0] - best[:, 1] < TIE, torch.nan, right).mean()
+    return _share_of_best(batch, slice(None))
+
+
+def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
+    """The same of the preferred responses of pairs."""
+    return _share_of_best(batch, slice(None, None, 2)) if are_pairs(batch) else torch.tensor(torch.nan)
 
 
 def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
@@ -42,6 +52,7 @@ def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
 TOKEN_METRICS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "entropy of trained tokens": _entropy,
     "accuracy of trained tokens": _accuracy,
+    "accuracy of preferred responses": _accuracy_of_preferred,
     "mean logit of preferred responses": _mean_logit(0),
     "mean logit of other responses": _mean_logit(1),
 }

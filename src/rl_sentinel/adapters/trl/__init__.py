@@ -7,6 +7,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import (
     assembly,
     distillation,
+    distillation_steps,
     early_losses,
     log_probs,
     logit_metrics,
@@ -46,6 +47,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         packing,
         self_play,
         distillation,
+        distillation_steps,
         ppo,
     ):
         yield from module.boundaries(target)

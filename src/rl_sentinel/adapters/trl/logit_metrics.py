@@ -47,12 +47,12 @@ LEVELS: Mapping[str, str] = {
 }
 DISTRIBUTIONS: Mapping[str, str] = {
     "entropy": "entropy of trained tokens",
-    "mean_token_accuracy": "accuracy of trained tokens",
+    "mean_token_accuracy": "accuracy of preferred responses",
 }
 
 _LOGS = (
-    "docs/source/dpo_trainer.md, Logged metrics: average logits that the model gives to the tokens of chosen and of "
-    "rejected responses, average entropy and accuracy of the tokens that train"
+    "docs/source/dpo_trainer.md, Logged metrics: average logits of the tokens of chosen and of rejected responses, "
+    "average entropy; dpo_trainer.py: token accuracy for the chosen completions"
 )
 
 #: Each trainer's places in the releases, the settings under which it is asked, and whether its rows are pairs.

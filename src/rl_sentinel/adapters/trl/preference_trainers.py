@@ -47,7 +47,8 @@ def make_pair_trainer(
         tokenizer = {"tokenizer": make_tokenizer()}
     next(iter(tokenizer.values())).bos_token = "<eos>"  # noqa: S105 - a token of a vocabulary
     model = make_language_model()
-    reference = {"ref_model": deepcopy(model)} if "ref_model" in inspect.signature(trainer).parameters else {}
+    others = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
+    reference = {name: deepcopy(model) for name in others}
     return trainer(
         model=model,
         args=args,
