@@ -1,8 +1,8 @@
 """DAT001 columns-out-of-step.
 
 What it says:
-    In what is assembled for training, all columns of a row belong to one sample: its tokens, log-probs, weights and
-    masks, however rows were filtered, shuffled or cut before.
+    In a batch that is assembled for training, all columns of a row belong to one sample: its tokens, log-probs, weights
+    and masks, however rows were filtered, shuffled or cut before.
 
 Why it matters:
     A filter that keeps some rows, or a shuffle, has to be applied to every column. One that is forgotten leaves each

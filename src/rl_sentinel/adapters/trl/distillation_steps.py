@@ -3,27 +3,28 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import EachCut, Object, Table
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import micro_batch_count, trains_whole_completions
 from rl_sentinel.adapters.trl.distillation import GKD, GKD_NOW, LogitsModel
-from rl_sentinel.adapters.trl.distillation_codecs import SampledSequence, SampledTokens, every_completion_trains
+from rl_sentinel.adapters.trl.distillation_codecs import WIDE, SampledSequence, SampledTokens, every_completion_trains
 from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Form, Sizes
 
 #: A conversation of the data set, for the constructor.
 ROW = {"messages": [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "w2 w3"}]}
@@ -37,6 +38,39 @@ _MEAN = claims(
     algorithm="generalised jsd",
     denominator="given",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StepLogits(SampledSequence):
+    """Logits of sequences to which a layout adds no padding: a micro-batch is as wide as its longest one."""
+
+    shift: int = 1
+
+    @property
+    def axes(self) -> frozenset[Any]:
+        """No field of the layout."""
+        return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTokens(SampledTokens):
+    """Tokens of such sequences."""
+
+    @property
+    def axes(self) -> frozenset[Any]:
+        """No field of the layout."""
+        return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceMask(ResponseMask):
+    """1 at the tokens of prompt and completion."""
+
+    form: Form = field(default_factory=lambda: StepTokens(prompt=1, response=1, padding=0))
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows, width and lengths, without the prompts."""
+        return Sizes(length=value.sum(1) - WIDE).merge(self.form.sizes(value))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -53,15 +87,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _steps(path: str, trainer: str) -> Boundary:
     settings: Settings = {"mixture": 0.5}
-    logits = SampledSequence(shift=1)
-    inputs: Mapping[str, Codec] = {
-        key: Column("mask", SampledTokens(prompt=prompt, response=response, padding=padding), torch.int64)
+    logits = StepLogits()
+    inputs: dict[str, Codec] = {
+        key: Column("mask", StepTokens(prompt=prompt, response=response, padding=padding), torch.int64)
         for key, prompt, response, padding in (
             ("input_ids", 4, 5, 0),
-            ("attention_mask", 1, 1, 0),
             ("labels", -100, 5, -100),
         )
     }
+    inputs["attention_mask"] = SequenceMask()
     part = Object(
         part_of_step,
         {"student": Column("logits", logits), "teacher": Column("ref_logits", logits), "inputs": Table(inputs)},
