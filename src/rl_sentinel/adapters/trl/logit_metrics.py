@@ -80,9 +80,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _numbers(release: Release, family: Family, name: str, logged: Mapping[str, str], *, paired: bool) -> Boundary:
     entry = f"{release.path}.compute_loss"
     features: Codec = (
-        PairFeatures(whole=release.whole, names=release.names, prompts=family.prompts)
+        PairFeatures(whole=release.whole, names=release.names, prompts=1)
         if paired
-        else LabelledFeatures(whole='"completion_labels"' in release.source)
+        else LabelledFeatures(whole='"completion_labels"' in release.source, prompts=1)
     )
     step = Step(
         call=learn_logits,
