@@ -85,6 +85,16 @@ def test_columns_of_a_row(loads: Loads, together: bool) -> None:  # noqa: FBT001
     assert judgement.tried > 0
 
 
+@pytest.mark.parametrize(("filtered", "sound"), [("True", True), ('name != "old_per_token_logps"', False)])
+def test_columns_of_a_filtered_row(loads: Loads, filtered: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A derived trainer that keeps some rows keeps them of all columns."""
+    target = loads(FRAMEWORK, files(filtered=filtered), overlay())
+    path = "trl.experimental.filter.filter_trainer.FilterTrainer._generate_and_score_completions"
+    judgement = judged_at(DAT001, _bound(target)[path, "columns of rows"], "columns of rows", target)
+    assert (judgement.found is None) is sound
+    assert judgement.tried > 0
+
+
 @pytest.mark.parametrize("setting", ["grpo", "dapo", "vLLM, capped"])
 def test_micro_batches_of_a_step(loads: Loads, setting: str) -> None:
     """Denominators, and weights of the sampler, are those of the whole step."""

@@ -237,6 +237,25 @@ RLOO = """
             return -torch.min(ratio * weight, ratio.clamp(self.low, self.high) * weight).mean()
 """
 
+#: A trainer that is derived of GRPO's and keeps some of the completions of a prompt.
+FILTER = """
+    import torch
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    class FilterTrainer(GRPOTrainer):
+        def __init__(self, group_filter_func, **parts):
+            super().__init__(**parts)
+            self.group_filter_func, self.num_remains_in_group = group_filter_func, None
+
+        def _generate_and_score_completions(self, inputs):
+            made = super()._generate_and_score_completions(inputs)
+            groups = made["advantages"].view(-1, self.num_generations)
+            scores = torch.tensor(self.group_filter_func(group_rewards=groups.tolist()))
+            kept = scores.topk(self.num_remains_in_group).indices
+            rows = (kept + torch.arange(len(groups)).unsqueeze(1) * self.num_generations).flatten()
+            return {name: x[rows] if {filtered} and x.dim() else x for name, x in made.items()}
+"""
+
 TRANSFORMERS = """
     from types import SimpleNamespace
     from torch import nn
@@ -270,12 +289,14 @@ DATASETS = """
 """
 
 
-def files(*, weighs: bool = True, reduces: bool = True, apart: bool = True, together: bool = True) -> dict[str, str]:
+def files(
+    *, weighs: bool = True, reduces: bool = True, apart: bool = True, together: bool = True, filtered: str = "True"
+) -> dict[str, str]:
     """A tree of TRL.
 
     One that does not weigh logs the rewards as their function gives them; one that does not reduce logs numbers of
     one rank, one without ``apart`` logs numbers of evaluation as if it trained, and one without ``together`` has the
-    log-probs of its rows in another order.
+    log-probs of its rows in another order. ``filtered`` says which columns a filter of rows takes along.
     """
     unweighted = "" if weighs else " / self.weight"
     reduced = "totals = self.accelerator.reduce(totals, reduction='sum')" if reduces else "pass"
@@ -287,6 +308,10 @@ def files(*, weighs: bool = True, reduces: bool = True, apart: bool = True, toge
         "trl/trainer/rloo_config.py": CONFIG.format(name="RLOOConfig"),
         "trl/trainer/grpo_trainer.py": GRPO.replace("{unweighted}", unweighted).replace("{reduced}", reduced),
         "trl/trainer/rloo_trainer.py": RLOO.replace("{unweighted}", unweighted),
+        "trl/experimental/__init__.py": "",
+        "trl/experimental/filter/__init__.py": "",
+        "trl/experimental/filter/filter_config.py": CONFIG.format(name="FilterConfig"),
+        "trl/experimental/filter/filter_trainer.py": FILTER.replace("{filtered}", filtered),
     }
 
 
