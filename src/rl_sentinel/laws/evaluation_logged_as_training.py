@@ -60,5 +60,4 @@ LAW = Law(
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
     expect=_expect,
-    at_once=True,
 )
