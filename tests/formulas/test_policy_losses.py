@@ -52,7 +52,7 @@ def test_dynamic_fine_tuning() -> None:
     """Half a chance weighs the token by a half, through which no gradient flows."""
     logprob = torch.tensor([[-math.log(2.0)]], requires_grad=True)
     (loss,) = LOSSES["dynamic fine-tuning"](batch_of(torch.ones(1, 1).bool(), logprob=logprob), {}).flatten()
-    loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+    loss.backward()
     assert loss.item() == pytest.approx(math.log(2.0) / 2)
     assert logprob.grad is not None
     assert logprob.grad.item() == pytest.approx(-0.5)
