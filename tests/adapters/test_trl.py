@@ -10,6 +10,8 @@ from adapters.trl_specimen import early_files, files, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
+from rl_sentinel.laws.evaluation_logged_as_training import LAW as MET006
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
@@ -60,6 +62,36 @@ def test_numbers_of_evaluation(loads: Loads, apart: bool) -> None:  # noqa: FBT0
     boundary = _bound(target)[f"{GRPO}.prediction_step", "evaluation"]
     judgement = judged_at(MET001, boundary, "evaluation", target)
     assert (judgement.found is None) is apart
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_where_evaluation_logs(loads: Loads, apart: bool) -> None:  # noqa: FBT001 - parametrised
+    """What an evaluation logs has the names of evaluations."""
+    target = loads(FRAMEWORK, files(apart=apart), overlay())
+    boundary = _bound(target)[f"{GRPO}.prediction_step -> {GRPO}.log", "evaluation"]
+    judgement = judged_at(MET006, boundary, "evaluation", target)
+    assert (judgement.found is None) is apart
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_columns_of_a_row(loads: Loads, together: bool) -> None:  # noqa: FBT001 - parametrised
+    """Log-probs of a row are those of its completion."""
+    target = loads(FRAMEWORK, files(together=together), overlay())
+    boundary = _bound(target)[f"{GRPO}._generate_and_score_completions", "columns of rows"]
+    judgement = judged_at(DAT001, boundary, "columns of rows", target)
+    assert (judgement.found is None) is together
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(("filtered", "sound"), [("True", True), ('name != "old_per_token_logps"', False)])
+def test_columns_of_a_filtered_row(loads: Loads, filtered: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A derived trainer that keeps some rows keeps them of all columns."""
+    target = loads(FRAMEWORK, files(filtered=filtered), overlay())
+    path = "trl.experimental.filter.filter_trainer.FilterTrainer._generate_and_score_completions"
+    judgement = judged_at(DAT001, _bound(target)[path, "columns of rows"], "columns of rows", target)
+    assert (judgement.found is None) is sound
     assert judgement.tried > 0
 
 
@@ -115,8 +147,18 @@ def test_a_tree_without_trainers_is_unbound(loads: Loads) -> None:
     assert [b.stage for b in unbound] == ["advantage", "policy-loss"]
 
 
-@pytest.mark.parametrize(("version", "pin"), [("0.22.2", "4.57.6"), ("1.16.0", "5.23.0"), ("", "5.23.0")])
+@pytest.mark.parametrize(
+    ("version", "pin"),
+    [
+        ("0.9.6", "4.57.6"),
+        ("0.14.0.dev0", "4.51.3"),
+        ("0.19.1", "4.51.3"),
+        ("0.22.2", "4.57.6"),
+        ("1.16.0", "5.23.0"),
+        ("", "5.23.0"),
+    ],
+)
 def test_packages_follow_the_release(version: str, pin: str) -> None:
-    """Releases before 1.0 run on transformers 4; a tree without a version is a newest one."""
+    """Releases before 1.0 run on a transformers 4 that they allow; a tree without a version is a newest one."""
     assert f"transformers=={pin}" in FRAMEWORK.light(version).split()
     assert f"transformers=={pin}" in FRAMEWORK.installation(version).packages

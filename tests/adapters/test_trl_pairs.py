@@ -9,25 +9,41 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, distillation, ppo, preferences, self_play, unpaired
+from rl_sentinel.adapters.trl import (
+    FRAMEWORK,
+    distillation,
+    logit_metrics,
+    ppo,
+    preferences,
+    self_play,
+    supervised,
+    unpaired,
+)
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.evaluation_logged_as_training import LAW as MET006
+from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
 
+MODULES = (preferences, unpaired, logit_metrics, supervised, self_play, distillation, ppo)
+
 DPO = "trl.trainer.dpo_trainer.DPOTrainer.compute_loss"
 KTO = "trl.trainer.kto_trainer.KTOTrainer.compute_loss"
 GKD = "trl.trainer.gkd_trainer.GKDTrainer"
 PPO = "trl.trainer.ppo_trainer.PPOTrainer"
+SFT = "trl.trainer.sft_trainer.SFTTrainer.compute_loss"
 
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     """(path, setting) to boundary."""
-    every = [b for module in (preferences, unpaired, self_play, distillation, ppo) for b in module.boundaries(target)]
+    every = [b for module in MODULES for b in module.boundaries(target)]
     return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
 
 
@@ -47,7 +63,12 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     }
     assert {setting for path, setting in boundaries if path.startswith(PPO)} == {
         "default",
+        "row by row",
         "response masks",
+        "decoder",
+        "encoder and decoder",
+        "policy",
+        "value",
         *(f"kl_penalty={name}" for name in ppo.PENALTIES),
     }
     assert answering(boundaries, target) == []
@@ -104,3 +125,68 @@ def test_last_mini_batch_of_a_pass(loads: Loads, count: str, sound: bool) -> Non
     judgement = judged_at(PLC004, _bound(target)[f"{PPO}.batched_forward_pass", "default"], "default", target)
     assert (judgement.found is None) is sound
     assert judgement.tried > 0
+
+
+def _sound(target: Target, law: Law, path: str, setting: str) -> bool:
+    """Whether a law holds at a boundary, on one case at least."""
+    judgement = judged_at(law, _bound(target)[path, setting], setting, target)
+    assert judgement.tried > 0
+    return judgement.found is None
+
+
+@pytest.mark.parametrize("setting", ["default", "dft"])
+def test_supervised_loss(loads: Loads, setting: str) -> None:
+    """A mean over the tokens of all micro-batches and ranks is that of its formula."""
+    target = _load(loads)
+    assert all(_sound(target, law, SFT, setting) for law in (REF001, SPL001, SPL002))
+
+
+def test_denominator_of_a_micro_batch(loads: Loads) -> None:
+    """A micro-batch that divides by its own tokens weighs them by its size."""
+    assert not _sound(_load(loads, denominator="trained.sum()"), SPL001, SFT, "default")
+
+
+@pytest.mark.parametrize(("counted", "sound"), [("trained", True), ("torch.ones_like(trained)", False)])
+def test_entropy_of_trained_tokens(loads: Loads, counted: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Tokens of the prompt and padding have no part in the logged entropy."""
+    assert _sound(_load(loads, counted=counted), REF001, SFT, "logged of logits") is sound
+
+
+@pytest.mark.parametrize(
+    ("evaluates", "sound"), [("not self.model.training", True), ("self.control.should_evaluate", False)]
+)
+def test_mode_of_logged_numbers(loads: Loads, evaluates: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """An evaluation is what the model is in, not what is due."""
+    assert _sound(_load(loads, evaluates=evaluates), MET006, SFT, "evaluation") is sound
+
+
+@pytest.mark.parametrize(("encoded", "sound"), [("1", True), ("1 + n", False)])
+def test_responses_after_padded_queries(loads: Loads, encoded: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The padding of an encoder's input is no part of what its decoder wrote."""
+    target = _load(loads, encoded="0" if sound else encoded)
+    assert _sound(target, PLC004, f"{PPO}._generate_batched", "encoder and decoder") is sound
+
+
+@pytest.mark.parametrize(
+    ("gathered", "sound"),
+    [
+        ("self.accelerator.gather(torch.stack(rewards))", True),
+        ("self.accelerator.reduce(torch.stack(rewards))", False),
+    ],
+)
+def test_rewards_of_all_ranks(loads: Loads, gathered: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The deviation of rewards that are averaged over ranks is not that of all rewards."""
+    assert _sound(_load(loads, gathered=gathered), MET005, f"{PPO}.log_stats", "default") is sound
+
+
+@pytest.mark.parametrize(("decay", "sound"), [("self.config.lam", True), ("1.0", False)])
+def test_advantages_of_ppo(loads: Loads, decay: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Advantages decay by lambda."""
+    assert _sound(_load(loads, decay=decay), REF001, f"{PPO}.compute_advantages", "default") is sound
+
+
+@pytest.mark.parametrize("setting", ["policy", "value"])
+def test_losses_of_ppo(loads: Loads, setting: str) -> None:
+    """Both losses, and what is logged beside them, are those of their formulas."""
+    target = _load(loads)
+    assert all(_sound(target, law, f"{PPO}.loss", setting) for law in (REF001, MET001))

@@ -237,6 +237,121 @@ PPO = """
             return {{"objective/kl": (data["kls"] * data["masks"]).sum(1).mean()}}
 """
 
+PPO_STEPS = """
+        def _generate_batched(self, query_tensors, return_prompt=True):
+            longest = max(map(len, query_tensors))
+            padding = [longest - len(query) for query in query_tensors]
+            ids = [torch.cat([torch.zeros(n).long(), query]) for n, query in zip(padding, query_tensors)]
+            rows = self.model.generate(input_ids=torch.stack(ids))
+            if self.is_encoder_decoder:
+                return [row[{encoded}:] for row, n in zip(rows, padding)]
+            return [row[longest:] for row in rows]
+
+        def log_stats(self, stats, batch, rewards):
+            rewards = {gathered}
+            own = {{"env/reward_mean": rewards.mean().item(), "env/reward_std": rewards.std().item()}}
+            self.accelerator.log(own, step=None)
+
+        def compute_advantages(self, values, rewards, mask):
+            values, rewards, found, last = values * mask, rewards * mask, [], 0
+            for t in reversed(range(rewards.shape[1])):
+                after = values[:, t + 1] if t + 1 < rewards.shape[1] else 0
+                delta = rewards[:, t] + self.config.gamma * after - values[:, t]
+                last = delta + self.config.gamma * {decay} * last
+                found.insert(0, last)
+            advantages = torch.stack(found, 1)
+            mean = (advantages * mask).sum() / mask.sum()
+            deviation = (((advantages - mean) ** 2 * mask).sum() / (mask.sum() - 1) + 1e-8).sqrt()
+            return values, (advantages - mean) / deviation, advantages + values
+
+        def loss(self, old_logprobs, values, logits, vpreds, logprobs, mask, advantages, returns):
+            mean = lambda tokens: (tokens * mask).sum() / mask.sum()
+            near = values + (vpreds - values).clamp(-self.config.cliprange_value, self.config.cliprange_value)
+            value = mean(torch.max((vpreds - returns) ** 2, (near - returns) ** 2)) / 2
+            ratio = (logprobs - old_logprobs).exp()
+            held = ratio.clamp(1 - self.config.cliprange, 1 + self.config.cliprange)
+            policy = mean(torch.max(-advantages * ratio, -advantages * held))
+            stats = {{
+                "policy/clipfrac": mean((-advantages * held > -advantages * ratio).float()),
+                "policy/approxkl": mean((logprobs - old_logprobs) ** 2) / 2,
+                "policy/policykl": mean(old_logprobs - logprobs),
+                "val/vpred": mean(vpreds),
+                "val/clipfrac": mean(((near - returns) ** 2 > (vpreds - returns) ** 2).float()),
+                "returns/mean": mean(returns),
+            }}
+            return policy, value, stats
+"""
+
+SFT_CONFIG = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class SFTConfig:
+        output_dir: str = ""
+        loss_type: str = "nll"
+        gradient_accumulation_steps: int = 1
+"""
+
+SFT = """
+    from collections import defaultdict
+    from types import SimpleNamespace
+
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+    from trl.trainer.base import Trainer
+
+    class Rows(list):
+        column_names = ["input_ids", "completion_mask"]
+
+    def collate(examples):
+        ids = [torch.tensor(one["input_ids"]) for one in examples]
+        own = [torch.tensor(one["completion_mask"]) for one in examples]
+        labels = [torch.where(mask == 1, row, -100) for row, mask in zip(ids, own)]
+        return {
+            "input_ids": pad_sequence(ids, batch_first=True),
+            "labels": pad_sequence(labels, batch_first=True, padding_value=-100),
+        }
+
+    class SFTTrainer(Trainer):  # _metrics: {"train": defaultdict(list), "eval": defaultdict(list)}
+        def __init__(self, model, args, train_dataset, processing_class):
+            super().__init__(model, args, train_dataset, processing_class, None)
+            self.train_dataset, self.data_collator = Rows(train_dataset), collate
+            self._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+            self.control, self.state = SimpleNamespace(should_evaluate=False), SimpleNamespace(log_history=[])
+
+        def get_batch_samples(self, batches, count):
+            taken = [next(batches) for _ in range(count)]
+            tokens = sum((batch["labels"] != -100).sum() for batch in taken)
+            return taken, self.accelerator.gather(tokens).sum()
+
+        def mode(self):
+            return "eval" if {evaluates} else "train"
+
+        def training_step(self, model, inputs, num_items_in_batch):
+            self.accelerator.backward(self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch))
+
+        def prediction_step(self, model, inputs, prediction_loss_only):
+            return self.compute_loss(model, inputs)
+
+        def log(self, logs):
+            own, prefix = self._metrics[self.mode()], "eval_" if self.mode() == "eval" else ""
+            self.state.log_history.append({**logs, **{prefix + n: sum(x) / len(x) for n, x in own.items()}})
+            own.clear()
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            labels = inputs["labels"][:, 1:]
+            shares = model(inputs["input_ids"]).logits[:, :-1].log_softmax(-1)
+            trained, own = labels != -100, shares.gather(2, labels.clamp(min=0).unsqueeze(2)).squeeze(2)
+            entropy = -(shares.exp() * shares).sum(-1)
+            counts = self.accelerator.gather(torch.stack([(entropy * {counted}).sum(), ({counted}).sum()]))
+            sums = counts.reshape(-1, 2).sum(0)
+            self._metrics[self.mode()]["entropy"].append((sums[0] / sums[1]).item())
+            tokens = -own * own.exp().detach() if self.args.loss_type == "dft" else -own
+            if num_items_in_batch is None:
+                return tokens[trained].mean()
+            return tokens[trained].sum() / {denominator} * self.accelerator.num_processes
+"""
+
 TRANSFORMERS = """
     from types import SimpleNamespace
     from torch import nn
@@ -257,14 +372,37 @@ TRANSFORMERS = """
 """
 
 
+#: Place in the steps of PPO and of supervised fine-tuning -> what stands there.
+SOUND = {
+    "encoded": "1",
+    "gathered": "self.accelerator.gather(torch.stack(rewards))",
+    "decay": "self.config.lam",
+    "evaluates": "not self.model.training",
+    "counted": "trained",
+    "denominator": "num_items_in_batch",
+}
+
+
+def filled(text: str, parts: dict[str, str]) -> str:
+    """A text with its places filled."""
+    for name, part in parts.items():
+        text = text.replace("{" + name + "}", part)
+    return text
+
+
 def files(
     *,
     shift: str = "[:, 1:]",
     share: str = "beta",
     count: str = "math.ceil(len(queries) / size)",
     detach: str = ".detach()",
+    **more: str,
 ) -> dict[str, str]:
-    """A tree of TRL: how IPO counts tokens, what the teacher's share is, how many mini-batches a pass has, KTO's KL."""
+    """A tree of TRL: how IPO counts tokens, what the teacher's share is, how many mini-batches a pass has, KTO's KL.
+
+    ``more`` are places of PPO's steps and of supervised fine-tuning: see :data:`SOUND`.
+    """
+    parts = SOUND | more
     return {
         "trl/__init__.py": "",
         "trl/trainer/base.py": BASE,
@@ -275,5 +413,9 @@ def files(
         "trl/trainer/nash_md_trainer.py": NASH,
         "trl/trainer/gkd_trainer.py": GKD.replace("{share}", share),
         "trl/trainer/ppo_config.py": PPO_CONFIG,
-        "trl/trainer/ppo_trainer.py": PPO.replace("{count}", count).replace("{{", "{").replace("}}", "}"),
+        "trl/trainer/ppo_trainer.py": (filled(PPO, {"count": count}) + filled(PPO_STEPS, parts))
+        .replace("{{", "{")
+        .replace("}}", "}"),
+        "trl/trainer/sft_config.py": SFT_CONFIG,
+        "trl/trainer/sft_trainer.py": filled(SFT, parts),
     }

@@ -42,6 +42,7 @@ BASE = """
             self.ref_model, self.rollout_func = None, None
             self._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
             self.state, self.accelerator = SimpleNamespace(global_step=0), SimpleNamespace()
+            self.control = SimpleNamespace(should_evaluate=False)
             self._step, self._buffered_inputs = 0, None
             for name in ("beta", "num_generations", "use_vllm", "loss_type", "num_iterations", "scale_rewards"):
                 setattr(self, name, getattr(args, name))
@@ -49,6 +50,11 @@ BASE = """
 
         def mode(self):
             return {mode}
+
+        def log(self, logs):
+            own, prefix = self._metrics[self.mode()], "eval_" if self.mode() == "eval" else ""
+            self.state.log_history.append({**logs, **{prefix + n: sum(x) / len(x) for n, x in own.items()}})
+            own.clear()
 
         def prediction_step(self, model, inputs, prediction_loss_only):
             return self.compute_loss(model, self._generate_and_score_completions(inputs))
@@ -97,7 +103,8 @@ BASE = """
                 mask = mask * torch.tensor([[int(ids[-1] == 1)] for ids in completions])
             ids = torch.tensor(prompt_ids)
             counted = self.accelerator.gather(mask.sum())
-            out = {"prompt_ids": ids, "completion_mask": mask, "num_items_in_batch": counted}
+            padded = torch.tensor([row + [0] * (width - len(row)) for row in completions])
+            out = {"prompt_ids": ids, "completion_ids": padded, "completion_mask": mask, "num_items_in_batch": counted}
             if tools is not None:
                 tools = torch.tensor([row + [1] * (width - len(row)) for row in tools])
                 out["num_items_in_batch"] = self.accelerator.gather((mask * tools).sum())
@@ -105,7 +112,7 @@ BASE = """
             out["num_items_in_batch"] = out["num_items_in_batch"].sum()
             old, _ = self._get_per_token_logps_and_entropies(self.model, ids, None, width)
             if old is not None:
-                out["old_per_token_logps"] = old
+                out["old_per_token_logps"] = old{shuffled}
                 out["old_logps"] = (old * mask).sum(1)
             if self.beta:
                 reference, _ = self._get_per_token_logps_and_entropies(self.ref_model, ids, None, width)
@@ -230,6 +237,25 @@ RLOO = """
             return -torch.min(ratio * weight, ratio.clamp(self.low, self.high) * weight).mean()
 """
 
+#: A trainer that is derived of GRPO's and keeps some of the completions of a prompt.
+FILTER = """
+    import torch
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    class FilterTrainer(GRPOTrainer):
+        def __init__(self, group_filter_func, **parts):
+            super().__init__(**parts)
+            self.group_filter_func, self.num_remains_in_group = group_filter_func, None
+
+        def _generate_and_score_completions(self, inputs):
+            made = super()._generate_and_score_completions(inputs)
+            groups = made["advantages"].view(-1, self.num_generations)
+            scores = torch.tensor(self.group_filter_func(group_rewards=groups.tolist()))
+            kept = scores.topk(self.num_remains_in_group).indices
+            rows = (kept + torch.arange(len(groups)).unsqueeze(1) * self.num_generations).flatten()
+            return {name: x[rows] if {filtered} and x.dim() else x for name, x in made.items()}
+"""
+
 TRANSFORMERS = """
     from types import SimpleNamespace
     from torch import nn
@@ -263,22 +289,29 @@ DATASETS = """
 """
 
 
-def files(*, weighs: bool = True, reduces: bool = True, apart: bool = True) -> dict[str, str]:
+def files(
+    *, weighs: bool = True, reduces: bool = True, apart: bool = True, together: bool = True, filtered: str = "True"
+) -> dict[str, str]:
     """A tree of TRL.
 
     One that does not weigh logs the rewards as their function gives them; one that does not reduce logs numbers of
-    one rank, and one without ``apart`` logs numbers of evaluation as if it trained.
+    one rank, one without ``apart`` logs numbers of evaluation as if it trained, and one without ``together`` has the
+    log-probs of its rows in another order. ``filtered`` says which columns a filter of rows takes along.
     """
     unweighted = "" if weighs else " / self.weight"
     reduced = "totals = self.accelerator.reduce(totals, reduction='sum')" if reduces else "pass"
     mode = '"train" if self.model.training else "eval"' if apart else '"train"'
     return {
         "trl/__init__.py": "",
-        "trl/trainer/base.py": BASE.replace("{mode}", mode),
+        "trl/trainer/base.py": BASE.replace("{mode}", mode).replace("{shuffled}", "" if together else ".flip(0)"),
         "trl/trainer/grpo_config.py": CONFIG.format(name="GRPOConfig"),
         "trl/trainer/rloo_config.py": CONFIG.format(name="RLOOConfig"),
         "trl/trainer/grpo_trainer.py": GRPO.replace("{unweighted}", unweighted).replace("{reduced}", reduced),
         "trl/trainer/rloo_trainer.py": RLOO.replace("{unweighted}", unweighted),
+        "trl/experimental/__init__.py": "",
+        "trl/experimental/filter/__init__.py": "",
+        "trl/experimental/filter/filter_config.py": CONFIG.format(name="FilterConfig"),
+        "trl/experimental/filter/filter_trainer.py": FILTER.replace("{filtered}", filtered),
     }
 
 

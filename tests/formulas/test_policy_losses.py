@@ -46,3 +46,13 @@ def test_responses_have_one_ratio(algorithm: str) -> None:
     batch = batch_of(mask, logprob=torch.zeros(1, 3), old_logprob=old, advantage=torch.ones(1, 3))
     found = LOSSES[algorithm](batch, {"clip_low": 9.0, "clip_high": 9.0})
     assert found[0, :2].tolist() == pytest.approx([-2.0, -2.0])
+
+
+def test_dynamic_fine_tuning() -> None:
+    """Half a chance weighs the token by a half, through which no gradient flows."""
+    logprob = torch.tensor([[-math.log(2.0)]], requires_grad=True)
+    (loss,) = LOSSES["dynamic fine-tuning"](batch_of(torch.ones(1, 1).bool(), logprob=logprob), {}).flatten()
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2.0) / 2)
+    assert logprob.grad is not None
+    assert logprob.grad.item() == pytest.approx(-0.5)

@@ -91,6 +91,12 @@ def _likelihood(batch: Batch, _settings: Settings) -> Tensor:
     return -torch.where(batch.mask, batch.logprob.double(), 0.0)
 
 
+def _dynamic_fine_tuning(batch: Batch, settings: Settings) -> Tensor:
+    """The likelihood weighed by the token's own probability, through which no gradient flows; arXiv 2508.05629."""
+    tokens = _likelihood(batch, settings)
+    return tokens * (-tokens).exp().detach()
+
+
 #: Algorithm -> loss per token.
 LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "ppo": _ppo,
@@ -102,4 +108,5 @@ LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "importance sampling": _importance_sampling,
     "reinforce": _reinforce,
     "negative log-likelihood": _likelihood,
+    "dynamic fine-tuning": _dynamic_fine_tuning,
 }

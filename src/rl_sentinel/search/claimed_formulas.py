@@ -22,6 +22,7 @@ from rl_sentinel.formulas.preferences import LOSSES as PREFERENCES
 from rl_sentinel.formulas.preferences import REWARDS, preference_loss
 from rl_sentinel.formulas.self_play import SELF_PLAY
 from rl_sentinel.formulas.staleness import AGES
+from rl_sentinel.formulas.token_metrics import TOKEN_METRICS
 from rl_sentinel.formulas.token_values import PLACED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES, entropy
 from rl_sentinel.search.comparison import places
@@ -29,7 +30,14 @@ from rl_sentinel.search.comparison import places
 Named = dict[str, Tensor]
 
 #: Algorithm with settings -> one number for the batch, of which there is one reading.
-NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**SHARES, **STEERS, **COUNTS, **AGES, **REWARDS}
+NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    **SHARES,
+    **STEERS,
+    **COUNTS,
+    **AGES,
+    **REWARDS,
+    **TOKEN_METRICS,
+}
 
 #: Algorithm with settings -> values of which there is one reading.
 _ALONE: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}

@@ -1,5 +1,7 @@
 """Packages that TRL's trainers must really run: transformers, accelerate and datasets, as its releases pin them."""
 
+import re
+
 from rl_sentinel.adapters.installation import Installation, requirement
 
 #: What both tables share.
@@ -29,18 +31,21 @@ urllib3==2.8.0
 xxhash==4.1.0
 """
 
-#: First digit of a release -> its pins. Releases before 1.0 need transformers 4: ``_is_package_available`` of
-#: transformers 5 returns a pair, which they read as True, so that they import packages that are absent.
-LIGHT = {
-    "0": """
-transformers==4.57.6
-tokenizers==0.22.2
+#: Releases before 1.0 need transformers 4: ``_is_package_available`` of transformers 5 returns a pair, which they read
+#: as True, so that they import packages that are absent.
+_FOUR = """
 huggingface_hub==0.36.2
 accelerate==1.10.1
 datasets==4.4.1
 fsspec==2025.10.0
-""",
-    "1": """
+"""
+
+_BEFORE_FIVE = _FOUR + "transformers==4.57.6 tokenizers==0.22.2"
+
+#: First release of a range -> its pins, newest first. How ``Trainer.training_step`` scales a loss under accumulation
+#: changed in transformers 4.46 and 4.53: releases that allow a version between the two must be right with it.
+LIGHT = {
+    "1.0": """
 transformers==5.23.0
 tokenizers==0.23.3
 huggingface_hub==2.4.0
@@ -50,12 +55,16 @@ httpx2==2.16.2
 httpcore2==2.16.2
 truststore==0.10.5
 """,
+    "0.20": _BEFORE_FIVE,
+    "0.12": _FOUR + "transformers==4.51.3 tokenizers==0.21.4",
+    "0.0": _BEFORE_FIVE,
 }
 
 
 def light(version: str) -> str:
     """Lines for pip, each an exact pin; a tree that states no version is taken for a newest one."""
-    return COMMON + LIGHT["0" if version.startswith("0.") else "1"]
+    numbers = [int(n) for n in re.findall(r"\d+", version)[:2]] or [1, 0]
+    return COMMON + next(pins for first, pins in LIGHT.items() if numbers >= [int(n) for n in first.split(".")])
 
 
 def installation(version: str) -> Installation:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import OneColumn
+from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.trl.token_model import CUT, FIRST, LARGEST, PROMPT, token_ids
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
@@ -19,6 +20,15 @@ SHORTEST = 1
 CUT_OFF = 2
 
 Cut = Literal["", "keep_start", "keep_end"]
+
+
+class NoPadding(Padded):
+    """``[B, T]`` to which a layout adds nothing: a collator pads to the longest sequence."""
+
+    @property
+    def axes(self) -> frozenset[Any]:
+        """No field of the layout."""
+        return frozenset()
 
 
 def trained(column: Tensor, batch: Batch) -> Tensor:

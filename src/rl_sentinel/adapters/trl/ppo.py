@@ -3,22 +3,25 @@
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.pair_codecs import trains_with_probability
+from rl_sentinel.adapters.trl import ppo_losses, ppo_rollouts
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding, trains_with_probability
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.token_model import PROMPT, Backbone, token_ids
 from rl_sentinel.core.batch import Batch, with_columns
@@ -52,9 +55,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if why := target.fails(path):
         yield Unbound(path, "batch", why)
         return
-    yield from bindable(target, _forward(path, masked=False))
+    for name in ("default", "row by row"):
+        yield from bindable(target, _forward(path, name, masked=False))
     if "response_masks" in inspect.signature(target.find(path)).parameters:
-        yield from bindable(target, _forward(path, masked=True))
+        yield from bindable(target, _forward(path, "response masks", masked=True))
+    yield from ppo_rollouts.boundaries(target, PPO)
+    yield from ppo_losses.boundaries(target, PPO)
     stats = f"{PPO}.record_step_stats"
     fields = inspect.signature(target.find(CONFIG)).parameters
     if target.has(stats) and "kl_penalty" in fields:
@@ -81,14 +87,14 @@ def refuse(*_arguments: object, **_more: object) -> None:
     raise RuntimeError("the installed transformers no longer has this function")
 
 
-def _forward(path: str, *, masked: bool) -> Boundary:
+def _forward(path: str, name: str, *, masked: bool) -> Boundary:
     arguments: dict[str, Codec] = {
         "entry": Constant(Function(path)),
         "kind": Constant(Function(PPO)),
         "logprobs": Column("logprob", NoPadding()),
         "values": Column("value", NoPadding()),
         "lengths": ResponseMask(NoPadding()),
-        "size": Derived(lambda inputs: max(1, inputs.batch.rows - 1)),
+        "size": Constant(1) if name == "row by row" else Derived(lambda inputs: max(1, inputs.batch.rows - 1)),
     }
     if masked:
         arguments["response_masks"] = Column("mask", Ragged(), torch.int64)
@@ -103,21 +109,12 @@ def _forward(path: str, *, masked: bool) -> Boundary:
         stage="batch",
         steps=(step,),
         outputs={name: Output("B T", unit, name, at=passed[name], form=AsReturned()) for name, unit in outputs.items()},
-        settings={"response masks" if masked else "default": {}},
+        settings={name: {}},
         claims=claims(_LAID_OUT, conserves=True),
         reach="step(queries, responses, scores" + (", response_masks)" if masked else ")"),
         requires=(no_empty_response,),
         domain=certain_rows,
     )
-
-
-class NoPadding(Padded):
-    """``[B, T]`` to which a layout adds nothing: the collator pads to the longest sequence."""
-
-    @property
-    def axes(self) -> frozenset[Any]:
-        """No field of the layout."""
-        return frozenset()
 
 
 def certain_rows(batch: Batch) -> Batch:
@@ -164,11 +161,32 @@ def forward_pass(  # noqa: PLR0913 - what a step of the trainer has
     }
     self = object.__new__(kind)
     self.__dict__ |= {"config": SimpleNamespace(mini_batch_size=size), "is_encoder_decoder": False}
+    if "model" not in inspect.signature(entry).parameters:
+        return own_forward_pass(partial(entry, self, queries, responses), self, ValueModel(logprobs, values), width)
     masks = {} if response_masks is None else {"response_masks": [mask.clone() for mask in response_masks]}
     found = entry(self, ValueModel(logprobs, values), queries, responses, data, **masks)
     logprobs = found[0].round(decimals=5)  # log-softmax rounds at the seventh decimal
     named = {"logprob": logprobs, "value": found[1 + (len(found) > 3)], "mask": found[-1].float()}
     return {name: _responses(tensor, counts, width) for name, tensor in named.items()}
+
+
+def own_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, width: int) -> dict[str, Tensor]:  # noqa: ANN401 - a trainer, a model
+    """The same of releases whose trainer collates the rows itself and gives a list of rows, policy and reference."""
+    rows = len(model.backbone.logprobs)
+    trainer.__dict__ |= {"model": model, "ref_model": model, "data_collator": padded_at_the_right}
+    trainer.config.batch_size, trainer.config.forward_batch_size = rows, trainer.config.mini_batch_size
+    logprobs, _, values = entry()
+    named = {"logprob": [row.round(decimals=5) for row in logprobs], "value": values}
+    missing = [model.values.new_full((width,), torch.nan)] * (rows - len(logprobs))
+    return {
+        name: torch.stack([*(pad(row, (0, width - len(row)), value=torch.nan) for row in found), *missing])
+        for name, found in named.items()
+    }
+
+
+def padded_at_the_right(rows: list[Tensor]) -> dict[str, Tensor]:
+    """Rows of ids as a collator of transformers pads them."""
+    return {"input_ids": pad_sequence(rows, batch_first=True)}
 
 
 def _responses(tensor: Tensor, counts: list[int], width: int) -> Tensor:

@@ -87,6 +87,11 @@ def _divergence(kind: str, **settings: float) -> Family:
     return Family({**_BETA, "divergence": kind, **settings}, cite, rewards=False)
 
 
+def _with_likelihood(weight: float) -> Family:
+    cite = "dpo_config.py, rpo_alpha: weight of the negative log-likelihood of the chosen responses; the paper has 1"
+    return Family({**_BETA, "likelihood_weight": weight}, claims(cite, algorithm="dpo"), sorts=True)
+
+
 DPO_FAMILIES: Mapping[str, Family] = {
     "default": Family(_BETA, _loss("sigmoid", "dpo"), truncated=True),
     "smoothed": Family(
@@ -128,13 +133,8 @@ DPO_FAMILIES: Mapping[str, Family] = {
         rewards=False,
         needs='"forward_kl"',
     ),
-    "rpo": Family(
-        {**_BETA, "likelihood_weight": 0.5},
-        claims(
-            "dpo_config.py, rpo_alpha: weight of the negative log-likelihood of the chosen responses", algorithm="dpo"
-        ),
-        sorts=True,
-    ),
+    "rpo": _with_likelihood(0.5),
+    "rpo, weight 1": _with_likelihood(1.0),
     "length-desensitised": Family(
         {**_BETA, "tail_weight": 0.25},
         claims("dpo_config.py, ld_alpha: weight of log-probs beyond the shorter response, LD-DPO", algorithm="dpo"),

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from enum import Enum
 from typing import Any
@@ -32,29 +32,48 @@ BUILT: Mapping[str, Any] = {
 PAIR = {"prompt": "w1 w2", "chosen": "w3 w4", "rejected": "w5"}
 
 
-def make_pair_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
+def make_pair_trainer(
+    trainer: Callable[..., Any],
+    rows: Sequence[Mapping[str, Any]] = (),
+    **settings: Any,  # noqa: ANN401 - of its configuration
+) -> Any:  # noqa: ANN401 - a trainer
     """A trainer of the target, made by its own constructor from its own configuration; ``trainer`` is its class."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
-    module = importlib.import_module(trainer.__module__.replace("_trainer", "_config"))
-    config = getattr(module, trainer.__name__.replace("Trainer", "Config"))
-    fields = {field.name: field for field in dataclasses.fields(config)}
-    given = {name: in_form(fields[name], value) for name, value in settings.items()}
-    built = {name: value for name, value in BUILT.items() if name in fields}
+    args, arguments = configured(trainer, settings)
     if "processing_class" in inspect.signature(trainer.__init__).parameters:
         tokenizer = {"processing_class": make_tokenizer()}
     else:
         tokenizer = {"tokenizer": make_tokenizer()}
     next(iter(tokenizer.values())).bos_token = "<eos>"  # noqa: S105 - a token of a vocabulary
     model = make_language_model()
-    reference = {"ref_model": deepcopy(model)} if "ref_model" in inspect.signature(trainer).parameters else {}
+    others = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
+    reference = {name: deepcopy(model) for name in others}
     return trainer(
         model=model,
-        args=config(**{"output_dir": tempfile.mkdtemp(), **built, **given}),
-        train_dataset=Dataset.from_list([PAIR] * 2),
+        args=args,
+        train_dataset=Dataset.from_list([dict(row) for row in rows or [PAIR] * 2]),
         **tokenizer,
         **reference,
+        **arguments,
     )
+
+
+def configured(trainer: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - a class of the target
+    """The configuration of a trainer, and the settings that it takes as arguments, in releases without one."""
+    try:
+        module = importlib.import_module(trainer.__module__.replace("_trainer", "_config"))
+    except ModuleNotFoundError:
+        from transformers import TrainingArguments  # noqa: PLC0415 - in the target's overlay
+
+        own = {field.name for field in dataclasses.fields(TrainingArguments)}
+        built = {name: value for name, value in BUILT.items() if name in own}
+        return TrainingArguments(**{"output_dir": tempfile.mkdtemp(), **built}), dict(settings)
+    config = getattr(module, trainer.__name__.replace("Trainer", "Config"))
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    given = {name: in_form(fields[name], value) for name, value in settings.items()}
+    built = {name: value for name, value in BUILT.items() if name in fields}
+    return config(**{"output_dir": tempfile.mkdtemp(), **built, **given}), {}
 
 
 def in_form(field: Any, value: Any) -> Any:  # noqa: ANN401 - a field of a configuration, and a setting
@@ -104,7 +123,11 @@ def learn(
     answer_with(learner.model, logprobs)
     if ref_logprobs is not None:
         answer_with(learner.ref_model, ref_logprobs)
-    inputs = learner.data_collator(features)
+    return train_one_batch(entry, learner, learner.data_collator(features))
+
+
+def train_one_batch(entry: Callable[..., Any], learner: Any, inputs: dict[str, Any]) -> Tensor:  # noqa: ANN401 - a trainer
+    """The loss of a collated batch, as a training step reports it: computed, scaled and differentiated."""
     if "num_items_in_batch" in inspect.signature(entry).parameters:
         loss: Tensor = learner.training_step(learner.model, inputs, None)
         return loss
@@ -112,3 +135,11 @@ def learn(
     loss = loss / learner.args.gradient_accumulation_steps
     learner.accelerator.backward(loss)
     return loss.detach()
+
+
+def make_supervised_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
+    """A trainer of prompts with completions, or of plain texts in releases that know no other data set."""
+    rows = [{"prompt": "w1 w2", "completion": "w3 w4"}, {"prompt": "w5", "completion": "w6 w7 w8"}]
+    masked = "completion_mask" in inspect.getsource(importlib.import_module(trainer.__module__))
+    plain = [{"text": f"{row['prompt']} {row['completion']}"} for row in rows]
+    return make_pair_trainer(trainer, rows=rows if masked else plain, **settings)

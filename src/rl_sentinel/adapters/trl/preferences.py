@@ -1,5 +1,6 @@
 """TRL's losses on pairs of responses: a training step of DPO and of CPO, from the collator to the logged numbers."""
 
+import dataclasses
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ class Release:
     metrics: str
     reference: bool
     whole: bool = field(default=False)
+    configured: bool = True
     names: tuple[str, ...] = ("prompt_ids", "chosen_ids", "rejected_ids")
 
 
@@ -119,13 +121,9 @@ def release_of(target: Target, path: str) -> Release | Unbound:
     """What a release's trainer has, or why it cannot be built."""
     trainer = target.find(path)
     module = inspect.getsource(inspect.getmodule(trainer))  # type: ignore[arg-type]  # a class has a module
-    known = fields_of(target, path)
-    if not known:
-        return Unbound(
-            f"{path}.compute_loss",
-            "policy-loss",
-            "the trainer takes its settings as arguments, without a configuration",
-        )
+    known = fields_of(target, path) or arguments_of(trainer)
+    if not fields_of(target, path) and "def tokenize_row" not in module:
+        return Unbound(f"{path}.compute_loss", "policy-loss", "the collator of this release tokenizes texts")
     plain = '"prompt_input_ids"' in module and '"prompt_ids"' not in module
     names = ("prompt_input_ids", "chosen_input_ids", "rejected_input_ids")
     return Release(
@@ -135,8 +133,16 @@ def release_of(target: Target, path: str) -> Release | Unbound:
         metrics="_stored_metrics" if "_stored_metrics" in module else "_metrics",
         reference="ref_model" in inspect.signature(trainer).parameters,
         whole='"chosen_labels"' in module,
+        configured=bool(fields_of(target, path)),
         **({"names": names} if plain else {}),
     )
+
+
+def arguments_of(trainer: Any) -> dict[str, Any]:  # noqa: ANN401 - a class of the target
+    """The settings of a trainer that takes them as arguments, in the form of fields of a configuration."""
+    made = inspect.signature(trainer).parameters.values()
+    fields = ((one.name, dataclasses.field(default=one.default)) for one in made)
+    return {name: field for name, field in fields if field.default is not inspect.Parameter.empty}
 
 
 def _cuts(release: Release, cut: Cut) -> bool:
@@ -153,7 +159,7 @@ def ready_trainer(release: Release, family: Family, cut: Cut = "") -> Object:
         if name not in family.described:
             own = FIELDS.get(name, name)
             parts[own] = IfSet(name)
-            places[own] = f"args.{own}{family.place(release.known[own])}"
+            places[own] = f"{'args.' if release.configured else ''}{own}{family.place(release.known[own])}"
     built = Object(make_pair_trainer, parts, at=places, shared=True)
     ready: dict[str, Codec] = {"0": built, "micro_batches": micro_batch_count()}
     if cut:

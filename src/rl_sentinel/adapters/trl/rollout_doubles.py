@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import in_ranks
+from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
 
@@ -272,6 +273,23 @@ def evaluated_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) -
     rewards = [torch.tensor(ready.rollout.rewards) for ready in trainers]
     trainers[0].received = torch.cat(rewards).mean()
     return trainers[0]
+
+
+def rollout_modes(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer of the only rank, with the number of names that evaluation and training log as the other's.
+
+    ``received`` is the mean of the rewards that its functions gave, ``elsewhere`` the number of names.
+    """
+    (ready,) = trainers
+    ready.num_generations_eval = ready.num_generations
+    ready.compute_loss = partial(no_loss, ready)
+    ready.elsewhere = logged_elsewhere(
+        ready,
+        lambda: ready.prediction_step(ready.model, inputs[0], True),  # noqa: FBT003 - as evaluation_loop
+        lambda: getattr(ready, method)(inputs[0]),
+    )
+    ready.received = torch.tensor(ready.rollout.rewards).mean()
+    return ready
 
 
 def no_loss(_trainer: Any, *_arguments: object, **_more: object) -> Tensor:  # noqa: ANN401 - a trainer

@@ -9,7 +9,7 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Object
-from rl_sentinel.adapters.kit.forms import PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import Number, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import equal_parts, group_sizes
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
@@ -24,8 +24,9 @@ from rl_sentinel.adapters.trl.arguments import (
 from rl_sentinel.adapters.trl.ranks import collectives
 from rl_sentinel.adapters.trl.release import config_fields, log_place, logs_by_mode, scoring_path, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.rollout_doubles import evaluated_rollout, ready_to_score, scored_rollout
+from rl_sentinel.adapters.trl.rollout_doubles import evaluated_rollout, ready_to_score, rollout_modes, scored_rollout
 from rl_sentinel.adapters.trl.scoring import PRODUCER, rollout_conditions
+from rl_sentinel.adapters.trl.updates import one_rank
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -100,7 +101,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             if needed <= config_fields(target, kind) and (corrects or "use_vllm" not in needed):
                 yield from bindable(target, *_trained(target, path, kind, name, numbers))
         if logs_by_mode(target, kind) and target.has(f"{path.rpartition('.')[0]}.prediction_step"):
-            yield from bindable(target, *_evaluated(target, path, kind))
+            yield from bindable(target, *_evaluated(target, path, kind), _modes(target, path, kind))
 
 
 def _named(target: Target, path: str, logged: Mapping[str, Output], place: Use) -> dict[str, Output]:
@@ -191,4 +192,35 @@ def _evaluated(target: Target, path: str, kind: str) -> Iterator[Boundary]:
         claims=claims(_EVALUATED),
         reach="trainer.evaluate()",
         requires=(*rollout_conditions(masked=True), cut_completions_fill_the_width, equal_parts),
+    )
+
+
+def _modes(target: Target, path: str, kind: str) -> Boundary:
+    """How many names a rollout that evaluates, and one that trains, log as those of the other one."""
+    owner = GRPO if kind == "grpo" else RLOO
+    settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
+    step = Step(
+        call=rollout_modes,
+        name="generated",
+        arguments={
+            "method": Constant(path.rpartition(".")[2]),
+            "trainers": _engines(kind, settings, {}),
+            "inputs": PromptsOfRanks(),
+        },
+        produced_by={"inputs": _EVALUATED},
+        doubles=collectives(target, kind),
+    )
+    place = Use("generated")
+    return Boundary(
+        path=f"{owner}.prediction_step -> {owner}.log",
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "received": Output("", "reward", at=place.attribute("received")),
+            "elsewhere": Output("", "count", "logged_elsewhere", at=place.attribute("elsewhere"), form=Number()),
+        },
+        settings={"evaluation": settings},
+        claims=claims(_EVALUATED),
+        reach="trainer.evaluate(), and eval_strategy",
+        requires=(*rollout_conditions(masked=True), cut_completions_fill_the_width, one_rank),
     )

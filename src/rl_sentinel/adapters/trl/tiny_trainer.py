@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import tempfile
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,6 +13,12 @@ from torch import Tensor, nn
 WORDS = 29
 
 END, PADDING = 1, 0
+
+#: The chat template: a word for the role, the message, and the token that ends it.
+TEMPLATE = (
+    "{% for message in messages %}{{ 'w28 ' if message['role'] == 'assistant' else 'w27 ' }}{{ message['content'] }}"
+    "{{ ' <eos> ' }}{% endfor %}{% if add_generation_prompt %}{{ 'w28 ' }}{% endif %}"
+)
 
 
 class Policy:
@@ -41,6 +48,11 @@ class RowRewards:
         return scored or [0.0] * len(prompts)
 
 
+def largest_rewards(group_rewards: list[list[float]], **_more: object) -> list[list[float]]:
+    """A score for each completion by which some are kept: its reward."""
+    return group_rewards
+
+
 def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     """A tokenizer of whole words, with padding at the left as trainers of generated text ask for."""
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
@@ -49,7 +61,7 @@ def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     words = ["<pad>", "<eos>", "<unk>", *(f"w{n}" for n in range(WORDS))]
     plain = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106 - a token of a vocabulary
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>", "chat_template": TEMPLATE}
     return PreTrainedTokenizerFast(tokenizer_object=plain, padding_side="left", **special)
 
 
@@ -66,17 +78,23 @@ def make_model() -> Any:  # noqa: ANN401 - a model of transformers
     return model
 
 
-def make_trainer(kind: str, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
+def make_trainer(kind: str, derived: Any = None, **settings: Any) -> Any:  # noqa: ANN401 - a class of the target, a trainer
     """A trainer of the target, made by its own constructor from its own configuration.
 
-    ``kind`` is ``"grpo"`` or ``"rloo"``. A reference policy and a vLLM engine are put in after construction: the
-    constructor would look for the one on the hub and start the other. Fields that a release lacks are left out where
-    they say how the trainer is built, and refused where they are settings.
+    ``kind`` is ``"grpo"`` or ``"rloo"``, ``derived`` a class that is derived of it, with its own
+    configuration. A reference policy and a vLLM engine are put in after construction: the constructor would look for
+    the one on the hub and start the other. Fields that a release lacks are left out where they say how the trainer is
+    built, and refused where they are settings.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     config = getattr(importlib.import_module(f"trl.trainer.{kind}_config"), f"{kind.upper()}Config")
     trainer = getattr(importlib.import_module(f"trl.trainer.{kind}_trainer"), f"{kind.upper()}Trainer")
+    more: dict[str, Any] = {}
+    if derived is not None:
+        trainer, module = derived, importlib.import_module(derived.__module__.replace("_trainer", "_config"))
+        config = getattr(module, derived.__name__.replace("Trainer", "Config"), config)
+        more = {"group_filter_func": largest_rewards} if "group_filter_func" in signature(derived).parameters else {}
     beta, vllm = settings.pop("beta", 0.0), settings.pop("use_vllm", False)
     weight = settings.pop("reward_weight", 1.0)
     settings |= {"reward_weights": [weight]} if weight != 1.0 else {}
@@ -99,6 +117,7 @@ def make_trainer(kind: str, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
         args=args,
         train_dataset=Dataset.from_list([{"prompt": "w1"}] * 2),
         processing_class=make_tokenizer(),
+        **more,
     )
     made.model.train()
     made.beta = made.args.beta = beta

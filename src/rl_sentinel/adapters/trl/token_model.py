@@ -62,6 +62,32 @@ class Backbone:
         )
 
 
+class LogitBackbone:
+    """Hidden states with the logits of a case, which are those of the next token's id and of a few fixed ids.
+
+    Other ids have no probability; with ``level`` they have the mean logit instead, which leaves the mean as it is.
+    """
+
+    def __init__(self, logits: Tensor, tokens: Tensor, *, level: bool = False) -> None:
+        """Take ``[B, T, V]`` logits and ``[B, T]`` tokens."""
+        self.logits, self.tokens, self.level = logits.flatten(0, 1), tokens.flatten().long(), level
+
+    def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - as a model of transformers
+        """``[B, S, 256]`` logits of what follows each position."""
+        following = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1)
+        place = following - FIRST
+        of_case = (place >= 0) & (place < len(self.tokens))
+        known, token = self.logits[place[of_case]], self.tokens[place[of_case]].unsqueeze(1)
+        rest = known.mean(1, keepdim=True) if self.level else torch.full_like(known[:, :1], NEVER)
+        wide = rest.expand(-1, VOCABULARY).clone()
+        wide[:, OTHER : OTHER + known.shape[1]] = known.scatter(1, token, rest)
+        wide = wide.scatter(1, following[of_case].unsqueeze(1), known.gather(1, token))
+        logits = known.new_zeros(*input_ids.shape, VOCABULARY)
+        logits[..., PROMPT] = -ELSEWHERE
+        logits[of_case] = wide
+        return SimpleNamespace(last_hidden_state=logits, past_key_values=None, hidden_states=None, attentions=None)
+
+
 def make_language_model() -> Any:  # noqa: ANN401 - a model of transformers
     """A causal language model whose head is the identity, for backbones of :class:`Backbone`."""
     from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415 - in the target's overlay
@@ -80,3 +106,8 @@ def make_language_model() -> Any:  # noqa: ANN401 - a model of transformers
 def answer_with(model: Any, logprobs: Tensor) -> None:  # noqa: ANN401 - a model of transformers
     """Give a model the log-probs of a case."""
     model.model.forward = Backbone(logprobs)
+
+
+def answer_with_logits(model: Any, logits: Tensor, tokens: Tensor, *, level: bool = False) -> None:  # noqa: ANN401 - a model of transformers
+    """Give a model the logits of a case."""
+    model.model.forward = LogitBackbone(logits, tokens, level=level)

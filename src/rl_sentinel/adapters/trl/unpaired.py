@@ -31,7 +31,7 @@ from rl_sentinel.core.codec import Inputs
 KTO = "trl.trainer.kto_trainer.KTOTrainer"
 KTO_BEFORE = "trl.experimental.kto.kto_trainer.KTOTrainer"
 
-_ALTERNATING = claims("the data set of this audit: rows alternate, desirable then undesirable", pairing="adjacent")
+ALTERNATING = claims("the data set of this audit: rows alternate, desirable then undesirable", pairing="adjacent")
 _PRODUCER = (
     "kto_trainer.py: prompts, completions and labels of the tokenized data set, and for the KL term the completion of "
     "the row before, of the first row that of the last one, within a batch"
@@ -117,7 +117,7 @@ def _learning(release: Release, name: str, family: Family) -> Boundary:
         steps=(before, step, log),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **numbers},
         settings={name: family.settings},
-        claims=_ALTERNATING
+        claims=ALTERNATING
         | (claims("the KL term is that of a micro-batch") if family.sorts else SCALED)
         | family.claims
         | claims(_LOGS, output_algorithms=dict(quantities)),

@@ -1,0 +1,149 @@
+"""TRL's packing of sequences, and its collator that trains on replies only, in the releases that have them."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import ResponseMask
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.tiny_trainer import END, make_tokenizer
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+PACK = "trl.data_utils.pack_dataset"
+COLLATOR = "trl.trainer.utils.DataCollatorForCompletionOnlyLM"
+
+#: Strategies of packing that keep all tokens of sequences that fit.
+STRATEGIES = ("bfd", "bfd_split", "bfd-requeue", "ffd", "wrapped")
+
+#: How many tokens longer than the longest sequence a packed one may be.
+ROOM = 2
+
+_PACKED = "data_utils.py, pack_dataset, docstring: sequences are packed into chunks; boundaries or all tokens are kept"
+_REPLIES = (
+    "trainer/utils.py, DataCollatorForCompletionOnlyLM, docstring: labels are ignored where they do not come from the "
+    "assistant; with an instruction template, in each turn"
+)
+
+#: Words of the template, and tokens of a reply.
+QUESTION, REPLY = 30, 31
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Each strategy of packing; the collator for one turn, and for several."""
+    if target.has(PACK) and not target.fails(PACK):
+        for name in STRATEGIES:
+            if f'"{name}"' in _text(target, PACK):
+                yield from bindable(target, _packed(name))
+    if target.has(COLLATOR) and not target.fails(COLLATOR):
+        for name, several in {"one turn": False, "several turns": True}.items():
+            if not several or "instruction_template" in _text(target, COLLATOR):
+                yield from bindable(target, _collated(name, several=several))
+
+
+def _text(target: Target, path: str) -> str:
+    """The source of the module of a function or class."""
+    return inspect.getsource(inspect.getmodule(target.find(path)))  # type: ignore[arg-type]  # both have a module
+
+
+def _packed(strategy: str) -> Boundary:
+    step = Step(
+        call=uses_in_packs,
+        name="uses",
+        arguments={
+            "pack": Constant(Function(PACK)),
+            "lengths": ResponseMask(NoPadding()),
+            "strategy": Knob("strategy"),
+        },
+        remembered=True,
+        produced_by={"lengths": "sft_trainer.py, _prepare_dataset: tokenized sequences, then pack_dataset"},
+    )
+    return Boundary(
+        path=PACK,
+        stage="batch",
+        steps=(step,),
+        outputs={"uses": Output("B", "count", "uses", at=Use("uses"), form=PerRow("list"))},
+        settings={strategy: {"strategy": strategy}},
+        claims=claims(_PACKED),
+        reach=f"packing=True, packing_strategy={strategy}",
+        requires=(no_empty_response,),
+    )
+
+
+def uses_in_packs(pack: Callable[..., Any], lengths: Tensor, strategy: str) -> list[float]:
+    """The share of each sequence's tokens that are in the packs, each with its mask and in its order."""
+    from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
+
+    counts = lengths.sum(1).tolist()
+    rows = [[100 * (row + 1) + n for n in range(count)] for row, count in enumerate(counts)]
+    whole = Dataset.from_dict({"input_ids": rows, "labels": [[-one for one in row] for row in rows]})
+    packed = pack(whole, max(counts) + ROOM, strategy)
+    found = [(one, label) for each in packed for one, label in zip(each["input_ids"], each["labels"], strict=True)]
+    right = [one for one, label in found if label == -one]
+    in_order = {row: [one for one in right if one // 100 == row + 1] for row in range(len(rows))}
+    return [
+        len(in_order[row]) / len(ids) if sorted(in_order[row]) == in_order[row] else 0.0 for row, ids in enumerate(rows)
+    ]
+
+
+def _collated(name: str, *, several: bool) -> Boundary:
+    step = Step(
+        call=replies_that_train,
+        name="differ",
+        arguments={
+            "make": Constant(Function(COLLATOR)),
+            "lengths": ResponseMask(NoPadding()),
+            "several": Knob("several_turns"),
+        },
+        produced_by={"lengths": "docs/source/sft_trainer.mdx, Train on completions only: rows of token ids"},
+    )
+    form, place = PerRow("list"), Use("differ")
+    return Boundary(
+        path=f"{COLLATOR}.torch_call",
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "trained": Output("B", "tokens", at=place["trained"], form=form),
+            "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=form),
+        },
+        settings={name: {"several_turns": several}},
+        claims=claims(_REPLIES),
+        reach=f"data_collator=DataCollatorForCompletionOnlyLM, {name}",
+        requires=(no_empty_response,),
+    )
+
+
+def conversation(row: int, length: int, *, several: bool) -> tuple[list[int], list[bool]]:
+    """The tokens of one turn, or of several in odd rows, and which of these are those of a reply."""
+    reply = [4 + n % 20 for n in range(length)]
+    turns = [([3, 3], reply)] + ([([4], [5, 3])] if several and row % 2 else [])
+    ids, trains = list[int](), list[bool]()
+    for question, answer in turns:
+        ids += [QUESTION, *question, REPLY, *answer, END]
+        trains += [False] * (len(question) + 2) + [True] * (len(answer) + 1)
+    return ids, trains
+
+
+def replies_that_train(make: Callable[..., Any], lengths: Tensor, *, several: bool) -> dict[str, list[float]]:
+    """How many tokens of each row train, and how many do so wrongly or do not."""
+    counts = lengths.sum(1).tolist()
+    rows = [conversation(row, count, several=several) for row, count in enumerate(counts)]
+    template = {"instruction_template": [QUESTION]} if several else {}
+    tokenizer = make_tokenizer()
+    tokenizer.padding_side = "right"
+    collate = make(response_template=[REPLY], tokenizer=tokenizer, mlm=False, **template)
+    labels = collate([{"input_ids": ids} for ids, _ in rows])["labels"].tolist()
+    trained = [[one != -100 for one in row] for row in labels]
+    wrong = [
+        sum(a != b for a, b in zip(found, [*right, *[False] * len(found)], strict=False))
+        for found, (_, right) in zip(trained, rows, strict=True)
+    ]
+    return {"trained": [float(sum(row)) for row in trained], "masks": [float(one) for one in wrong]}

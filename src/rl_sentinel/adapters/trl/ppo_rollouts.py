@@ -1,0 +1,203 @@
+"""PPO of TRL before 0.12: responses generated in padded batches, and what is logged of rewards over ranks."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
+from rl_sentinel.adapters.kit.containers import EachCut
+from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
+from rl_sentinel.adapters.kit.result_forms import AsReturned
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.ranks import RankAccelerator, everywhere, in_ranks
+from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_tokenizer
+from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+#: A token that is not the case's.
+OTHER_TOKEN = -1
+
+_GENERATED = "ppo_trainer.py, generate, docstring: response tokens; with return_prompt=False only newly generated ones"
+_QUERIES = "ppo_trainer.py, generate: a list of queries of several lengths, padded in batches of batch_size"
+_REWARDS = "ppo_trainer.py, log_stats: env/reward_mean, env/reward_std, of the rewards of all processes"
+
+#: Logged name -> what it is.
+LOGGED = {
+    "env/reward_mean": Output("", "reward", "outcome.mean", over="all"),
+    "env/reward_std": Output("", "reward", "outcome.std", over="all"),
+}
+
+
+def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
+    """Generation by a decoder and by an encoder with a decoder; the rewards that a step logs."""
+    path = f"{trainer}._generate_batched"
+    if target.has(path):
+        for name, both in {"decoder": False, "encoder and decoder": True}.items():
+            yield from bindable(target, _generated(path, trainer, name, both=both))
+    path = f"{trainer}.log_stats"
+    if target.has(path):
+        yield from bindable(target, _logged(path, trainer))
+
+
+def _generated(path: str, trainer: str, name: str, *, both: bool) -> Boundary:
+    step = Step(
+        call=generate_in_batches,
+        name="made",
+        arguments={
+            "entry": Constant(Function(path)),
+            "kind": Constant(Function(trainer)),
+            "tokens": Column("token", NoPadding()),
+            "lengths": ResponseMask(NoPadding()),
+            "both": Knob("encoder_decoder"),
+        },
+        produced_by={"tokens": _QUERIES},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={"token": Output("B T", "", "token", at=Use("made"), form=AsReturned())},
+        settings={name: {"encoder_decoder": both}},
+        claims=claims(_GENERATED, conserves=True),
+        reach="generate(queries)",
+        requires=(no_empty_response,),
+    )
+
+
+class Sampler:
+    """A model whose responses are known: rows come in order; an encoder with a decoder starts with padding."""
+
+    def __init__(self, responses: list[Tensor], *, both: bool) -> None:
+        """Take the responses."""
+        self.responses, self.both = iter(responses), both
+
+    def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
+        """The responses of these rows, after their prompts or a first token, padded at the right."""
+        rows = [next(self.responses) for _ in range(len(input_ids))]
+        made = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING)
+        before = torch.full((len(rows), 1), PADDING) if self.both else input_ids
+        return torch.cat([before, made], 1)
+
+
+def generate_in_batches(
+    entry: Callable[..., Any],
+    kind: Any,  # noqa: ANN401 - a class of the target
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    both: bool,
+) -> Tensor:
+    """``[B, T]``: the tokens of the responses that the trainer hands out, and another number where one is missing."""
+    rows, width = tokens.shape
+    counts = lengths.sum(1).tolist()
+    ids = [row[:n] for row, n in zip(token_ids(rows, width), counts, strict=True)]
+    queries = [torch.full((1 + b % 3,), PROMPT) for b in range(rows)]
+    self = object.__new__(kind)
+    self.__dict__ |= {
+        "tokenizer": make_tokenizer(),
+        "is_encoder_decoder": both,
+        "current_device": "cpu",
+        "accelerator": SimpleNamespace(unwrap_model=itself),
+        "model": Sampler(ids, both=both),
+    }
+    names = inspect.signature(entry).parameters
+    options = {"return_prompt": False} if "return_prompt" in names else {}
+    model = {} if "model" not in names else {"model": self.model}
+    made = entry(self, query_tensors=queries, **model, **options)
+    found = torch.full((rows, width), OTHER_TOKEN, dtype=tokens.dtype)
+    for b, response in enumerate(made):
+        start = 1 if both else 0 if options else len(queries[b])
+        row = response[start : start + counts[b]]
+        same = row == ids[b][: len(row)]
+        found[b, : len(row)] = torch.where(same, tokens[b, : len(row)], OTHER_TOKEN)
+    return found
+
+
+def itself(model: Any) -> Any:  # noqa: ANN401 - a model
+    """The model itself."""
+    return model
+
+
+def _logged(path: str, trainer: str) -> Boundary:
+    module = trainer.rpartition(".")[0]
+    step = Step(
+        call=logged_rewards,
+        name="logs",
+        arguments={
+            "entry": Constant(Function(path)),
+            "kind": Constant(Function(trainer)),
+            "rewards": EachCut(Column("reward", PerRow()), "ranks"),
+            "lengths": EachCut(ResponseMask(NoPadding()), "ranks"),
+        },
+        doubles={f"{module}.torch.distributed.{name}": double for name, double in COLLECTIVES.items()},
+        produced_by={"rewards": "examples: trainer.log_stats(stats, batch, rewards) after each step, on each process"},
+    )
+    return Boundary(
+        path=path,
+        stage="metric",
+        steps=(step,),
+        outputs={name: _at(name, output) for name, output in LOGGED.items()},
+        claims=claims(_REWARDS),
+        reach="log_stats(stats, batch, rewards)",
+        requires=(equal_parts, no_empty_response, several_rows),
+    )
+
+
+def _at(name: str, output: Output) -> Output:
+    return Output(output.axes, output.unit, output.quantity, over=output.over, at=Use("logs")[name], form=Number())
+
+
+def several_rows(inputs: Any) -> str:  # noqa: ANN401 - the inputs of a call
+    """A deviation is of two numbers or more."""
+    return "" if inputs.mini_batch.rows > 1 else "a deviation of one number is not defined"
+
+
+def logged_rewards(
+    entry: Callable[..., Any],
+    kind: Any,  # noqa: ANN401 - a class of the target
+    rewards: list[Tensor],
+    lengths: list[Tensor],
+) -> dict[str, Any]:
+    """What the first of several processes logs of the rewards of its responses and those of the others."""
+    logged: list[dict[str, Any]] = []
+
+    def log(rank: int) -> None:
+        self = object.__new__(kind)
+        accelerator = RankAccelerator(
+            SimpleNamespace(log=lambda logs, **_more: logged.append(logs)), rank, len(rewards)
+        )
+        self.__dict__ |= {
+            "accelerator": accelerator,
+            "is_distributed": len(rewards) > 1,
+            "current_device": "cpu",
+            "config": SimpleNamespace(log_with=None),
+        }
+        texts = [" ".join(["w1"] * count) for count in lengths[rank].sum(1).tolist()]
+        entry(self, {}, {"query": texts, "response": texts}, list(rewards[rank]))
+
+    in_ranks(len(rewards), log)
+    return logged[0]
+
+
+def meet() -> None:
+    """Meet the other ranks."""
+    everywhere(None)
+
+
+def add_up(tensor: Tensor, op: object = None) -> None:  # noqa: ARG001 - torch's reduction, which is a sum here
+    """Put the sum over the ranks into the tensor of each."""
+    tensor.copy_(torch.stack(everywhere(tensor.clone())).sum(0))
+
+
+#: Collective of torch -> its double.
+COLLECTIVES: dict[str, Callable[..., Any]] = {"barrier": meet, "all_reduce": add_up}

@@ -1,0 +1,211 @@
+"""TRL's supervised fine-tuning: an optimizer step from the prepared data set to the loss and the logged numbers."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import EachCut, Object
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.requirements import equal_parts, every_row_trains, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import micro_batch_count, trains_whole_completions
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding, PairFeatures, TokenLogprobs, trains_with_probability
+from rl_sentinel.adapters.trl.preference_trainers import make_supervised_trainer
+from rl_sentinel.adapters.trl.release import fields_of
+from rl_sentinel.adapters.trl.result_forms import Logged
+from rl_sentinel.adapters.trl.supervised_trainer import evaluated, fitted, ready_to_fit
+from rl_sentinel.adapters.trl.token_model import FIRST, LARGEST, PROMPT
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
+
+SFT = "trl.trainer.sft_trainer.SFTTrainer"
+
+_PRODUCER = (
+    "sft_trainer.py, _prepare_dataset: ids of prompt and completion, and a mask or labels of the tokens that train; "
+    "the trainer's own collator, and get_batch_samples of transformers, which counts the labels of an optimizer step"
+)
+
+_MEAN = claims(
+    "transformers, Trainer.get_batch_samples: num_items_in_batch counts the labels of all micro-batches and ranks",
+    aggregation="token-mean",
+    denominator="given",
+)
+
+#: Setting -> the fields of the configuration, and the algorithm.
+LOSSES: Mapping[str, tuple[Settings, str]] = {
+    "default": ({}, "negative log-likelihood"),
+    "dft": ({"loss_type": "dft"}, "dynamic fine-tuning"),
+    "chunked": ({"loss_type": "chunked_nll"}, "negative log-likelihood"),
+}
+
+#: Logged name -> what it is.
+LOGGED = {"entropy": "entropy of trained tokens", "mean_token_accuracy": "accuracy of trained tokens"}
+
+_LOGS = "docs/source/sft_trainer.md, Logged metrics: average entropy and accuracy of the tokens that train"
+
+_MODES = (
+    "transformers, Trainer.evaluate and DefaultFlowCallback.on_step_end: an evaluation that a user asks for, and one "
+    "that is due after a step whose numbers are still to be logged"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Examples(PairFeatures):
+    """One dict per row: the ids of its prompt and of its response, and which of these train.
+
+    With ``masked`` a token of a response may be out of training, and prompts have several lengths.
+    """
+
+    masked: bool = True
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length."""
+        return frozenset({"length"})
+
+    def put(self, inputs: Inputs) -> list[dict[str, Any]]:
+        """The rows."""
+        batch, width = inputs.batch, inputs.batch.width
+        made = []
+        for row, (length, mask) in enumerate(zip(batch.length.tolist(), batch.mask.tolist(), strict=True)):
+            ids = [FIRST + row * width + n for n in range(length)]
+            prompt = [PROMPT] * (1 + (row % self.prompts if self.masked else 0))
+            made.append({"prompt": prompt, "response": ids, "trained": [int(one) for one in mask[:length]]})
+        return made
+
+    def sizes(self, value: list[dict[str, Any]]) -> Sizes:
+        """Rows and lengths."""
+        return Sizes(rows=len(value), length=torch.tensor([len(row["response"]) for row in value]))
+
+    def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
+        """The ids that train."""
+        return [[token for token, one in zip(row["response"], row["trained"], strict=True) if one] for row in value]
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss in each form that the release has, what it logs, and where."""
+    path = f"{SFT}.compute_loss"
+    if not target.has(path):
+        return
+    if why := target.fails(path):
+        yield Unbound(path, "policy-loss", why)
+        return
+    trainer = target.find(SFT)
+    if "compute_loss" not in vars(trainer):
+        return  # that of transformers
+    source = inspect.getsource(inspect.getmodule(trainer))  # type: ignore[arg-type]  # a class has a module
+    known = fields_of(target, SFT)
+    masked = "completion_mask" in source or "assistant_masks" in source
+    for name, (settings, algorithm) in LOSSES.items():
+        if set(settings) <= set(known) and all(f'"{value}"' in source for value in settings.values()):
+            yield from bindable(target, _loss(path, name, settings, algorithm, masked=masked))
+    logged = {n: what for n, what in LOGGED.items() if f'["{n}"]' in source}
+    if logged:
+        yield from bindable(target, _numbers(path, logged, masked=masked))
+    if '"eval": defaultdict' in source:
+        yield from bindable(target, _modes(path, masked=masked))
+
+
+def _trainers(settings: Settings, answers: Mapping[str, Codec], *, masked: bool, alone: bool = False) -> EachCut:
+    """The trainers of all ranks; with ``alone`` each rank has one micro-batch."""
+    built: dict[str, Codec] = {"trainer": Constant(Function(SFT)), **{name: IfSet(name) for name in settings}}
+    at = {"trainer": "__class__", **{name: f"args.{name}" for name in settings}}
+    parts: dict[str, Codec] = {
+        "trainer": Object(make_supervised_trainer, built, at=at, shared=True),
+        "micro_batches": Constant(1) if alone else micro_batch_count(),
+        "rank": Derived(lambda inputs: inputs.part[0]),
+        "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
+        "examples": Examples(masked=masked),
+        **answers,
+    }
+    places = {"trainer": "", "micro_batches": "args.gradient_accumulation_steps"}
+    places |= {"rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
+    return EachCut(Object(ready_to_fit, parts, at=places), "ranks")
+
+
+def _boundary(  # noqa: PLR0913 - what differs between the boundaries
+    path: str,
+    name: str,
+    call: Any,  # noqa: ANN401 - a function
+    trainers: EachCut,
+    outputs: Mapping[str, Output],
+    said: Claims,
+    *,
+    settings: Settings,
+    masked: bool,
+    stage: Any = "policy-loss",  # noqa: ANN401 - a stage
+) -> Boundary:
+    whole = () if masked else (trains_whole_completions,)
+    return Boundary(
+        path=path,
+        stage=stage,
+        steps=(
+            Step(
+                call=call,
+                name="fitted",
+                arguments={"entry": Constant(Function(path)), "trainers": trainers},
+                produced_by={"trainers": _PRODUCER},
+            ),
+        ),
+        outputs=outputs,
+        settings={name: settings},
+        claims=said,
+        reach=", ".join(f"{k}={v}" for k, v in settings.items()) or "every step",
+        requires=(
+            equal_parts,
+            no_empty_response,
+            every_row_trains,
+            *whole,
+            *(() if "logits" in name else (tokens_have_probabilities,)),
+        ),
+        domain=trains_with_probability,
+    )
+
+
+def tokens_have_probabilities(inputs: Inputs) -> str:
+    """The log-probs of trained tokens are those of tokens that are not certain."""
+    certain = (inputs.batch.logprob > LARGEST) & inputs.batch.mask
+    return "a log-prob is that of no probability below 1" if bool(certain.any()) else ""
+
+
+def _loss(path: str, name: str, settings: Settings, algorithm: str, *, masked: bool) -> Boundary:
+    trainers = _trainers(settings, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked)
+    outputs = {"loss": Output("", "", "loss", at=Use("fitted")["loss"])}
+    said = _MEAN | claims(f"sft_config.py, loss_type {settings.get('loss_type', 'nll')!r}", algorithm=algorithm)
+    return _boundary(path, name, fitted, trainers, outputs, said, settings=settings, masked=masked)
+
+
+def _numbers(path: str, logged: Mapping[str, str], *, masked: bool) -> Boundary:
+    answers: dict[str, Codec] = {"logits": Column("logits", NoPadding()), "tokens": Column("token", NoPadding())}
+    place = Use("fitted")["trainer"].attribute("_metrics")["train"]
+    units = {"entropy": "nats"}
+    outputs = {n: Output("", units.get(n, ""), over="live", at=place[n], form=Logged()) for n in logged}
+    said = claims(_LOGS, output_algorithms=dict(logged))
+    trainers = _trainers({}, answers, masked=masked, alone=True)
+    return _boundary(path, "logged of logits", fitted, trainers, outputs, said, settings={}, masked=masked)
+
+
+def one_rank(inputs: Inputs) -> str:
+    """The numbers of one process are looked at."""
+    return "the numbers of one process are looked at" if inputs.layout.ranks > 1 else ""
+
+
+def _modes(path: str, *, masked: bool) -> Boundary:
+    trainers = _trainers({}, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked, alone=True)
+    outputs = {
+        "step": Output("", at=Use("fitted")["step"]),
+        "elsewhere": Output("", "count", "logged_elsewhere", at=Use("fitted")["elsewhere"], form=Number()),
+    }
+    made = _boundary(
+        path, "evaluation", evaluated, trainers, outputs, claims(_MODES), settings={}, masked=masked, stage="batch"
+    )
+    return replace(made, reach="trainer.evaluate(), and eval_strategy", requires=(*made.requires, one_rank))

@@ -1,0 +1,58 @@
+"""Numbers that trainers log of the logits of trained tokens: entropy, accuracy, mean logits, as one number a batch."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+from rl_sentinel.formulas.preferences import are_pairs
+
+#: Largest logits that are nearer to each other than this are a tie.
+TIE = 1e-4
+
+
+def _entropy(batch: Batch, _settings: Settings) -> Tensor:
+    logits = batch.logits[batch.mask].double()
+    chances = logits.log_softmax(-1)
+    return -(chances.exp() * chances).sum(-1).mean()
+
+
+def _share_of_best(batch: Batch, rows: slice) -> Tensor:
+    mask = batch.mask[rows]
+    logits = batch.logits[rows][mask].double()
+    best = logits.topk(2, -1).values
+    right = (logits.argmax(-1) == batch.token[rows][mask]).double()
+    return torch.where(best[:, 0] - best[:, 1] < TIE, torch.nan, right).mean()
+
+
+def _accuracy(batch: Batch, _settings: Settings) -> Tensor:
+    """The share of trained tokens that are the most likely ones; NaN where rounding decides one of them."""
+    return _share_of_best(batch, slice(None))
+
+
+def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
+    """The same of the preferred responses of pairs."""
+    return _share_of_best(batch, slice(None, None, 2)) if are_pairs(batch) else torch.tensor(torch.nan)
+
+
+def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
+    """The mean over the vocabulary, and over the trained tokens of the rows of one side of the pairs."""
+
+    def mean(batch: Batch, _settings: Settings) -> Tensor:
+        if not are_pairs(batch):
+            return torch.tensor(torch.nan)
+        return batch.logits[side::2][batch.mask[side::2]].double().mean()
+
+    return mean
+
+
+#: Name -> the number; trained tokens only.
+TOKEN_METRICS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "entropy of trained tokens": _entropy,
+    "accuracy of trained tokens": _accuracy,
+    "accuracy of preferred responses": _accuracy_of_preferred,
+    "mean logit of preferred responses": _mean_logit(0),
+    "mean logit of other responses": _mean_logit(1),
+}

@@ -1,0 +1,60 @@
+"""DAT001 columns-out-of-step.
+
+What it says:
+    In a batch that is assembled for training, all columns of a row belong to one sample: its tokens, log-probs, weights
+    and masks, however rows were filtered, shuffled or cut before.
+
+Why it matters:
+    A filter that keeps some rows, or a shuffle, has to be applied to every column. One that is forgotten leaves each
+    token with the log-prob of another response: ratios are noise, and the loss still falls.
+
+A boundary that breaks it:
+    >>> tokens, logprobs, kept = ["a", "b", "c"], [-0.1, -0.2, -0.3], [2, 0]
+    >>> list(zip([tokens[row] for row in kept], logprobs))
+    [('c', -0.1), ('a', -0.2)]
+
+Where it does not apply:
+    Boundaries that do not report of how many columns a sample's row holds those of another one (an output of the
+    quantity ``columns_of_others``).
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+
+#: The quantity: how many columns of a sample's row are those of another sample.
+QUANTITY = "columns_of_others"
+
+
+def _counts(boundary: Boundary) -> list[str]:
+    return [name for name, output in boundary.outputs.items() if output.quantity == QUANTITY and output.axes == "B"]
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if _counts(boundary) else "it does not report whose columns a row holds"
+
+
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    seen = ask(case).values
+    for name in _counts(ask.boundary):
+        reason = "all columns of a row are those of one sample"
+        yield Equal(name, torch.zeros_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
+
+
+LAW = Law(
+    code="DAT001",
+    name="columns-out-of-step",
+    stages=frozenset({"batch"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant) if case.batch.rows > 1 else None,
+    expect=_expect,
+)

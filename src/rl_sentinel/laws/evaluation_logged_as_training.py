@@ -1,0 +1,63 @@
+"""MET006 evaluation-logged-as-training.
+
+What it says:
+    What an evaluation logs stands among the numbers of evaluations, and what a step of training logs among those of
+    training, whoever asks for the evaluation and whenever it is due.
+
+Why it matters:
+    A curve of training that holds numbers of another data set, at other sampling settings, bends for no reason. The
+    curve of evaluations lacks them, or is that of the training data.
+
+A boundary that breaks it:
+    >>> numbers = {"train": [], "eval": []}
+    >>> def log(number, *, training, evaluation_is_due):
+    ...     numbers["eval" if evaluation_is_due else "train"].append(number)
+    >>> log(0.5, training=True, evaluation_is_due=True)  # the last step before an evaluation
+    >>> numbers
+    {'train': [], 'eval': [0.5]}
+
+Where it does not apply:
+    Boundaries that do not report how many numbers are logged as those of the other mode (an output of the quantity
+    ``logged_elsewhere``).
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+
+#: The quantity: how many numbers are logged as those of the other mode.
+QUANTITY = "logged_elsewhere"
+
+
+def _counts(boundary: Boundary) -> list[str]:
+    return [name for name, output in boundary.outputs.items() if output.quantity == QUANTITY]
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if _counts(boundary) else "it does not report where training and evaluation log"
+
+
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    seen = ask(case).values
+    for name in _counts(ask.boundary):
+        reason = "training and evaluation log apart"
+        yield Equal(name, torch.zeros_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
+
+
+LAW = Law(
+    code="MET006",
+    name="evaluation-logged-as-training",
+    stages=frozenset({"batch"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    expect=_expect,
+)

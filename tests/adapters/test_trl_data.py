@@ -1,0 +1,85 @@
+"""TRL's data sets, from conversations to packed rows, and distillation over micro-batches, on a specimen of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_data_specimen import DATASETS, TRANSFORMERS, files
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, distillation_steps, packing, preparation
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
+
+Loads = Callable[..., Target]
+
+DPO = "trl.trainer.dpo_trainer.DPOTrainer"
+PACK = "trl.data_utils.pack_dataset"
+COLLATOR = "trl.trainer.utils.DataCollatorForCompletionOnlyLM.torch_call"
+GKD = "trl.trainer.gkd_trainer.GKDTrainer.compute_loss"
+
+
+def _load(loads: Loads, **choices: str) -> Target:
+    return loads(FRAMEWORK, files(**choices), {**overlay(), "transformers.py": TRANSFORMERS, "datasets.py": DATASETS})
+
+
+def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
+    """(path, setting) to boundary."""
+    every = [b for module in (packing, preparation, distillation_steps) for b in module.boundaries(target)]
+    return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
+
+
+def _sound(target: Target, law: Law, path: str, setting: str) -> bool:
+    """Whether a law holds at a boundary, on one case at least."""
+    judgement = judged_at(law, _bound(target)[path, setting], setting, target)
+    assert judgement.tried > 0
+    return judgement.found is None
+
+
+def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
+    """Each form binds, and every column survives the round trip."""
+    target = _load(loads)
+    boundaries = _bound(target)
+    assert set(boundaries) == {
+        *((DPO, name) for name in ("conversations", "plain text")),
+        *((PACK, name) for name in ("bfd", "wrapped")),
+        *((COLLATOR, name) for name in ("one turn", "several turns")),
+        (GKD, "accumulated"),
+    }
+    assert answering(boundaries, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+@pytest.mark.parametrize(("ends", "sound"), [("not chat", True), ("True", False)])
+def test_end_of_a_conversation(loads: Loads, ends: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The template ends a conversation: an end of one's own is a token too many. Plain text gets one."""
+    target = _load(loads, ends=ends)
+    assert _sound(target, TOK001, DPO, "conversations") is sound
+    assert _sound(target, TOK001, DPO, "plain text")
+
+
+@pytest.mark.parametrize(("kept", "sound"), [("", True), (" // seq_length * seq_length", False)])
+def test_tokens_of_packs(loads: Loads, kept: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The last pack has what is left."""
+    target = _load(loads, kept=kept)
+    assert _sound(target, DAT002, PACK, "wrapped") is sound
+    assert _sound(target, DAT002, PACK, "bfd")
+
+
+@pytest.mark.parametrize(("again", "sound"), [("False", True), ("inside", False)])
+def test_questions_after_a_reply(loads: Loads, again: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A second question is no part of the first reply."""
+    target = _load(loads, again=again)
+    assert _sound(target, TOK001, COLLATOR, "several turns") is sound
+    assert _sound(target, TOK001, COLLATOR, "one turn")
+
+
+@pytest.mark.parametrize(("denominator", "sound"), [("num_items_in_batch", True), ("trained.sum()", False)])
+def test_tokens_of_all_micro_batches(loads: Loads, denominator: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A micro-batch that divides by its own tokens makes the loss of a step larger."""
+    assert _sound(_load(loads, denominator=denominator), SPL001, GKD, "accumulated") is sound

@@ -1,0 +1,49 @@
+"""DAT001: a sound, a broken and a refusing specimen."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.columns_out_of_step import LAW
+from specimens import judged, specimen
+
+make = partial(specimen, reads="reward", stage="batch", outputs={"others": Output("B", "count", "columns_of_others")})
+
+
+def _together(batch: Batch) -> Tensor:
+    """Tokens and log-probs are both in the order of the rewards."""
+    order = batch.reward.argsort(stable=True)
+    tokens, logprobs = torch.arange(batch.rows)[order], torch.arange(batch.rows)[order]
+    return (tokens != logprobs).float()
+
+
+def _apart(batch: Batch) -> Tensor:
+    """Tokens alone are in the order of the rewards."""
+    return (torch.arange(batch.rows)[batch.reward.argsort(stable=True)] != torch.arange(batch.rows)).float()
+
+
+def test_sound() -> None:
+    """All columns are in one order."""
+    judgement = judged(LAW, make(_together))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """Rows are sorted, and one column is not."""
+    found = judged(LAW, make(_apart)).found
+    assert found is not None
+    wanted = "others is 1 at row 0, expected 0: all columns of a row are those of one sample"
+    assert found.expectation.sentence() == wanted
+    assert found.case.batch.rows == 2
+    assert LAW.level(found.case) == "fault"
+
+
+def test_not_applicable() -> None:
+    """A boundary without the output says nothing of whose columns a row holds."""
+    judgement = judged(LAW, specimen(_together, reads="reward", stage="batch", outputs={"others": Output("B")}))
+    assert judgement.tried == 0
+    assert judgement.reason == "it does not report whose columns a row holds"
