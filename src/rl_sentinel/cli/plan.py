@@ -1,4 +1,4 @@
-"""What one audit command judges: each target with what is said of it, from the command line or from pyproject.toml."""
+"""What one audit command judges: each target with its options, from the command line or from pyproject.toml."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def _function(project: Project, name: str) -> Named:
 def _of_function(
     project: Project, name: str, table: FunctionTable, given: Mapping[str, Any], ignored: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The options of one function: what is said of it, and its laws."""
+    """The options of one function: its statement and its laws."""
     words = {True: "yes", False: "no"}
     claims = [f"{key}={words[v] if isinstance(v, bool) else v}" for key, v in table.claims.items()]
     try:

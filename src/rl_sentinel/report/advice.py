@@ -53,7 +53,7 @@ def advice(evidence: Mapping[str, Any]) -> str:
         return _WITHOUT_EFFECT
     if steps := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
         return steps
-    if moves_the_wrong_way(evidence):  # the outcome arrives, so its place is not what is wrong
+    if moves_the_wrong_way(evidence):  # the outcome arrives, so its place is right
         return _with_signal(evidence)
     return BY_LAW.get(law) or _with_signal(evidence)
 
