@@ -49,7 +49,7 @@ def plan_of_project(said: FunctionOptions, options: Mapping[str, Any], level: st
 
     Args:
         said: options about one function, of which there must be none.
-        options: those of all requests; what is None was not given.
+        options: those of all requests; None stands for an option that was not given.
         level: the level that was given.
 
     Raises:

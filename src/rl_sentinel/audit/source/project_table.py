@@ -71,7 +71,7 @@ def read_project(folder: Path) -> Project:
     """The project of a folder.
 
     Raises:
-        SentinelError: one line, if there is none, or its table is wrong; an unknown key with the nearest known one.
+        SentinelError: one line, if no file has the table, or the table is wrong; the nearest key to an unknown one.
     """
     file = project_file(folder)
     if file is None:
