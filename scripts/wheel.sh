@@ -4,7 +4,7 @@
 set -eu
 python=$1 torch=$2
 rm -rf dist .venv-wheel
-.venv/bin/python -m build -q --wheel --outdir dist
+.venv/bin/python -m build -q --outdir dist # the sdist, and the wheel from it
 "$python" -m venv .venv-wheel
 .venv-wheel/bin/python -m pip install -q --disable-pip-version-check "torch==$torch"
 .venv-wheel/bin/python -m pip install -q --disable-pip-version-check -r requirements/lock.txt
@@ -21,4 +21,7 @@ cd "$away"
 "$here/.venv-wheel/bin/python" -m pip install -q --disable-pip-version-check -r "$here/requirements/train.txt"
 "$here/.venv-wheel/bin/python" -m pytest -n 2 -m "not slow" tests/test_package.py tests/report tests/train/model \
     tests/train/rollout/environment tests/train/config tests/train/run/test_loop.py
+# What the package index would refuse. In the same environment, last: twine brings much that a user does not have.
+"$here/.venv-wheel/bin/python" -m pip install -q --disable-pip-version-check twine==7.0.0
+"$here/.venv-wheel/bin/python" -m twine check --strict "$here"/dist/*
 rm -rf "$away"

@@ -141,3 +141,14 @@ def test_an_adapter_function_binds_a_parameter() -> None:
     )
     assert (result.ok, result.findings) == (True, ()), result
     assert "REF001" in {v.law for v in result.verdicts if v.outcome == "holds"}
+
+
+@pytest.mark.slow
+def test_advantage_with_a_flipped_sign_shows_wrong_numbers_first() -> None:
+    def flipped(rewards: Any, group: Any) -> Any:
+        same = (group[:, None] == group[None, :]).float()
+        return same @ rewards / same.sum(1) - rewards
+
+    found = rl_sentinel.check(flipped, stage="advantage", algorithm="grpo").findings
+    assert [f.code for f in found] == ["REF001", "RNK001", "PLC005"]
+    assert "place each outcome" not in str(found[-1])

@@ -5,7 +5,7 @@ import pytest
 from command_line import error_line, run_cli
 from rl_sentinel.adapters.user_function import STAGES
 from rl_sentinel.audit.source.target_spec import named
-from rl_sentinel.cli.options import described
+from rl_sentinel.cli.options import FunctionOptions, described
 from rl_sentinel.core.errors import SentinelError
 
 #: Refusal of an option of user functions.
@@ -23,8 +23,15 @@ def test_value_out_of_range_is_one_line(option: str, value: str, capsys: pytest.
 
 def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
     own, release = named("m:f"), named("verl==1.0")
-    assert described([release], "", None) == ()
-    assert described([own, release], "advantage", ["scope=group"]) == ("scope=group",)
+    assert not any(described([release], FunctionOptions()).values())
+    said = FunctionOptions.parsed(stage="advantage", algorithm="grpo", claim=["scope=group"])
+    assert described([own, release], said) == {
+        "stage": "advantage",
+        "algorithm": "grpo",
+        "claims": ("scope=group",),
+        "bind": {},
+        "numbers": {},
+    }
     for targets, stage, claim, words in (
         ([own], "", None, "--stage is '', expected one of advantage, policy-loss, "),
         (
@@ -47,8 +54,43 @@ def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
         ),
     ):
         with pytest.raises(SentinelError) as told:
-            described(targets, stage, claim)
+            described(targets, FunctionOptions.parsed(stage=stage, claim=claim))
         assert str(told.value).startswith(words)
+
+
+def test_bindings_axes_and_numbers_as_text() -> None:
+    said = FunctionOptions.parsed(
+        bind=["adv=advantage", "beta=0.5", 'batch={"old": "old_logprob"}', "m=mask int64"],
+        axes=["adv=B", "rewards=G K", "m=B T"],
+        number=["clip_low=2e-1"],
+    )
+    assert said.bind == {
+        "adv": "advantage[B]",
+        "beta": 0.5,
+        "batch": {"old": "old_logprob"},
+        "m": "mask[B T] int64",
+        "rewards": "[G K]",
+    }
+    assert said.numbers == {"clip_low": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bind": ["adv"]}, "--bind is 'adv', expected NAME=VALUE, as in --bind adv=advantage"),
+        ({"axes": ["=B"]}, "--axes is '=B', expected NAME=VALUE, as in --axes advantages=B"),
+        ({"number": ["a=b"]}, "--number a is 'b', expected a number, as in a=0.2"),
+        ({"bind": ["a=reward", "a=mask"]}, "--bind names a twice, expected each parameter once: drop one"),
+        (
+            {"bind": ["a=reward[B]"], "axes": ["a=G K"]},
+            "axes[a] is 'G K', and a is bound to 'reward[B]': state one of them",
+        ),
+    ],
+)
+def test_what_is_not_name_and_value(options: dict[str, list[str]], words: str) -> None:
+    with pytest.raises(SentinelError) as told:
+        FunctionOptions.parsed(**options)  # type: ignore[arg-type]
+    assert str(told.value) == words
 
 
 def test_help_lists_the_stages(capsys: pytest.CaptureFixture[str]) -> None:

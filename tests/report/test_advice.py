@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from report_fixtures import evidence
+from rl_sentinel.audit.findings import moves_the_wrong_way
 from rl_sentinel.report.advice import BY_STAGE, advice
 
 
@@ -40,3 +41,26 @@ def test_advice_is_the_most_specific_one(changed: dict[str, Any], words: str) ->
 
 def test_nothing_is_recommended_where_nothing_fits() -> None:
     assert advice(evidence(stage="batch")) == ""
+
+
+@pytest.mark.parametrize(
+    ("observed", "wrong_way", "words"),
+    [
+        ([[0.0], [0.0]], False, "place each outcome at its last trained token"),
+        ([[-0.5], [0.0]], True, "compute it with rl_sentinel.signal.advantage.grpo.advantages("),
+    ],
+)
+def test_outcome_that_arrives_with_the_wrong_sign_is_not_misplaced(
+    observed: list[list[float]], *, wrong_way: bool, words: str
+) -> None:
+    said: dict[str, Any] = {
+        "kind": "Moves",
+        "output": "advantage",
+        "results": [{"output": "advantage", "expected": [[0.0], [0.0]], "observed": observed}],
+        "broken": {"cells": [[0, 0]], "count": 1},
+    }
+    claims = {"algorithm": {"value": "grpo", "cite": ""}}
+    shown = evidence(law="PLC005", reach="", claims=claims)
+    shown["expectation"] = {**shown["expectation"], **said}
+    assert moves_the_wrong_way(shown) is wrong_way
+    assert advice(shown).startswith(words)

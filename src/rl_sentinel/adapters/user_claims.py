@@ -15,6 +15,9 @@ from rl_sentinel.formulas.token_values import REWARDED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 from rl_sentinel.search.claimed_formulas import NUMBERS
 
+#: The value by which text drops a claim that an algorithm implies.
+DROPPED = "none"
+
 #: The page that lists all claims.
 PAGE = "docs/claims.md"
 
@@ -79,19 +82,28 @@ def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | No
         >>> claims_of("advantage", "grpo", {"scope": "batch"}).scope.value
         'batch'
     """
-    name, more = ALIASES.get(algorithm.lower(), {}).get(stage, (algorithm, {}))
     words = {True: "yes", False: "no"}
     texts = [
-        *([f"algorithm={name}"] if name else []),
-        *(f"{key}={value}" for key, value in more.items()),
-        *(
-            f"{key}={words.get(value, value) if isinstance(value, bool) else value}"
-            for key, value in claims.items()
-            if value is not None
-        ),
+        f"{key}={DROPPED if value is None else words[value] if isinstance(value, bool) else value}"
+        for key, value in claims.items()
     ]
-    implied = {k: v for k, v in USUAL.get(stage, {}).get(name, {}).items() if k not in claims}
-    return claims_from_text(implied, f"{IMPLIED}{name}") | stated(texts, stage)
+    return claims_from_options(stage, algorithm, texts)
+
+
+def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> Claims:
+    """As :func:`claims_of`, with claims as ``key=value``; ``key=none`` drops what the algorithm implies.
+
+    Raises:
+        SentinelError: as :func:`stated`.
+    """
+    name, more = ALIASES.get(algorithm.lower(), {}).get(stage, (algorithm, {}))
+    said = list(texts)
+    keys = [text.partition("=")[0] for text in said]
+    usual = {**USUAL.get(stage, {}).get(name, {}), **more}
+    implied = {key: value for key, value in usual.items() if key not in keys}
+    dropped = {text for text in said if text.partition("=")[2] == DROPPED and text.partition("=")[0] in _keys(stage)}
+    kept = [*([f"algorithm={name}"] if name else []), *(text for text in said if text not in dropped)]
+    return claims_from_text(implied, f"{IMPLIED}{name}") | stated(kept, stage)
 
 
 def stated(texts: Iterable[str], stage: Stage) -> Claims:
@@ -107,7 +119,7 @@ def stated(texts: Iterable[str], stage: Stage) -> Claims:
         Said(value='group', cite='stated by the user')
     """
     values: dict[str, str] = {}
-    here = [key for key, (_, stages, _says) in described().items() if stage in stages]
+    here = _keys(stage)
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
@@ -125,6 +137,11 @@ def stated(texts: Iterable[str], stage: Stage) -> Claims:
             raise SentinelError(f"--claim {key} is {values[key]!r} and {value!r}, expected one value")
         values[key] = value
     return claims_from_text(values, STATED)
+
+
+def _keys(stage: Stage) -> list[str]:
+    """The claims that a user may state at a stage."""
+    return [key for key, (_, stages, _says) in described().items() if stage in stages]
 
 
 def _values(key: str, stage: Stage) -> list[str]:

@@ -27,7 +27,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
 )
 from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.user_claims import stated
+from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar
@@ -71,8 +71,8 @@ _REFUSALS = (ValueError, AssertionError, NotImplementedError)
 _USUAL = frozenset({torch.float32})
 
 
-def checked(stage: str, claims: tuple[str, ...]) -> Claims:
-    """The claims that a user states of a function of this stage.
+def checked(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Claims:
+    """The claims that a user states of a function of this stage, and those that its algorithm implies.
 
     Raises:
         SentinelError: if the stage is unknown, or a claim does not belong to it.
@@ -81,7 +81,7 @@ def checked(stage: str, claims: tuple[str, ...]) -> Claims:
         way = _ADAPTED if stage in get_args(Stage) else "what your function computes"
         message = f"--stage is {stage!r}, expected one of {', '.join(STAGES)}: {way}"
         raise SentinelError(message)
-    return stated(claims, STAGES[stage].stage)
+    return claims_from_options(STAGES[stage].stage, algorithm, claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +161,9 @@ def _built(
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     path, stage = os.environ["RL_SENTINEL_FUNCTION"], os.environ["RL_SENTINEL_STAGE"]
-    claimed = checked(stage, tuple(os.environ.get("RL_SENTINEL_CLAIMS", "").splitlines()))
     bound = json.loads(os.environ.get("RL_SENTINEL_BIND") or "{}")
+    claims = tuple(os.environ.get("RL_SENTINEL_CLAIMS", "").splitlines())
+    claimed = checked(stage, claims, bound.get("algorithm", ""))
     module, _, name = path.partition(":")
     statement = Statement(stage=stage, claims=claimed, bind=bound.get("bind", {}), numbers=bound.get("numbers", {}))
     yield describe(target, f"{module}.{name}", statement)

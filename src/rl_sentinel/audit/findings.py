@@ -3,6 +3,7 @@
 ``_parent_of`` folds a symptom under its cause; ``group_by_cause`` groups findings into the blocks of a report.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,9 @@ from typing import Any
 
 from rl_sentinel.audit.known import Known
 from rl_sentinel.core.verdict import OUTCOMES, Verdict
+
+#: Two numbers that are nearer than this have not moved.
+_STILL = 1e-4
 
 LEVELS = ("fault", "contested", "hazard")
 
@@ -181,8 +185,32 @@ def _fold_and_annotate(broken: Sequence[Finding], known: Sequence[Known], versio
     return annotated + _fold_and_annotate(new, known, version) if new else annotated
 
 
-def _rank(finding: Finding) -> tuple[int, str, str, str]:
-    return LEVELS.index(finding.level), finding.law, finding.boundary, finding.setting
+def _rank(finding: Finding) -> tuple[int, bool, str, str, str]:
+    """The order of a report: an effect with the wrong sign follows the findings that show a wrong number."""
+    wrong_way = moves_the_wrong_way(finding.evidence)
+    return LEVELS.index(finding.level), wrong_way, finding.law, finding.boundary, finding.setting
+
+
+def moves_the_wrong_way(evidence: Mapping[str, Any]) -> bool:
+    """Whether a change that must have an effect has one, in the wrong direction."""
+    expectation = evidence.get("expectation", {})
+    if expectation.get("kind") != "Moves" or not expectation["broken"]["cells"]:
+        return False
+    shown = next((r for r in expectation["results"] if r["output"] == expectation["output"]), None)
+    if shown is None or shown["expected"] is None:
+        return False
+    cell = expectation["broken"]["cells"][0]
+    before, after = _number_at(shown["expected"], cell), _number_at(shown["observed"], cell)
+    return before is not None and after is not None and not math.isclose(before, after, rel_tol=_STILL, abs_tol=_STILL)
+
+
+def _number_at(value: Any, cell: Sequence[int]) -> float | None:  # noqa: ANN401 - numbers, or lists of them
+    """The number at a cell; None where the tensor is stored in another shape."""
+    for index in cell:
+        if not isinstance(value, list) or index >= len(value):
+            return None
+        value = value[index]
+    return float(value) if isinstance(value, int | float | str) else None
 
 
 def _place(finding: Finding) -> str:

@@ -84,8 +84,10 @@ def _replay(item: pytest.Item, result: Any) -> str:  # noqa: ANN401 - a CheckRes
         return ""
     if result.no_replay:
         return f"replay: not possible, since {result.no_replay}; run the test again"
+    cache = getattr(item.config, "cache", None)
+    if cache is None:
+        return "replay: not stored, since pytest runs without its cache; run the test again"
     name = re.sub(r"[^\w.-]+", "-", item.nodeid)
-    folder = Path(item.config.cache.mkdir(FOLDER)) if item.config.cache else Path(item.config.rootpath)
-    file = folder / f"{name}.json"
+    file = Path(cache.mkdir(FOLDER)) / f"{name}.json"
     file.write_text(json.dumps(dict(result.findings[0].evidence), indent=1), encoding="utf-8")
     return f"replay: rl-sentinel replay {file}"

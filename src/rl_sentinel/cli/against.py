@@ -22,6 +22,8 @@ def validate_against(targets: Sequence[Named], base: Named, options: Sequence[st
     Raises:
         SentinelError: one line that names the option.
     """
+    if not targets:
+        raise SentinelError("--against compares one TARGET, and none is named: name it")
     if len(targets) != 1:
         raise SentinelError(f"--against compares one TARGET, and {len(targets)} are named: drop all but one")
     framework = targets[0].framework.name

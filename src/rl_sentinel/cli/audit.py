@@ -14,8 +14,20 @@ from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.against import compare, validate_against
 from rl_sentinel.cli.codes import codes
-from rl_sentinel.cli.options import BoundaryOption, ClaimOption, LevelOption, SeedOption, StageOption, described
+from rl_sentinel.cli.options import (
+    AlgorithmOption,
+    AxesOption,
+    BindOption,
+    BoundaryOption,
+    ClaimOption,
+    FunctionOptions,
+    LevelOption,
+    NumberOption,
+    SeedOption,
+    StageOption,
+)
 from rl_sentinel.cli.outputs import STDOUT, Outputs
+from rl_sentinel.cli.plan import plan_of_project, plan_of_targets
 from rl_sentinel.cli.progress import fetch, require_pairs, run_audit
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import text
@@ -25,18 +37,20 @@ from rl_sentinel.report.results import Results, fails
 #: Printed after the audit of a user's function without claims.
 _UNCLAIMED = (
     "no claim is stated, so laws on baselines, credit and formulas did not apply: state the algorithm, "
-    "as in --claim algorithm=grpo (docs/claims.md)"
+    "as in --algorithm grpo (docs/claims.md)"
 )
 
 
 def audit(  # noqa: PLR0913 - the options of the command
+    context: typer.Context,
     targets: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="TARGET...",
-            help="verl==0.9.1, verl, slime@PATH, slime@PATH#REV, pkg.module:function, rl_sentinel",
+            metavar="[TARGET...]",
+            help="verl==0.9.1, verl, slime@PATH, slime@PATH#REV, pkg.module:function, FILE.py:function, rl_sentinel; "
+            "without one, the functions of pyproject.toml",
         ),
-    ],
+    ] = None,
     *,
     law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave this law out; may be given again.")] = None,
@@ -61,7 +75,11 @@ def audit(  # noqa: PLR0913 - the options of the command
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Ask all again; stored verdicts are not used.")] = False,
     stage: StageOption = "",
+    algorithm: AlgorithmOption = "",
     claim: ClaimOption = None,
+    bind: BindOption = None,
+    axes: AxesOption = None,
+    number: NumberOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show known findings in full.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print findings only.")] = False,
 ) -> None:
@@ -69,11 +87,26 @@ def audit(  # noqa: PLR0913 - the options of the command
     only, without = codes(law), codes(ignore)
     if only and set(only) <= set(without):
         raise SentinelError(f"--ignore leaves out all that --law names ({', '.join(only)}): drop one")
-    wanted = [named(t) for t in targets]
+    wanted = [named(t) for t in targets or ()]
+    said = FunctionOptions.parsed(stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number)
     if against:
         lacking = {"--known": known, "--known-update": known_update, "--expect": expect, "--report": report}
         validate_against(wanted, named(against), [option for option, value in lacking.items() if value])
         wanted.append(named(against))
+    options = {
+        "laws": only,
+        "ignore": without,
+        "boundaries": tuple(boundary or ()),
+        "seed": seed,
+        "budget": budget,
+        "jobs": jobs,
+    }
+    if wanted:
+        plan = plan_of_targets(wanted, said, options, level)
+    else:
+        unset = {name: None for name in ("seed", "budget") if _is_default(context, name)}
+        plan = plan_of_project(said, {**options, **unset}, None if _is_default(context, "level") else level)
+        known = known or plan.known
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:
         raise SentinelError("--known-update writes to --known, which is missing: name a file with --known FILE")
@@ -81,22 +114,12 @@ def audit(  # noqa: PLR0913 - the options of the command
     outputs.accepted = mine
     expected = knowledge.read(expect, "--expect") if expect else None
     console = Console(highlight=False, soft_wrap=True, emoji=False, stderr=json_path == STDOUT)
-    more = {
-        "laws": only,
-        "ignore": without,
-        "boundaries": tuple(boundary or ()),
-        "seed": seed,
-        "budget": budget,
-        "jobs": jobs,
-        "stage": stage,
-        "claims": described(wanted, stage, claim),
-    }
-    status = 0
     # All targets are fetched before any runs, since a later name may be wrong.
-    brought = [fetch(target, python, more) for target in wanted]
+    brought = [fetch(one.target, python, one.options) for one in plan.planned]
     if against:
         raise typer.Exit(compare(console, brought, python, level, json_path, fresh=fresh))
-    for target, job, source in brought:
+    statuses = list[int]()
+    for one, (target, job, source) in zip(plan.planned, brought, strict=True):
         began = time.monotonic()
         seen, version = run_audit(target, job, python, fresh=fresh), source.version or source.stated
         annotated = [
@@ -105,22 +128,37 @@ def audit(  # noqa: PLR0913 - the options of the command
         ]
         require_pairs(target, job, seen)
         every = findings(seen, annotated, version)
-        shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
+        shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(one.level)]
         seconds = time.monotonic() - began
         text.show(console, target.text, seen, shown, seconds, len(every) - len(shown), verbose=verbose, quiet=quiet)
-        if target.form == "function" and not claim and not quiet and seen.counts["holds"] + seen.counts["broken"]:
+        if one.unclaimed and not quiet and seen.counts["holds"] + seen.counts["broken"]:
             console.print(_UNCLAIMED, markup=False)
-        full = not (law or ignore or boundary)
+        full = not (job.laws or job.ignore or boundary)
         judged = [v.boundary for v in seen.verdicts if v.outcome != "errored"]
         signatures = [signature for f in every for signature in f.signatures]
         for old in knowledge.stale(annotated, signatures, judged, target.framework.name, version) if full else []:
             console.print(f"stale: {old} is known of this release and did not appear", markup=False)
         own = _status(console, seen, shown, expected)
-        status = max(status, own)
-        results = Results(target=target.text, audit=seen, found=shown, seconds=seconds, seed=seed, status=own)
+        statuses.append(own)
+        results = Results(target=target.text, audit=seen, found=shown, seconds=seconds, seed=job.seed, status=own)
         outputs.add(target, results, version)
+    if not wanted:
+        _print_total(console, statuses)
     outputs.write()
-    raise typer.Exit(status)
+    raise typer.Exit(max(statuses))
+
+
+def _is_default(context: typer.Context, name: str) -> bool:
+    """Whether an option was not given."""
+    source = context.get_parameter_source(name)
+    return source is None or source.name == "DEFAULT"
+
+
+def _print_total(console: Console, statuses: list[int]) -> None:
+    """One line on all functions of a project."""
+    words = {0: "sound", 1: "with findings", 2: "not judged"}
+    parts = [f"{statuses.count(status)} {word}" for status, word in words.items() if status in statuses]
+    console.print(f"\n{counted(len(statuses), 'function')}: {', '.join(parts)}; exit status {max(statuses)}")
 
 
 def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowledge.KnownFile | None) -> int:

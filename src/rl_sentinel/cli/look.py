@@ -18,7 +18,7 @@ from rl_sentinel.audit.sandbox.worker_process import events, request
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.codes import code
 from rl_sentinel.cli.missing import list_missing
-from rl_sentinel.cli.options import BoundaryOption, ClaimOption, StageOption, described
+from rl_sentinel.cli.options import BoundaryOption, ClaimOption, FunctionOptions, StageOption, described
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
 
@@ -64,11 +64,11 @@ def boundaries(  # noqa: PLR0913 - the options of the command
     """List what an audit of TARGET would call, with its claims and their citations."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     wanted = named(target)
-    claims = described([wanted], stage, claim)
+    said = described([wanted], FunctionOptions.parsed(stage=stage, claim=claim))
     if missing:
         list_missing(console, wanted, python)
         return
-    job, _ = request(wanted, "boundaries", python=python, boundaries=tuple(boundary or ()), stage=stage, claims=claims)
+    job, _ = request(wanted, "boundaries", python=python, boundaries=tuple(boundary or ()), **said)
     shown = bound = 0
     with closing(events(job, python)) as stream:
         for event in stream:
@@ -107,8 +107,8 @@ def influence(
     """Show which output cells move when one input cell moves: no law is checked."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     wanted = named(target)
-    described([wanted], stage, None)
-    job, _ = request(wanted, "influence", python=python, boundaries=tuple(boundary or ()), stage=stage)
+    said = described([wanted], FunctionOptions(stage=stage))
+    job, _ = request(wanted, "influence", python=python, boundaries=tuple(boundary or ()), **said)
     shown = 0
     with closing(events(job, python)) as stream:
         for event in stream:

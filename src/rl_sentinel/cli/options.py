@@ -1,10 +1,13 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what those about a user's function say together."""
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
 
 import typer
 
+from rl_sentinel.adapters.kit.bind_text import AXES
 from rl_sentinel.adapters.user_function import STAGES, checked
 from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.core.errors import SentinelError
@@ -24,21 +27,130 @@ ClaimOption = Annotated[
         metavar="KEY=VALUE", help="What a function of your own says of itself (docs/claims.md); may be given again."
     ),
 ]
+AlgorithmOption = Annotated[
+    str, typer.Option(metavar="NAME", help="The algorithm of a function of your own; implies its usual claims.")
+]
+BindOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=WHAT",
+        help="What a parameter of your function is: a column, COLUMN[AXES] or a number; may be given again.",
+    ),
+]
+AxesOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=AXES", help=f"The axes of a parameter: {', '.join(AXES)}; may be given again."),
+]
+NumberOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=NUMBER", help="A number of your function's formula that is no parameter; may be given again."
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random cases.")]
 
 
-def described(targets: Sequence[Named], stage: str, claim: Sequence[str] | None) -> tuple[str, ...]:
-    """The claims, if stage and claims fit the targets: only a user's function has them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionOptions:
+    """What is said of a user's function, as the fields of a request; all empty for a framework."""
+
+    stage: str = ""
+    algorithm: str = ""
+    claims: tuple[str, ...] = ()
+    bind: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parsed(  # noqa: PLR0913 - the options of the command
+        cls,
+        *,
+        stage: str = "",
+        algorithm: str = "",
+        claim: Sequence[str] | None = None,
+        bind: Sequence[str] | None = None,
+        axes: Sequence[str] | None = None,
+        number: Sequence[str] | None = None,
+    ) -> "FunctionOptions":
+        """Take the options apart.
+
+        Raises:
+            SentinelError: one line on an option that is not ``NAME=VALUE``.
+        """
+        bound = {name: bound_value(text) for name, text in _pairs("--bind", bind, "adv=advantage")}
+        return cls(
+            stage=stage,
+            algorithm=algorithm,
+            claims=tuple(claim or ()),
+            bind=with_axes(bound, dict(_pairs("--axes", axes, "advantages=B"))),
+            numbers={name: _number(name, text) for name, text in _pairs("--number", number, "clip_low=0.2")},
+        )
+
+    def request(self) -> dict[str, Any]:
+        """The fields of a request."""
+        return asdict(self)
+
+    def option(self) -> str:
+        """An option that was given; empty for none."""
+        given = {"--claim": self.claims, "--algorithm": self.algorithm, "--bind": self.bind, "--number": self.numbers}
+        return next((name for name, value in {**given, "--stage": self.stage}.items() if value), "")
+
+
+def described(targets: Sequence[Named], said: FunctionOptions) -> dict[str, Any]:
+    """The fields of a request, if they fit the targets: only a user's function has them.
 
     Raises:
         SentinelError: one line that names the option.
     """
-    claims = tuple(claim or ())
     if any(t.form == "function" for t in targets):
-        checked(stage, claims)
-    elif stage or claims:
-        option = "--claim" if claims else "--stage"
+        checked(said.stage, said.claims, said.algorithm)
+    elif option := said.option():
         raise SentinelError(
             f"{option} applies to a function of yours, as in pkg.module:function, not to {targets[0].text}"
         )
-    return claims
+    return said.request()
+
+
+def with_axes(bind: Mapping[str, Any], axes: Mapping[str, str]) -> dict[str, Any]:
+    """Bindings with the axes of parameters: of those that are bound, behind their column.
+
+    Raises:
+        SentinelError: if a parameter is bound to no column, or its axes are stated twice.
+
+    Example:
+        >>> from rl_sentinel.cli.options import with_axes
+        >>> with_axes({"adv": "advantage"}, {"adv": "B", "rewards": "B"})
+        {'adv': 'advantage[B]', 'rewards': '[B]'}
+    """
+    made = dict(bind)
+    for name, letters in axes.items():
+        column = bind.get(name, "")
+        if not isinstance(column, str) or "[" in column:
+            raise SentinelError(f"axes[{name}] is {letters!r}, and {name} is bound to {column!r}: state one of them")
+        name_of_column, _, dtype = column.partition(" ")
+        made[name] = f"{name_of_column}[{letters}] {dtype}".rstrip()
+    return made
+
+
+def bound_value(text: str) -> Any:  # noqa: ANN401 - a column, a number or a table
+    """The value of a binding that text states: JSON where it is JSON, as a number is, else a column."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _pairs(option: str, texts: Sequence[str] | None, example: str) -> list[tuple[str, str]]:
+    pairs = [(name.strip(), equals, value.strip()) for name, equals, value in (t.partition("=") for t in texts or ())]
+    for text, (name, equals, value) in zip(texts or (), pairs, strict=True):
+        if not (name and equals and value):
+            raise SentinelError(f"{option} is {text!r}, expected NAME=VALUE, as in {option} {example}")
+        if [other for other, _, _ in pairs].count(name) > 1:
+            raise SentinelError(f"{option} names {name} twice, expected each parameter once: drop one")
+    return [(name, value) for name, _, value in pairs]
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise SentinelError(f"--number {name} is {text!r}, expected a number, as in {name}=0.2") from error

@@ -12,12 +12,13 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import EachCut
 from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.rank_threads import everywhere, in_ranks
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.ranks import RankAccelerator, everywhere, in_ranks
+from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.rank_threads import in_ranks
 from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
-from rl_sentinel.adapters.trl.ranks import RankAccelerator, in_ranks
+from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import answer_with, answer_with_logits
 
 #: A row of the data set: ids of the prompt, ids of the response, and which of these train.

@@ -81,7 +81,9 @@ def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
         os.environ["RL_SENTINEL_FUNCTION"] = request.function
         os.environ["RL_SENTINEL_STAGE"] = request.stage
         os.environ["RL_SENTINEL_CLAIMS"] = "\n".join(request.claims)
-        os.environ["RL_SENTINEL_BIND"] = json.dumps({"bind": request.bind, "numbers": request.numbers})
+        os.environ["RL_SENTINEL_BIND"] = json.dumps(
+            {"bind": request.bind, "numbers": request.numbers, "algorithm": request.algorithm}
+        )
     return target, list(framework.boundaries(target))
 
 

@@ -14,8 +14,8 @@ class Request:
     ``root`` is the folder that holds the target's import package; ``boundaries`` are patterns of which a path matches
     one; ``enters`` are functions of the target, ``FILE:NAME``, of which the smoke check of a boundary enters one;
     ``function`` is a user's own
-    ``module:name`` with its ``stage``, the ``claims`` stated of it, how its parameters are bound (``bind``) and
-    ``numbers`` of its formula; ``records`` are the stored
+    ``module:name`` with its ``stage``, the ``algorithm`` that implies claims and the ``claims`` stated of it, how its
+    parameters are bound (``bind``) and ``numbers`` of its formula; ``records`` are the stored
     findings that a replay tries; ``target`` is provenance for the evidence.
     """
 
@@ -33,6 +33,7 @@ class Request:
     jobs: int = 2
     function: str = ""
     stage: str = ""
+    algorithm: str = ""
     claims: tuple[str, ...] = ()
     bind: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)

@@ -29,6 +29,8 @@ def request(named: Named, task: Task, *, python: str = sys.executable, **more: A
     found = source(named, python)
     about = {"spec": named.text, "commit": found.commit, "digest": found.digest}
     about |= {"stage": more["stage"]} if more.get("stage") else {}
+    bound = {key: dict(more[key]) for key in ("bind", "numbers") if more.get(key)}
+    about |= {"bound": json.dumps(bound)} if bound else {}
     light = overlays(named.framework, found.version or found.stated) if named.form != "installed" else ()
     job = Request(
         task=task,
@@ -37,7 +39,7 @@ def request(named: Named, task: Task, *, python: str = sys.executable, **more: A
         version=found.version,
         overlays=light,
         target=about,
-        function=named.function,
+        function=found.function,
         **more,
     )
     return job, found

@@ -1,18 +1,19 @@
 """Where a target's code comes from: a wheel of the package index, a folder, or a git revision."""
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rl_sentinel.audit.source.cache import digest_of, kept
 from rl_sentinel.audit.source.git_revision import commit_of, write_out
 from rl_sentinel.audit.source.interpreter import asked, checked
+from rl_sentinel.audit.source.project_table import project_file
 from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.audit.source.version_file import stated
 from rl_sentinel.core.errors import SentinelError
@@ -22,7 +23,8 @@ from rl_sentinel.core.errors import SentinelError
 class Source:
     """A target's tree on disk: ``root`` is the folder that holds the import package.
 
-    ``version`` is the release that was asked for or is installed; ``stated`` what a tree says of itself.
+    ``version`` is the release that was asked for or is installed; ``stated`` what a tree says of itself;
+    ``function`` a user's function as ``module:name``, importable from ``root``.
     """
 
     root: Path
@@ -30,6 +32,7 @@ class Source:
     digest: str
     commit: str = ""
     stated: str = ""
+    function: str = ""
 
 
 def source(named: Named, python: str = sys.executable) -> Source:
@@ -180,13 +183,19 @@ def _installed(named: Named, python: str) -> Source:
 
 
 def _function(named: Named) -> Source:
-    module = named.function.partition(":")[0]
+    """A user's function: ``module:name`` of an importable module, or ``FILE.py:name``, here or in the project."""
+    module, _, name = named.function.rpartition(":")
+    project = project_file(Path.cwd())
+    folders = [Path.cwd(), *([project.parent, project.parent / "src"] if project else [])]
+    if module.endswith(".py"):
+        return _function_of_file(named, [folder / module for folder in folders], name)
     top = module.partition(".")[0]
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - what Python itself puts there
+    before = list(sys.path)
+    sys.path[:0] = map(str, folders)
     try:
         spec = importlib.util.find_spec(top)
     finally:
-        sys.path.pop(0)
+        sys.path[:] = before
     if spec is None or spec.origin is None:
         message = f"target is {named.text!r}: there is no module {top!r} here or installed"
         raise SentinelError(message)
@@ -195,4 +204,18 @@ def _function(named: Named) -> Source:
         message = f"target is {named.text!r}: module {top!r} has no Python source ({spec.origin}), expected your own"
         raise SentinelError(message)
     root = place.parent.parent if place.name == "__init__.py" else place.parent
-    return Source(root, "", "")
+    return Source(root, "", "", function=named.function)
+
+
+def _function_of_file(named: Named, places: Sequence[Path], name: str) -> Source:
+    """The module of a file: its package is the folders above it that have an ``__init__.py``."""
+    file = next((place.resolve() for place in places if place.is_file()), None)
+    if file is None:
+        raise SentinelError(f"target is {named.text!r}: there is no file {places[0]}, expected FILE.py:FUNCTION")
+    parts, root = [file.stem], file.parent
+    while (root / "__init__.py").is_file():
+        parts.insert(0, root.name)
+        root = root.parent
+    if not all(part.isidentifier() for part in parts):
+        raise SentinelError(f"target is {named.text!r}: {'.'.join(parts)} is no name of a module: rename the file")
+    return Source(root, "", "", function=f"{'.'.join(parts)}:{name}")

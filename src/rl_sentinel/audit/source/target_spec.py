@@ -15,7 +15,7 @@ Form = Literal["release", "installed", "checkout", "function"]
 _RELEASE = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>.*)$")
 _RANGE = re.compile(r"^(?P<name>[\w.-]+?)\s*(?:[<>~!]=?|===|=(?!=)).*$")
 _CHECKOUT = re.compile(r"^(?P<name>[\w.-]+)@(?P<path>[^#]+)(?:#(?P<revision>[\w./~^@{}-]+))?$")
-_FUNCTION = re.compile(r"^(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)$")
+_FUNCTION = re.compile(r"^(?:[A-Za-z_][\w.]*|[^:#@]+\.py):[A-Za-z_][\w.]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def named(text: str) -> Named:
     """Take a target apart.
 
     Forms: ``verl==0.9.1``, ``verl``, ``slime@PATH``, ``slime@PATH#REV``, ``pkg.module:function``,
-    ``rl_sentinel``.
+    ``FILE.py:function``, ``rl_sentinel``.
 
     Raises:
         SentinelError: if the text has none of these forms, or names no known framework.

@@ -1,0 +1,1 @@
+"""A small GRPO code base: advantages, the loss of a policy, and its KL penalty."""

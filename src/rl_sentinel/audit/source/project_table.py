@@ -1,0 +1,137 @@
+"""The table ``[tool.rl-sentinel]`` of a project's pyproject.toml: functions, their claims, known findings."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from rl_sentinel.core.errors import SentinelError
+
+Level = Literal["fault", "contested", "hazard"]
+
+#: The table's name.
+TABLE = "tool.rl-sentinel"
+
+
+class FunctionTable(pydantic.BaseModel):
+    """What a project says of one function; the keys mean what the arguments of ``rl_sentinel.check`` mean."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    stage: str
+    algorithm: str = ""
+    claims: dict[str, str | bool] = {}
+    bind: dict[str, str | bool | int | float | dict[str, str]] = {}
+    axes: dict[str, str] = {}
+    numbers: dict[str, float] = {}
+    laws: list[str] = []
+    ignore: list[str] = []
+    level: Level | None = None
+
+
+class ProjectTable(pydantic.BaseModel):
+    """The whole table; ``functions`` are named as targets: ``package.module:function`` or ``FILE.py:function``."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    functions: dict[str, FunctionTable]
+    level: Level = "contested"
+    known: str = ""
+    ignore: list[str] = []
+    seed: int = pydantic.Field(default=0, ge=0, lt=2**32)
+    budget: int = pydantic.Field(default=16, ge=2, le=100_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project: its pyproject.toml, and the table."""
+
+    file: Path
+    table: ProjectTable
+
+    def place(self, name: str = "") -> str:
+        """Where messages say that a function's table is."""
+        return f"{self.file}[{TABLE}{f'.functions.{name!r}' if name else ''}]"
+
+
+def project_file(folder: Path) -> Path | None:
+    """The nearest pyproject.toml with the table, in a folder or above it."""
+    for place in (folder, *folder.parents):
+        file = place / "pyproject.toml"
+        if file.is_file() and f"[{TABLE}" in file.read_text(encoding="utf-8", errors="replace"):
+            return file
+    return None
+
+
+def read_project(folder: Path) -> Project:
+    """The project of a folder.
+
+    Raises:
+        SentinelError: one line, if no file has the table, or the table is wrong; the nearest key to an unknown one.
+    """
+    file = project_file(folder)
+    if file is None:
+        raise SentinelError(
+            f"no TARGET is named, and no pyproject.toml in {folder} or above has [{TABLE}]: name a target, or list "
+            f'functions as in [{TABLE}.functions."mine:advantages"] (docs/project.md)'
+        )
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SentinelError(f"{file} cannot be read ({error.strerror}): make it readable") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SentinelError(f"{file} is malformed ({error}), expected TOML") from error
+    tool = tables.get("tool", {})
+    found = tool.get("rl-sentinel") if isinstance(tool, dict) else None
+    try:
+        table = ProjectTable.model_validate({} if found is None else found)
+    except pydantic.ValidationError as error:
+        raise SentinelError(_message(file, error)) from error
+    if not table.functions:
+        raise SentinelError(f"{file}[{TABLE}.functions] is empty, expected at least one function (docs/project.md)")
+    return Project(file, table)
+
+
+def _message(file: Path, error: pydantic.ValidationError) -> str:
+    """The first error in one line; an unknown key comes before all others, since it explains a missing one."""
+    errors = error.errors()
+    first: Any = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    location = [str(part) for part in first["loc"]]
+    place = f"{file}[{'.'.join([TABLE, *map(_key, location)])}]"
+    if first["type"] == "extra_forbidden":
+        return f"{place} is unknown, {_nearest(location[-1], list(_fields(location)))}"
+    if first["type"] == "missing":
+        return f"{place} is missing: {_MISSING.get(location[-1], 'add it')} (docs/project.md)"
+    return f"{place} is {first['input']!r}, expected {_expected(first)}"
+
+
+#: Key that a table must have -> what to write.
+_MISSING: Mapping[str, str] = {
+    "stage": 'say what the function computes, as in stage = "advantage"',
+    "functions": f'list functions, as in [{TABLE}.functions."mine:advantages"]',
+}
+
+
+def _key(part: str) -> str:
+    return part if part.replace("_", "").replace("-", "").isalnum() else f'"{part}"'
+
+
+def _fields(location: Sequence[str]) -> Sequence[str]:
+    """The keys that stand beside an unknown one."""
+    return list((FunctionTable if location[0] == "functions" else ProjectTable).model_fields)
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    near = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}" if near else f"expected one of {', '.join(known)}"
+
+
+def _expected(error: Mapping[str, Any]) -> str:
+    """What pydantic asks for, in the words of TOML."""
+    kinds = {"dict_type": "a table", "model_type": "a table", "string_type": "a string", "list_type": "a list"}
+    said = str(error["msg"]).removeprefix("Input should be ")
+    return kinds.get(str(error["type"]), said)

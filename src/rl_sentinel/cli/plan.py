@@ -1,0 +1,118 @@
+"""What one audit command judges: each target with its options, from the command line or from pyproject.toml."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_sentinel.audit.source.project_table import FunctionTable, Project, read_project
+from rl_sentinel.audit.source.target_spec import Named, named
+from rl_sentinel.cli.codes import codes
+from rl_sentinel.cli.options import FunctionOptions, described, with_axes
+from rl_sentinel.core.errors import SentinelError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One target: the ``options`` of its request, and the worst ``level`` that is not shown below."""
+
+    target: Named
+    options: Mapping[str, Any]
+    level: str
+
+    @property
+    def unclaimed(self) -> bool:
+        """Whether it is a user's function of which nothing is claimed."""
+        return self.target.form == "function" and not self.options["claims"] and not self.options["algorithm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All targets of a command, and the known file that the project names."""
+
+    planned: Sequence[Planned]
+    known: Path | None = None
+
+
+def plan_of_targets(targets: Sequence[Named], said: FunctionOptions, options: Mapping[str, Any], level: str) -> Plan:
+    """The targets of the command line, all with the same options.
+
+    Raises:
+        SentinelError: one line on an option that does not fit the targets.
+    """
+    merged = {**options, **described(targets, said)}
+    return Plan(planned=[Planned(target=t, options=merged, level=level) for t in targets])
+
+
+def plan_of_project(said: FunctionOptions, options: Mapping[str, Any], level: str | None) -> Plan:
+    """The functions of the project here or above; an option that is given wins over the project's.
+
+    Args:
+        said: options about one function, of which there must be none.
+        options: those of all requests; None stands for an option that was not given.
+        level: the level that was given.
+
+    Raises:
+        SentinelError: one line on the first thing that is wrong.
+    """
+    project = read_project(Path.cwd())
+    if option := said.option():
+        raise SentinelError(
+            f"{option} applies to a TARGET, and none is named: state it in {project.place()}, or name the function"
+        )
+    table = project.table
+    given = {name: value for name, value in options.items() if value is not None}
+    given = {"seed": table.seed, "budget": table.budget, **given}
+    ignored = (*given["ignore"], *_codes(project, "ignore", table.ignore))
+    planned = [
+        Planned(
+            target=_function(project, name),
+            options={**given, **_of_function(project, name, one, given, ignored)},
+            level=level or one.level or table.level,
+        )
+        for name, one in table.functions.items()
+    ]
+    return Plan(planned=planned, known=project.file.parent / table.known if table.known else None)
+
+
+def _function(project: Project, name: str) -> Named:
+    try:
+        target = named(name)
+    except SentinelError:
+        target = None
+    if target is None or target.form != "function":
+        raise SentinelError(
+            f"{project.place(name)} is no name of a function, expected package.module:function or FILE.py:function"
+        )
+    return target
+
+
+def _of_function(
+    project: Project, name: str, table: FunctionTable, given: Mapping[str, Any], ignored: tuple[str, ...]
+) -> dict[str, Any]:
+    """The options of one function: its statement and its laws."""
+    words = {True: "yes", False: "no"}
+    claims = [f"{key}={words[v] if isinstance(v, bool) else v}" for key, v in table.claims.items()]
+    try:
+        said = FunctionOptions(
+            stage=table.stage,
+            algorithm=table.algorithm,
+            claims=tuple(claims),
+            bind=with_axes(table.bind, table.axes),
+            numbers=table.numbers,
+        )
+        fields = described([_function(project, name)], said)
+    except SentinelError as error:
+        raise SentinelError(f"{project.place(name)}: {str(error).replace('--', '')}") from error
+    return {
+        **fields,
+        "laws": given["laws"] or _codes(project, f"functions.{name!r}.laws", table.laws),
+        "ignore": (*ignored, *_codes(project, f"functions.{name!r}.ignore", table.ignore)),
+    }
+
+
+def _codes(project: Project, key: str, laws: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return codes(laws)
+    except SentinelError as error:
+        raise SentinelError(f"{project.place()} {key}: {error}") from error

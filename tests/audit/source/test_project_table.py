@@ -1,0 +1,104 @@
+"""The table of pyproject.toml: what it holds, where it is looked for, and what is wrong with it in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from rl_sentinel.audit.source.project_table import project_file, read_project
+from rl_sentinel.core.errors import SentinelError
+
+HEAD = '[tool.rl-sentinel.functions."mine:f"]\n'
+
+
+def project(folder: Path, text: str) -> Path:
+    file = folder / "pyproject.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
+    file = project(
+        tmp_path,
+        '[tool.rl-sentinel]\nlevel = "fault"\nknown = "known.toml"\nseed = 3\n'
+        f'{HEAD}stage = "advantage"\nalgorithm = "grpo"\naxes = {{ rewards = "B" }}\n'
+        'bind = { beta = 1, x = "mask" }\n'
+        "claims = { standardised = false }\nnumbers = { clip_low = 0.2 }\n",
+    )
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.other]\n", encoding="utf-8")
+    assert project_file(below) == file
+    found = read_project(below)
+    table = found.table
+    assert (table.level, table.known, table.seed, table.budget) == ("fault", "known.toml", 3, 16)
+    one = table.functions["mine:f"]
+    assert (one.stage, one.algorithm, one.axes, one.bind) == (
+        "advantage",
+        "grpo",
+        {"rewards": "B"},
+        {"beta": 1, "x": "mask"},
+    )
+    assert (one.claims, one.numbers, one.level) == ({"standardised": False}, {"clip_low": 0.2}, None)
+    assert found.place("mine:f") == f"{file}[tool.rl-sentinel.functions.'mine:f']"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f'{HEAD}stge = "advantage"\n', '[tool.rl-sentinel.functions."mine:f".stge] is unknown, did you mean stage'),
+        (
+            f'[tool.rl-sentinel]\nnown = ""\n{HEAD}stage = "kl"\n',
+            "[tool.rl-sentinel.nown] is unknown, did you mean known",
+        ),
+        (
+            f'[tool.rl-sentinel]\nzzz = ""\n{HEAD}stage = "kl"\n',
+            "[tool.rl-sentinel.zzz] is unknown, expected one of functions, level, known, ignore, seed, budget",
+        ),
+        (
+            HEAD,
+            (
+                '[tool.rl-sentinel.functions."mine:f".stage] is missing: say what the function computes, as in '
+                'stage = "advantage" (docs/project.md)'
+            ),
+        ),
+        (f"{HEAD}stage = 3\n", '[tool.rl-sentinel.functions."mine:f".stage] is 3, expected a string'),
+        (
+            '[tool.rl-sentinel.functions]\n"mine:f" = 1\n',
+            '[tool.rl-sentinel.functions."mine:f"] is 1, expected a table',
+        ),
+        (
+            f'[tool.rl-sentinel]\nbudget = 1\n{HEAD}stage = "kl"\n',
+            "[tool.rl-sentinel.budget] is 1, expected greater than or equal to 2",
+        ),
+        (
+            f'[tool.rl-sentinel]\nlevel = "worst"\n{HEAD}stage = "kl"\n',
+            "[tool.rl-sentinel.level] is 'worst', expected 'fault', 'contested' or 'hazard'",
+        ),
+        (
+            "[tool.rl-sentinel]\n",
+            (
+                "[tool.rl-sentinel.functions] is missing: list functions, as in "
+                '[tool.rl-sentinel.functions."mine:advantages"] (docs/project.md)'
+            ),
+        ),
+        (
+            "[tool.rl-sentinel.functions]\n",
+            "[tool.rl-sentinel.functions] is empty, expected at least one function (docs/project.md)",
+        ),
+    ],
+)
+def test_wrong_table_is_one_line(tmp_path: Path, text: str, words: str) -> None:
+    file = project(tmp_path, text)
+    with pytest.raises(SentinelError) as told:
+        read_project(tmp_path)
+    assert str(told.value) == f"{file}{words}"
+
+
+def test_malformed_file_and_no_file(tmp_path: Path) -> None:
+    file = project(tmp_path, "[tool.rl-sentinel]\nx = \n")
+    with pytest.raises(SentinelError) as told:
+        read_project(tmp_path)
+    assert str(told.value).startswith(f"{file} is malformed (Invalid value")
+    file.write_text("[tool.other]\n", encoding="utf-8")
+    with pytest.raises(SentinelError, match=r"^no TARGET is named, and no pyproject.toml in .* has \["):
+        read_project(tmp_path)

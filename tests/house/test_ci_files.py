@@ -1,0 +1,89 @@
+"""The action, the hook and the sample project: their commands run as they are written."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+BROKEN = "(rewards.std(correction=0) + epsilon)"
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **more}
+
+
+def repaired(text: str) -> str:
+    """The estimator with the deviation of the group."""
+    assert BROKEN in text
+    text = text.replace(f"return centred / {BROKEN}", "return centred")
+    old = "rewards[mine] - rewards[mine].mean()"
+    assert old in text
+    return text.replace(old, f"({old}) / (rewards[mine].std(correction=0) + epsilon)")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ROOT / "examples" / "grpo_project", tmp_path / "project"))
+
+
+def steps() -> list[dict[str, Any]]:
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    assert action["runs"]["using"] == "composite"
+    named: list[dict[str, Any]] = action["runs"]["steps"]
+    assert [step["shell"] for step in named] == ["bash", "bash"]
+    return named
+
+
+def run(step: dict[str, Any], folder: Path, inputs: dict[str, str], **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a step as the runner does: bash with -e and pipefail, its environment with inputs filled in."""
+    env = {name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda m: inputs[m[1]], v) for name, v in step["env"].items()}
+    assert not any("${{" in value for value in env.values())
+    command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
+    return subprocess.run(
+        command, cwd=folder, env=environment(**env, **more), capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.slow
+def test_action_reports_the_fault_of_the_sample_project_and_passes_after_the_repair(project: Path) -> None:
+    summary = project / "summary-of-the-job.md"
+    first = run(steps()[1], project, {"reports": "out"}, GITHUB_STEP_SUMMARY=str(summary))
+    assert first.returncode == 1, first.stderr
+    assert "fault GRP001" in summary.read_text(encoding="utf-8")
+    sarif = json.loads((project / "out" / "rl-sentinel.sarif").read_text(encoding="utf-8"))
+    assert {r["ruleId"] for one in sarif["runs"] for r in one["results"]} >= {"GRP001"}
+    assert (project / "out" / "rl-sentinel.xml").is_file()
+    file = project / "grpo" / "advantage.py"
+    file.write_text(repaired(file.read_text(encoding="utf-8")), encoding="utf-8")
+    second = run(steps()[1], project, {"reports": "out"}, GITHUB_STEP_SUMMARY=str(summary))
+    assert second.returncode == 0, second.stdout
+
+
+@pytest.mark.slow
+def test_pytest_of_the_sample_project_fails_with_a_small_case_and_passes_after_the_repair(project: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    first = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True, check=False)
+    assert first.returncode == 1, first.stdout
+    shown = first.stdout[first.stdout.index("fault GRP001") :].partition("\n\n")[0]
+    rewards = re.search(r"reward +\[(.*)\]", shown)
+    assert rewards is not None
+    assert rewards[1].count(",") <= 2
+    file = project / "grpo" / "advantage.py"
+    file.write_text(repaired(file.read_text(encoding="utf-8")), encoding="utf-8")
+    second = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stdout
+
+
+def test_hook_calls_a_command_of_the_package() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert hook["id"] == "rl-sentinel"
+    assert hook["entry"].split()[:2] == ["rl-sentinel", "audit"]
+    assert hook["pass_filenames"] is False
