@@ -83,7 +83,7 @@ def test_line_stands_at_a_terminal(tmp_path: Path, cache: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["audit"], "Missing argument 'TARGET...': see rl-sentinel audit --help"),
+        (["replay"], "Missing argument 'FILE': see rl-sentinel replay --help"),
         (["audit", "verl", "--nonesuch"], "No such option: --nonesuch: see rl-sentinel audit --help"),
         (["nonesuch"], "No such command 'nonesuch': see rl-sentinel --help"),
     ],
