@@ -1,4 +1,4 @@
-# The one entry: make audit, make test, make check, make proof.
+# The one entry: make audit, make test, make check, make docs, make proof.
 PYTHON ?= python3
 ENV := .venv
 BIN := $(ENV)/bin
@@ -9,7 +9,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test test-slow check lint wheel train train-proof expect recall proof mutants bench bench-train clean
+.PHONY: setup audit test test-slow check lint wheel train train-proof expect recall proof mutants bench bench-train docs clean
 
 setup: $(STAMP)
 
@@ -54,8 +54,15 @@ train: setup
 train-proof: setup
 	$(BIN)/python scripts/train_proof.py
 
+# The documentation site, in build/site/site; a broken link ends it with an error.
+docs: setup
+	test -x .venv-docs/bin/zensical || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install -q --disable-pip-version-check -r requirements/docs.txt
+	$(BIN)/python scripts/site_source.py build/site
+	.venv-docs/bin/zensical build --strict --config-file build/site/zensical.toml
+
 clean:
-	rm -rf $(ENV) .venv-wheel dist
+	rm -rf $(ENV) .venv-wheel .venv-docs build dist
 
 # Rewrite the expectation of `make audit`, and for verl the findings that the test of the text report renders, from an
 # audit; read the difference before it is committed.
