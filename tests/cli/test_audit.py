@@ -77,8 +77,8 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
             "--json is '/nonesuch/x', expected a file in an existing folder: create it first",
         ),
         (
-            ("--report", "issue=/proc/x"),
-            "--report issue is '/proc/x', which cannot be written (No such file or directory): name another place",
+            ("--report", "html=/proc/x"),
+            "--report html is '/proc/x', which cannot be written (No such file or directory): name another place",
         ),
         (
             ("--report", "repro=/dev/null/x"),

@@ -20,7 +20,7 @@ def _results(*found: Finding, target: str = "verl==1.0") -> Results:
 
 
 def _outputs(folder: Path) -> Outputs:
-    reports = [f"issue={folder / 'i.md'}", f"repro={folder / 'r'}"]
+    reports = [f"issue={folder / 'i'}", f"repro={folder / 'r'}"]
     return Outputs.checked(reports, folder / "o.json", folder / "k.toml")
 
 
@@ -30,7 +30,7 @@ def test_nothing_is_written_before_the_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     outputs.write()
     assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == [
-        "i.md",
+        "i/MSK001-estimator-default.md",
         "k.toml",
         "o.json",
         "r/MSK001-estimator-default.json",
@@ -65,7 +65,7 @@ def test_several_targets_share_every_output(tmp_path: Path) -> None:
     outputs.write()
     seen = json.loads((tmp_path / "o.json").read_text(encoding="utf-8"))
     assert [o["target"] for o in seen] == ["m.estimator", "n.estimator", "m.estimator"]
-    assert (tmp_path / "i.md").read_text(encoding="utf-8").count("# dead-row-shifts-signal at") == 3
+    assert len(list((tmp_path / "i").glob("*.md"))) == 3
     assert sorted(p.name for p in (tmp_path / "r").glob("*.py")) == [
         "MSK001-m.estimator-default-2.py",
         "MSK001-m.estimator-default.py",
@@ -77,8 +77,8 @@ def test_several_targets_share_every_output(tmp_path: Path) -> None:
 def test_report_of_another_kind(given: str) -> None:
     with pytest.raises(
         SentinelError,
-        match=rf"^--report is '{given}', expected issue=FILE, html=FILE, "
-        r"junit=FILE, markdown=FILE, sarif=FILE or repro=FOLDER$",
+        match=rf"^--report is '{given}', expected html=FILE, "
+        r"junit=FILE, markdown=FILE, sarif=FILE, issue=FOLDER or repro=FOLDER$",
     ):
         Outputs.checked([given], None, None)
 
@@ -86,5 +86,5 @@ def test_report_of_another_kind(given: str) -> None:
 def test_one_file_for_two_outputs(tmp_path: Path) -> None:
     same = tmp_path / "out"
     with pytest.raises(SentinelError, match="out is named twice, and would hold the last thing written to it"):
-        Outputs.checked([f"issue={same}"], tmp_path / "." / "out", None)
-    assert Outputs.checked([f"issue={same}"], tmp_path / "other", None).json_path == tmp_path / "other"
+        Outputs.checked([f"html={same}"], tmp_path / "." / "out", None)
+    assert Outputs.checked([f"html={same}"], tmp_path / "other", None).json_path == tmp_path / "other"

@@ -65,7 +65,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     expect: Annotated[Path | None, typer.Option(help="Exit 0 if the findings are exactly those of this file.")] = None,
     report: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND=PATH", help="html, issue, junit, markdown or sarif file, or repro folder."),
+        typer.Option(metavar="KIND=PATH", help="html, junit, markdown or sarif file; issue or repro folder."),
     ] = None,
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="PATH", help="One JSON object; - for standard output.")

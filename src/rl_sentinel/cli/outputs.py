@@ -1,6 +1,7 @@
 """Files that an audit writes: the JSON object, reports, the known file; all at the end, or none."""
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from rl_sentinel.audit.findings import Finding
 from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.cli.place import folder, put, writable
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.report import html, issue, junit, markdown, repro, sarif
+from rl_sentinel.report import html, issue, junit, markdown, pytest_file, repro, sarif
 from rl_sentinel.report.json import as_json
 from rl_sentinel.report.results import Results
 
@@ -35,7 +36,7 @@ class Outputs:
     """Where to write, and the results so far."""
 
     issues: list[Path] = field(default_factory=list)
-    folders: list[Path] = field(default_factory=list)
+    repros: list[Path] = field(default_factory=list)
     files: list[tuple[str, Path]] = field(default_factory=list)
     json_path: Path | None = None
     known: Path | None = None
@@ -55,18 +56,17 @@ class Outputs:
         for text in reports:
             kind, _, path = text.partition("=")
             if kind not in (*FORMATS, "issue", "repro") or not path:
-                kinds = ", ".join(f"{name}=FILE" for name in ("issue", *FORMATS))
-                raise SentinelError(f"--report is {text!r}, expected {kinds} or repro=FOLDER")
-            if kind == "repro":
-                made.folders.append(folder(Path(path), "--report repro"))
-            elif kind == "issue":
-                made.issues.append(writable(Path(path), "--report issue"))
+                kinds = ", ".join(f"{name}=FILE" for name in FORMATS)
+                raise SentinelError(f"--report is {text!r}, expected {kinds}, issue=FOLDER or repro=FOLDER")
+            if kind in ("issue", "repro"):
+                folders = made.issues if kind == "issue" else made.repros
+                folders.append(folder(Path(path), f"--report {kind}"))
             else:
                 made.files.append((kind, writable(Path(path), f"--report {kind}")))
         made.json_path = json_path if json_path in (None, STDOUT) else writable(json_path, "--json")
         made.known = writable(known, "--known") if known else None
         files = (path for _, path in made.files)
-        places = [p.resolve() for p in (*made.issues, *files, *made.folders, made.json_path, made.known) if p]
+        places = [p.resolve() for p in (*made.issues, *files, *made.repros, made.json_path, made.known) if p]
         twice = next((p for p in places if places.count(p) > 1), None)
         if twice:
             raise SentinelError(
@@ -83,13 +83,17 @@ class Outputs:
 
     def write(self) -> None:
         """Write everything."""
-        for path in self.issues:
-            put(path, issue.as_issue(self.shown))
-        for place in self.folders:
+        for place in (*self.issues, *self.repros):
             place.mkdir(parents=True, exist_ok=True)
-            for name, (needs, f) in zip(self._names(), self.shown, strict=True):
+        for name, (needs, f) in zip(self._names(), self.shown, strict=True):
+            for place in self.issues:
+                put(place / f"{name}.md", issue.as_issue(f, needs))
+            for place in self.repros:
                 put(place / f"{name}.py", repro.script(f, needs))
                 put(place / f"{name}.json", json.dumps(dict(f.evidence), indent=1))
+                test = pytest_file.as_pytest(f, needs)
+                if test:
+                    put(place / f"test_{re.sub(r'[^A-Za-z0-9]+', '_', name)}.py", test)
         for kind, path in self.files:
             put(path, FORMATS[kind](self.results))
         if self.json_path:

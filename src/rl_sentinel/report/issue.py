@@ -1,48 +1,47 @@
-"""The issue report: Markdown in the form in which maintainers receive a finding."""
+"""An issue of a finding: Markdown that a maintainer can act on, with a test that does not need RL-Sentinel."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
+from rl_sentinel.report.advice import advice
+from rl_sentinel.report.finding_block import sentence, when
 from rl_sentinel.report.formatting import numbers
+from rl_sentinel.report.pytest_file import as_pytest
 from rl_sentinel.report.repro import script
 from rl_sentinel.report.scenario import scenario
 
 
-def as_issue(found: Sequence[tuple[Installation, Finding]]) -> str:
-    """All findings, one section each, every one with what its script needs."""
-    return "\n\n---\n\n".join(_section(f, needs) for needs, f in found) + "\n"
-
-
-def _section(f: Finding, needs: Installation) -> str:
+def as_issue(f: Finding, needs: Installation) -> str:
+    """The issue of one finding; ``needs`` is what its test needs."""
     e = f.evidence
-    columns = "\n".join(f"{name} = {values}" for name, values in scenario(e))
     target = e["target"]
     seen = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
-    recipe = {k: e[k] for k in ("candidate_id", "law", "boundary", "setting", "knobs")}
-    recipe |= {"differing_cells": e["expectation"]["broken"]["cells"]}
-    output = "\n".join(_results(e["expectation"]["results"])) or e["expectation"]["sentence"]
+    columns = "\n".join(f"{name} = {values}" for name, values in scenario(e))
+    output = "\n".join(_results(e["expectation"]["results"]))
+    test = as_pytest(f, needs)
+    points = {
+        "where": f"{seen}, `{e['source']['file']}`, line {e['source']['line']}, setting {f.setting}",
+        "level": f.level,
+        "when": when(e),
+        "what to do": advice(e),
+        "could it be intended?": e["could_be_intended"],
+        "already reported?": f.known or "not on the built-in list; search the tracker before filing",
+    }
     parts = [
-        f"# {e['law_name']} at `{f.boundary}`",
-        f"## Summary\n\nIn {seen}, {e['expectation']['sentence']}. Level: {f.level}.",
-        f"## Minimal example\n\n```\n{columns}\n```",
-        f"## Source\n\n`{e['source']['file']}`, line {e['source']['line']}",
-        f"## Validation recipe\n\n```json\n{json.dumps(recipe, indent=2)}\n```",
-        f"## Runner\n\n```python\n{script(f, needs)}```",
-        f"## Observed output\n\n```\n{output}\n```",
-        f"## Reach\n\n{e['reach'] or 'Any run that calls this function.'}",
-        f"## Could it be intended?\n\n{e['could_be_intended'] or 'No reading is known that makes it right.'}",
-        "## Duplicate check\n\n"
-        + (f"Known: {f.known}" if f.known else "To be done against the tracker before filing."),
+        f"# `{f.boundary.rpartition('.')[2]}`: {sentence(e)}",
+        "\n".join(f"- {name}{'' if name.endswith('?') else ':'} {text}" for name, text in points.items() if text),
+        f"Smallest input:\n\n```\n{columns}\n```",
+        *([f"Result:\n\n```\n{output}\n```"] if output else []),
+        f"{'Test' if test else 'Script'}:\n\n```python\n{test or script(f, needs)}```",
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) + "\n"
 
 
 def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Expected and observed numbers of each output that was compared."""
     for result in results:
         if result["expected"] is not None:
-            yield f"expected {numbers(result['expected'])}"
-        yield f"observed {numbers(result['observed'])}"
+            yield f"expected {result['output']} {numbers(result['expected'])}"
+        yield f"observed {result['output']} {numbers(result['observed'])}"

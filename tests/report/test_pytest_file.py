@@ -1,0 +1,72 @@
+"""The pytest file of a finding: the script's computation as a test, which fails as released."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from report_fixtures import finding
+from rl_sentinel.adapters.installation import Installation
+from rl_sentinel.audit.findings import Finding
+from rl_sentinel.report.pytest_file import as_pytest
+from rl_sentinel.report.pytest_file import test_name as name_of
+
+VERL = Installation(packages="verl==1.0", setup={"shared": ("import os", 'os.environ["READY"] = "yes"')})
+
+
+def _finding(observed: str, imports: Sequence[str] = ()) -> Finding:
+    """A finding whose script compares a number with 2."""
+    lines = [
+        "from __future__ import annotations",
+        "import sys",
+        "",
+        "",
+        "def exit_2_on_error(*error):",
+        "    sys.__excepthook__(*error)",
+        "    raise SystemExit(2)",
+        "",
+        "",
+        "sys.excepthook = exit_2_on_error",
+        "import math",
+        *imports,
+        "",
+        "def run():",
+        f"    return {observed}",
+        "",
+        'print("observed:", run())',
+        "holds = run() == math.sqrt(4)",
+        "raise SystemExit(0 if holds else 1)",
+    ]
+    return finding(script=lines)
+
+
+@pytest.mark.parametrize(("observed", "status"), [("2", 0), ("3", 1)])
+def test_it_passes_once_fixed(tmp_path: Path, observed: str, status: int) -> None:
+    """It runs by itself: pytest exits with 1 as released and with 0 once fixed."""
+    file = tmp_path / "test_finding.py"
+    file.write_text(as_pytest(_finding(observed), VERL), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == status, run.stdout
+
+
+def test_text_of_a_file() -> None:
+    """Imports first, then one test; nothing prints, and no status is set."""
+    assert as_pytest(_finding("2"), Installation(packages="verl==1.0")) == (
+        "# pip install torch==2.13.0 verl==1.0\n"
+        "from __future__ import annotations\n\n"
+        "import math\n\n\n"
+        "def test_msk001_estimator_default():\n"
+        "    def run():\n"
+        "        return 2\n\n"
+        "    holds = run() == math.sqrt(4)\n"
+        "    assert holds\n"
+    )
+
+
+def test_a_script_that_judges_nothing_is_no_test() -> None:
+    """Where the script could not be written, there is no test either."""
+    assert as_pytest(finding(), VERL) == ""
+    assert name_of(finding(setting="ppo, dual clip")) == "msk001_estimator_ppo_dual_clip"
