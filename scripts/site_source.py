@@ -70,7 +70,14 @@ def main(folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
     _copy_source(folder / "source")
+    absent = [file for section in SECTIONS.values() for file in section.values() if not _written(pages, file)]
+    if absent:
+        raise SystemExit(f"no file for {', '.join(absent)}: correct SECTIONS in {__file__}")
     (folder / "zensical.toml").write_text(tomlkit.dumps({"project": _project(sorted(generated))}))
+
+
+def _written(pages: Path, file: str) -> bool:
+    return (pages / ("index.md" if file == "README.md" else file)).is_file()
 
 
 def _copy_source(folder: Path) -> None:
