@@ -1,5 +1,7 @@
 """Ranks as threads: they meet in collectives, and one that fails releases the others."""
 
+from itertools import groupby
+
 import pytest
 import torch
 
@@ -25,6 +27,24 @@ def test_gradients_pass() -> None:
     total.backward()
     assert weight.grad is not None
     assert weight.grad.tolist() == [4.0, 6.0]
+
+
+def test_one_rank_runs_at_a_time() -> None:
+    """Between two collectives a rank is alone: what it does is not interleaved with the others."""
+    steps: list[int] = []
+
+    def work(rank: int) -> None:
+        for _ in range(2):
+            for _ in range(50):
+                steps.append(rank)
+                torch.get_rng_state()
+                torch.rand(3)
+            everywhere(None)
+
+    in_ranks(3, work)
+    runs = [rank for rank, _ in groupby(steps)]
+    assert len(steps) == 300
+    assert len(runs) <= 6
 
 
 def test_an_error_of_one_rank_is_raised() -> None:

@@ -11,21 +11,35 @@ LONGEST_WAIT = 30.0
 
 
 class World:
-    """What the ranks share: a place for the value of each, and the barrier at which they meet."""
+    """What the ranks share: a place for the value of each, the barrier at which they meet, and whose turn it is.
+
+    One rank runs at a time, until it meets the others. In parallel, torch can deadlock: a thread that reads the state
+    of the random generator waits for the generator's lock and holds Python's, while one that draws numbers waits for
+    Python's and holds the generator's.
+    """
 
     def __init__(self, size: int) -> None:
         """Take the number of ranks."""
         self.size = size
         self.values: list[Any] = [None] * size
         self.barrier = threading.Barrier(size)
+        self.turn = threading.Lock()
 
     def exchange(self, rank: int, value: Any) -> list[Any]:  # noqa: ANN401 - what a collective carries
         """The values of all ranks, in their order."""
         self.values[rank] = value
-        self.barrier.wait(LONGEST_WAIT)
+        self._meet()
         values = list(self.values)
-        self.barrier.wait(LONGEST_WAIT)
+        self._meet()
         return values
+
+    def _meet(self) -> None:
+        """Wait for the others, who take their turns meanwhile."""
+        self.turn.release()
+        try:
+            self.barrier.wait(LONGEST_WAIT)
+        finally:
+            self.turn.acquire()
 
 
 class Rank(threading.Thread):
@@ -42,7 +56,7 @@ class Rank(threading.Thread):
     def run(self) -> None:
         """Do the work; an error releases the ranks that wait."""
         try:
-            with torch.set_grad_enabled(self.differentiates):
+            with self.world.turn, torch.set_grad_enabled(self.differentiates):
                 self.answer = self.work(self.number)
         except BaseException as error:  # noqa: BLE001 - raised again where the ranks are joined
             self.error = error
