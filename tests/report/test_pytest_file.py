@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,27 +9,19 @@ import pytest
 from report_fixtures import finding
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
+from rl_sentinel.audit.repro.script import EXIT_2_ON_ERROR
 from rl_sentinel.report.pytest_file import as_pytest
 from rl_sentinel.report.pytest_file import test_name as name_of
 
-VERL = Installation(packages="verl==1.0", setup={"shared": ("import os", 'os.environ["READY"] = "yes"')})
+VERL = Installation(packages="verl==1.0")
 
 
-def _finding(observed: str, imports: Sequence[str] = ()) -> Finding:
+def _finding(observed: str) -> Finding:
     """A finding whose script compares a number with 2."""
     lines = [
         "from __future__ import annotations",
-        "import sys",
-        "",
-        "",
-        "def exit_2_on_error(*error):",
-        "    sys.__excepthook__(*error)",
-        "    raise SystemExit(2)",
-        "",
-        "",
-        "sys.excepthook = exit_2_on_error",
+        *EXIT_2_ON_ERROR,
         "import math",
-        *imports,
         "",
         "def run():",
         f"    return {observed}",

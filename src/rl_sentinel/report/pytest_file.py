@@ -5,15 +5,14 @@ import textwrap
 
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
+from rl_sentinel.audit.repro.script import EXIT_2_ON_ERROR
 from rl_sentinel.report.repro import script
 
 #: How a script ends that judges what it computed.
 _END = "raise SystemExit(0 if holds else 1)\n"
 
 #: What a script needs to end with status 2 on an error, and a test does not: pytest shows the error itself.
-_EXIT_STATUS = re.compile(
-    r"import sys\n\n\ndef exit_2_on_error.*?^sys\.excepthook = exit_2_on_error\n", re.MULTILINE | re.DOTALL
-)
+_EXIT_STATUS = "\n".join(EXIT_2_ON_ERROR) + "\n"
 
 #: A result that a script prints; pytest shows the values of a failing test.
 _PRINT = re.compile(r"^print\(.*\)\n", re.MULTILINE)
@@ -27,7 +26,7 @@ def as_pytest(f: Finding, needs: Installation) -> str:
     Imports at the start of the script stay at the start of the file. The rest is the body of the test, in its order:
     what a framework needs before it is imported stays before it.
     """
-    text = _EXIT_STATUS.sub("", script(f, needs))
+    text = script(f, needs).replace(_EXIT_STATUS, "")
     if not text.endswith(_END):
         return ""
     comments, _, rest = text.removesuffix(_END).partition("from __future__ import annotations\n")

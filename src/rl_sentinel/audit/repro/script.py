@@ -22,7 +22,7 @@ from rl_sentinel.core.expectations import Answers, Expectation, Refuses
 _REFUSALS = f"({', '.join(kind.__name__ for kind in REFUSALS)})"
 
 #: Exit status 1 means "reproduced", which is also Python's status for an exception: a script that fails ends with 2.
-_ERRORS = (
+EXIT_2_ON_ERROR = (
     "import sys",
     "",
     "",
@@ -252,7 +252,7 @@ def _head(text: Source, body: list[str]) -> list[str]:
     imports = [line for line in sorted(text.names.imports) if _is_used(line, code) or line == "import torch"]
     return [
         "from __future__ import annotations",
-        *_ERRORS,
+        *EXIT_2_ON_ERROR,
         *imports,
         "",
         *carried[1:],
