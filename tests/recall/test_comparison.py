@@ -11,6 +11,7 @@ BROKEN = Judged(law="MSK001", boundary="house.losses.loss", setting="default", o
 HOLDS = replace(BROKEN, outcome="holds", level="")
 SILENT = replace(BROKEN, outcome="not-applicable", level="", reason="no group is claimed")
 LOSS = ("losses.py:loss",)
+TWO = replace(BROKEN, broken=("loss", "clip fraction"), held=("kl",))
 
 
 def audit(*verdicts: Judged, error: str = "") -> NarrowAudit:
@@ -27,6 +28,9 @@ def audit(*verdicts: Judged, error: str = "") -> NarrowAudit:
         (audit(BROKEN), audit(SILENT), "not judged after"),
         (audit(BROKEN), audit(), "not judged after"),
         (audit(BROKEN), audit(BROKEN), "still found"),
+        (audit(TWO), audit(replace(TWO, broken=("loss",), held=("clip fraction", "kl"))), "caught"),
+        (audit(TWO), audit(replace(TWO, broken=("loss",), held=("kl",))), "still found"),
+        (audit(TWO), audit(replace(TWO, broken=("clip fraction", "loss"))), "still found"),
         (audit(BROKEN), None, "no fix"),
         (audit(BROKEN), audit(error="cannot load"), "failed"),
         (audit(error="cannot load"), audit(HOLDS), "failed"),
@@ -48,6 +52,14 @@ def test_a_caller_counts_by_what_it_enters() -> None:
     before, after = NarrowAudit(verdicts=(caller,), entered=entered), audit(replace(caller, outcome="holds"))
     assert compare(before, after, LOSS).outcome == "caught"
     assert compare(before, after, ("losses.py:reduce",)).outcome == "no boundary"
+
+
+def test_the_repaired_output_is_named() -> None:
+    after = audit(replace(TWO, broken=("loss",), held=("clip fraction",)))
+    result = compare(audit(TWO), after, LOSS)
+    assert result.detail == "by output; the law is still broken at others than clip fraction"
+    assert changed(audit(TWO), after, LOSS)
+    assert not changed(audit(TWO), audit(TWO), LOSS)
 
 
 def test_a_control_leaves_out_boundaries_that_enter_the_function() -> None:

@@ -68,6 +68,13 @@ def test_contested_finding_prints_the_other_reading() -> None:
     assert not any("intended?" in line for line in block([finding(**words | {"level": "fault"})]))
 
 
+def test_other_outputs_that_break_the_law_are_named() -> None:
+    outputs = {"broken": ["advantage", "returns", "weight"], "held": ["kl"]}
+    assert "  outputs   also wrong at returns, weight" in block([finding(outputs=outputs)])
+    alone = {"broken": ["advantage"], "held": ["kl"]}
+    assert not any(line.startswith("  outputs") for line in block([finding(outputs=alone)]))
+
+
 def test_annotations_of_known_files() -> None:
     known = replace(finding(), known="seen (link)", known_from="built-in list")
     assert "  known     built-in list: seen (link)" in block([known])

@@ -36,7 +36,8 @@ def compare(before: NarrowAudit, after: NarrowAudit | None, functions: Sequence[
     """Whether a finding at the functions before the fix is judged *holds* after it.
 
     The verdict after counts at the same boundary, law and setting; where the boundary has no such setting after the
-    fix, all settings must hold. ``after`` is None where nobody fixed the bug yet.
+    fix, all settings must hold. Where the law is still broken, an output that broke before the fix and is compared and
+    holds after it counts: the finding that is left is another bug. ``after`` is None where nobody fixed the bug yet.
     """
     if before.error:
         return Comparison("failed", detail=f"before the fix: {before.error}")
@@ -53,6 +54,9 @@ def _after_fix(found: Sequence[Judged], after: NarrowAudit) -> Comparison:
         return Comparison("failed", tuple(found), f"after the fix: {after.error}")
     if caught := [v for v in found if _holds(v, after)]:
         return Comparison("caught", tuple(caught))
+    if partly := {v: names for v in found if (names := _repaired(v, after))}:
+        detail = f"by output; the law is still broken at others than {', '.join(sorted(set().union(*partly.values())))}"
+        return Comparison("caught", tuple(partly), detail)
     if still := [v for v in found if any(w.outcome == "broken" for w in _same(v, after))]:
         return Comparison("still found", tuple(still))
     reasons = sorted({w.reason or w.outcome for v in found for w in _same(v, after)})
@@ -63,13 +67,22 @@ def changed(before: NarrowAudit, after: NarrowAudit, functions: Sequence[str], w
     """Whether a pair at the functions is broken before and holds after, without boundaries that enter ``without``."""
     excluded = {(v.boundary, v.setting) for v in before.at(without)}
     broken = [v for v in before.at(functions) if v.outcome == "broken" and v.level in SHOWN]
-    return any(_holds(v, after) for v in broken if (v.boundary, v.setting) not in excluded)
+    rest = [v for v in broken if (v.boundary, v.setting) not in excluded]
+    return any(_holds(v, after) or _repaired(v, after) for v in rest)
 
 
 def _holds(finding: Judged, after: NarrowAudit) -> bool:
     """Whether the pair of a finding is judged *holds* after the fix."""
     same = _same(finding, after)
     return bool(same) and all(v.outcome == "holds" for v in same)
+
+
+def _repaired(finding: Judged, after: NarrowAudit) -> set[str]:
+    """The outputs that broke and, under each verdict of the pair after the fix, are compared and hold."""
+    same = [v for v in _same(finding, after) if v.outcome in {"broken", "holds"}]
+    if not any(v.outcome == "broken" for v in same) or len(same) < len(_same(finding, after)):
+        return set()
+    return {name for name in finding.broken if all(v.outcome == "holds" or name in v.held for v in same)}
 
 
 def _same(finding: Judged, after: NarrowAudit) -> list[Judged]:

@@ -25,7 +25,7 @@ _BUDGET = 16
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One law at one boundary under one setting; ``level`` where it is broken."""
+    """One law at one boundary under one setting; where it is broken, the level and which outputs broke and held."""
 
     law: str
     boundary: str
@@ -34,6 +34,8 @@ class Judged:
     reason: str = ""
     level: str = ""
     sentence: str = ""
+    broken: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -122,6 +124,8 @@ def _judged(event: Mapping[str, Any]) -> Judged:
         reason=str(event.get("reason", "")),
         level=str(evidence.get("level", "")),
         sentence=str(evidence["expectation"]["sentence"]) if evidence else "",
+        broken=tuple(evidence["outputs"]["broken"]) if evidence else (),
+        held=tuple(evidence["outputs"]["held"]) if evidence else (),
     )
 
 
@@ -132,4 +136,8 @@ def _as_json(audit: NarrowAudit) -> dict[str, Any]:
 
 def _read(data: Mapping[str, Any]) -> NarrowAudit:
     entered = {(boundary, setting): tuple(names) for boundary, setting, names in data["entered"]}
-    return NarrowAudit(verdicts=tuple(Judged(**v) for v in data["verdicts"]), entered=entered)
+    return NarrowAudit(verdicts=tuple(map(_as_judged, data["verdicts"])), entered=entered)
+
+
+def _as_judged(data: Mapping[str, Any]) -> Judged:
+    return Judged(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})

@@ -14,7 +14,8 @@ _HEAD = """# Recall on known bugs
 
 Written by `rl-sentinel recall`. A bug is *caught* if the audit of the code before its fix has a finding at the function
 of the bug, or at a boundary whose run enters this function, and the same law at the same boundary is judged *holds*
-after the fix. Not applicable, errored or unbound after the fix does not count.
+after the fix. Not applicable, errored or unbound after the fix does not count. Where the law is still broken after the
+fix, the bug counts as caught only if an output that broke before it is compared and holds after it; the row says so.
 """
 
 

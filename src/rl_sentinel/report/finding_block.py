@@ -30,6 +30,7 @@ def block(findings: Sequence[Finding]) -> list[str]:
     if not first.law.startswith("CFG"):
         lines += _input(first)
         lines += _output(e["expectation"])
+    lines += _labelled("outputs", also_broken(e), lines=2)
     lines += _labelled("when", when(e))
     lines += _labelled("fix", advice(e))
     if first.level == "contested":
@@ -52,6 +53,12 @@ def when(e: Mapping[str, Any]) -> str:
     reach = str(e["reach"]) or "any run that calls this function"
     condition = "" if str(e["law"]).startswith("CFG") else conditions(e)
     return f"{reach}, {condition}" if condition else reach
+
+
+def also_broken(e: Mapping[str, Any]) -> str:
+    """The other outputs that break the law here, on this batch or another; empty where there is none."""
+    names = e.get("outputs", {}).get("broken", [])[1:]
+    return f"also wrong at {', '.join(names)}" if names else ""
 
 
 def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:

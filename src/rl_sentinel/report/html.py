@@ -9,7 +9,7 @@ from jinja2 import Environment
 from rl_sentinel import __version__
 from rl_sentinel.audit.findings import Finding, group_by_cause
 from rl_sentinel.report.advice import advice
-from rl_sentinel.report.finding_block import level, sentence, when
+from rl_sentinel.report.finding_block import also_broken, level, sentence, when
 from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.results import Results
 from rl_sentinel.report.scenario import scenario_columns
@@ -36,6 +36,7 @@ class Block(NamedTuple):
     finding: Finding
     level: str
     sentence: str
+    also: str
     when: str
     fix: str
     grids: list[Grid]
@@ -98,7 +99,9 @@ def _block(findings: Sequence[Finding]) -> Block:
     evidence = first.evidence
     places = [*(f"{f.boundary} [{f.setting}]" for f in findings[1:]), *(place for f in findings for place in f.also)]
     grids = [] if first.law.startswith("CFG") else _grids(evidence)
-    return Block(first, level(first), sentence(evidence), when(evidence), advice(evidence), grids, places)
+    return Block(
+        first, level(first), sentence(evidence), also_broken(evidence), when(evidence), advice(evidence), grids, places
+    )
 
 
 def _grids(evidence: Mapping[str, Any]) -> list[Grid]:

@@ -6,7 +6,7 @@ from typing import Any
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.advice import advice
-from rl_sentinel.report.finding_block import sentence, when
+from rl_sentinel.report.finding_block import also_broken, sentence, when
 from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.pytest_file import as_pytest
 from rl_sentinel.report.repro import script
@@ -24,6 +24,7 @@ def as_issue(f: Finding, needs: Installation) -> str:
     points = {
         "where": f"{seen}, `{e['source']['file']}`, line {e['source']['line']}, setting {f.setting}",
         "level": f.level,
+        "outputs": also_broken(e),
         "when": when(e),
         "what to do": advice(e),
         "could it be intended?": e["could_be_intended"],

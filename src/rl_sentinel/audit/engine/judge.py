@@ -43,11 +43,17 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result of a search for a counterexample."""
+    """The result of a search for a counterexample.
+
+    ``broken`` and ``held`` are the names of the expectations that broke on some case, and of all others that were
+    compared: a finding at one output hides none at another.
+    """
 
     tried: int
     found: Break | None
     reason: str = ""
+    broken: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
 
 def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
@@ -67,8 +73,9 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
     tried, first = 0, None
     raised: list[Exception] = []
     _keep_shared(ask, seed, budget)
-    for varied in _varied(law, seed, budget, ask.boundary.domain):
-        outcome = _outcome(law, ask, replace(varied, setting=setting))
+    cases = [replace(varied, setting=setting) for varied in _varied(law, seed, budget, ask.boundary.domain)]
+    for number, case in enumerate(cases):
+        outcome = _outcome(law, ask, case)
         if isinstance(outcome, Exception):
             raised.append(outcome)
             continue
@@ -78,15 +85,31 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
         if isinstance(outcome, Break):
             first = first or outcome
             if law.fails == "on-one-case":
-                return Judgement(tried, outcome)
+                return Judgement(tried, outcome, "", *_by_name(law, ask, cases[number:], outcome.expectation.name))
         elif law.fails == "on-all-cases":
             return Judgement(tried, None)  # one case that holds settles it
     if first is not None:
-        return Judgement(tried, first)
+        return Judgement(tried, first, broken=(first.expectation.name,))
     for error in raised:
         if isinstance(error, Crashed):
             raise error
     return Judgement(tried, None, "" if tried else str([*raised, "no case fulfils the law's precondition"][0]))
+
+
+def _by_name(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the expectations that break on one of the cases, the first one first, and of those that all hold."""
+    broken, compared = {first: None}, dict[str, None]()
+    for case in cases:
+        with suppress(Exception):  # what stops a later case takes nothing from the finding
+            for expectation in law.expect(ask, case):
+                name = expectation.name
+                measured = None if name in broken else expectation.measure()
+                if measured is None:
+                    continue
+                compared[name] = None
+                if measured.distance > measured.allowed and not is_rounding(law, ask, case, expectation):
+                    broken[name] = None
+    return tuple(broken), tuple(name for name in compared if name not in broken)
 
 
 def _keep_shared(ask: Asker, seed: int, budget: int) -> None:

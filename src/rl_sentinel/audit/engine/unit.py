@@ -111,7 +111,9 @@ class Unit:
                     outcome = "holds" if judgement.tried else "not-applicable"
                     return self._verdict(law, outcome, tried=judgement.tried, reason=judgement.reason)
                 found = smallest(law, ask, judgement.found)
-            return self._verdict(law, "broken", tried=judgement.tried, evidence=self._evidence(law, found))
+            outputs = {"broken": list(judgement.broken), "held": list(judgement.held)}
+            record = self._evidence(law, found) | {"outputs": outputs}
+            return self._verdict(law, "broken", tried=judgement.tried, evidence=record)
         except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
             return self._verdict(law, "errored", reason=_reason(error))
 
