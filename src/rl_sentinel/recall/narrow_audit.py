@@ -139,5 +139,5 @@ def _read(data: Mapping[str, Any]) -> NarrowAudit:
     return NarrowAudit(verdicts=tuple(map(_as_judged, data["verdicts"])), entered=entered)
 
 
-def _as_judged(data: Mapping[str, Any]) -> Judged:
-    return Judged(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+def _as_judged(data: dict[str, Any]) -> Judged:
+    return Judged(**data | {name: tuple(data[name]) for name in ("broken", "held")})

@@ -56,7 +56,7 @@ def when(e: Mapping[str, Any]) -> str:
 
 
 def also_broken(e: Mapping[str, Any]) -> str:
-    """The other outputs that break the law here, on this batch or another; empty where there is none."""
+    """The other outputs that break the law here, on this batch or another."""
     names = e.get("outputs", {}).get("broken", [])[1:]
     return f"also wrong at {', '.join(names)}" if names else ""
 
