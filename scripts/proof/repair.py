@@ -4,6 +4,9 @@ import shutil
 import sys
 from pathlib import Path
 
+#: The module by which a correction replaces a few expressions of a function.
+_REPLACED = Path(__file__).with_name("replaced.py")
+
 #: One folder per framework; each file in it is appended to the module of the same path.
 CORRECTIONS = Path(__file__).with_name("corrections")
 
@@ -11,6 +14,7 @@ CORRECTIONS = Path(__file__).with_name("corrections")
 def corrected(package: Path, copy: Path) -> Path:
     """Copy a package to ``copy`` and append the corrections, which take the names of what they replace."""
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(_REPLACED, copy.parent)
     folder = CORRECTIONS / package.name
     for correction in sorted(folder.rglob("*.py")):
         module = copy / correction.relative_to(folder)

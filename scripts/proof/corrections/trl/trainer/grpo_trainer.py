@@ -2,26 +2,16 @@
 # - Logged means take values for responses under sequence-level ratios only, not wherever one token is wide.
 # - A response without a trained token is excluded from its group, as unscorable ones are.
 # - A deviation that is no more than the rounding of the rewards is 0, for advantages and for the log.
+# - The mean gap to the sampler is the mean over the tokens of all processes.
 
-
-def _replaced(cls, name, changes):
-    """The method ``name`` with some of its text replaced; each text must be there."""
-    source = textwrap.dedent(inspect.getsource(inspect.unwrap(getattr(cls, name))))
-    for text, other in changes.items():
-        if text not in source:
-            raise AssertionError(f"{cls.__name__}.{name} has no {text!r}")
-        source = source.replace(text, other)
-    names = {}
-    exec("\n".join(line for line in source.splitlines() if not line.startswith("@")), globals(), names)
-    return names[name]
-
+from replaced import replaced
 
 _ZERO = "(std_rewards <= 1e-6 * rewards.nan_to_num().abs().max().clamp(min=1.0))"
 
-GRPOTrainer._compute_loss = _replaced(
+GRPOTrainer._compute_loss = replaced(
     GRPOTrainer, "_compute_loss", {"x.shape[1] == 1": "x.shape[1] == 1 != mask.shape[1]"}
 )
-GRPOTrainer._generate_and_score_completions = _replaced(
+GRPOTrainer._generate_and_score_completions = replaced(
     GRPOTrainer,
     "_generate_and_score_completions",
     {
@@ -29,5 +19,7 @@ GRPOTrainer._generate_and_score_completions = _replaced(
         "advantages = advantages / (std_rewards + 1e-4)": f"advantages = advantages / (std_rewards + 1e-4) * ~{_ZERO}",
         "torch.isnan(rewards_per_func).all(dim=1)": "torch.isnan(rewards_per_func).all(dim=1)"
         " | ~completion_mask.bool().any(dim=1)",
+        "self.accelerator.gather(mean_delta).mean().item()": "(self.accelerator.gather(delta.sum()).sum()"
+        " / self.accelerator.gather(torch.tensor(float(delta.numel()), device=device)).sum().clamp(min=1.0)).item()",
     },
 )

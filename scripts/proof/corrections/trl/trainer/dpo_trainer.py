@@ -1,0 +1,10 @@
+# Corrections of trl/trainer/dpo_trainer.py (1.16.0).
+# - A mean over tokens divides by the number of tokens that are scored, those of the mask after its shift.
+
+from replaced import replaced
+
+DPOTrainer._compute_loss = replaced(
+    DPOTrainer,
+    "_compute_loss",
+    {"rejected_mask = completion_mask.chunk(2, dim=0)": "rejected_mask = shift_completion_mask.chunk(2, dim=0)"},
+)
