@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 #: Pages of the site by section: title -> file of the repository.
 SECTIONS: Mapping[str, Mapping[str, str]] = {
-    "Start": {"Overview": "README.md", "Tutorial": "docs/tutorial.md"},
+    "Start": {"Overview": "README.md", "Tutorial": "docs/tutorial.md", "A GRPO step": "docs/grpo-step.md"},
     "How to": {
         "Audit your own functions": "docs/own-functions.md",
         "Set up a project, CI and pre-commit": "docs/project.md",

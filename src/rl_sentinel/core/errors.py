@@ -21,6 +21,10 @@ class InputError(SentinelError, ValueError):
         super().__init__(" ".join(message.split()))
 
 
+class ArgumentNameError(InputError, TypeError):
+    """A call that misspells or leaves out a parameter of a function of the signal library; a ``TypeError`` as well."""
+
+
 class NotApplicable(Exception):  # noqa: N818 - an answer, not an error: the pair has no verdict
     """The pair cannot be judged here; the text is the reason that reports print."""
 

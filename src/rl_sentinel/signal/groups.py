@@ -7,7 +7,7 @@ from torch import Tensor
 from rl_sentinel.core.refusal import CHECKED, refuse_where
 from rl_sentinel.signal.kernels import labels
 from rl_sentinel.signal.requirements import require_finite, require_span, sum_is_finite
-from rl_sentinel.signal.validation import validate
+from rl_sentinel.signal.validation import named, validate
 
 
 @validate()
@@ -127,6 +127,7 @@ def moments(
     return middle, _roots(squares).to(middle.dtype).index_select(0, place)
 
 
+@named
 def deviations(
     values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], biased: bool = False
 ) -> Float[Tensor, " B"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_sentinel.signal.ratios import exponential, weighed
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.segments import Mask
-from rl_sentinel.signal.validation import validate
+from rl_sentinel.signal.validation import named, validate
 
 #: Claims about every estimator.
 CLAIMS = {"masked": "yes", "masked-slots": "any"}
@@ -31,6 +31,7 @@ def k1(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
     return selected(logprob - ref_logprob, mask=mask)
 
 
+@named
 def k2(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """Half the squared log-ratio, ``d**2 / 2``: biased, never negative.
 
@@ -43,6 +44,7 @@ def k2(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
     return k1(logprob, ref_logprob, mask=mask).square() / 2
 
 
+@named
 def k3(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """``exp(-d) - 1 + d``: unbiased, never negative; no cut is applied.
 
@@ -56,6 +58,7 @@ def k3(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
     return torch.expm1(-log_ratio) + log_ratio
 
 
+@named
 def absolute(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The absolute log-ratio, ``abs(d)``: biased, never negative, with a kink at 0.
 
@@ -68,6 +71,7 @@ def absolute(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, 
     return k1(logprob, ref_logprob, mask=mask).abs()
 
 
+@named
 def k1_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The value of :func:`k1` with the gradient of :func:`k2`, which is that of the KL in expectation.
 
@@ -84,6 +88,7 @@ def k1_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, m
     return _straight_through(k1(logprob, ref_logprob, mask=mask), k2(logprob, ref_logprob, mask=mask))
 
 
+@named
 def k3_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The value of :func:`k3` with the gradient of :func:`k2`, which is that of the KL in expectation.
 
@@ -98,6 +103,7 @@ def k3_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, m
     return _straight_through(k3(logprob, ref_logprob, mask=mask), k2(logprob, ref_logprob, mask=mask))
 
 
+@named
 def absolute_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The value of :func:`absolute` with the gradient of :func:`k2`, which has no kink and is that of the KL.
 

@@ -86,6 +86,19 @@ def validate(
     return decorate
 
 
+def named(function: Callable[P, R]) -> Callable[P, R]:
+    """Check the names of the arguments only, of a function that calls one that checks their values.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.kl import k2
+        >>> k2(torch.zeros(1, 1), torch.zeros(1, 1), masks=torch.ones(1, 1).bool())
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.ArgumentNameError: kl.k2() has no parameter 'masks', the nearest is 'mask': it takes logprob, ref_logprob, mask
+    """  # noqa: E501 - a message is one line
+    return cast("Callable[P, R]", wrap(function, Code([], {}))) if CHECKED else function
+
+
 def validate_record(record: Any, **ranges: Range) -> None:  # noqa: ANN401 - any dataclass
     """Check the fields of a dataclass by their annotations, from its ``__post_init__``."""
     if CHECKED:

@@ -90,5 +90,5 @@ def test_wrapper_has_the_parameters_of_the_function() -> None:
 
     assert list(inspect.signature(scaled).parameters) == ["value", "live", "scale"]
     assert scaled(torch.ones(1), live=torch.ones(1).bool()).tolist() == [2.0]
-    with pytest.raises(TypeError, match=r"scaled\(\) missing 1 required keyword-only argument: 'live'"):
+    with pytest.raises(TypeError, match=r"scaled\(\) is called without live: it takes value, live, scale$"):
         scaled(torch.ones(1))  # type: ignore[call-arg]  # what is refused

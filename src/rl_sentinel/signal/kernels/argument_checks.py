@@ -1,14 +1,19 @@
 """Wrap a function with straight-line code of its argument checks: the common case costs a few comparisons per call."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from difflib import get_close_matches
+from functools import partial, wraps
 from inspect import Parameter, signature
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from torch import Tensor
 
+from rl_sentinel.core.errors import ArgumentNameError
 from rl_sentinel.signal.segments import Segments
+
+#: The default of a required parameter, by which a missing one is noticed.
+ABSENT = object()
 
 #: Axes of columns of tokens and of rows.
 TOKENS, ROWS = (("*S",),), (("B",),)
@@ -53,23 +58,53 @@ def wrap(function: Callable[..., Any], code: Code, after: Sequence[str] = ()) ->
     """Compile a function with the parameters of ``function``: ``code``, the call, then ``after`` with ``_result``.
 
     The code is generated as ``dataclasses`` generates ``__init__``: a generic wrapper over ``*args, **kwargs`` costs
-    several microseconds per call, as much as the work of a small loss.
+    several microseconds per call, as much as the work of a small loss. It takes any keyword, and no parameter is
+    required, so that the message for a misspelled one can name the nearest.
     """
-    header, passed = list[str](), list[str]()
+    header, passed, wrong = list[str](), list[str](), ["_unknown"]
+    absent = code.bind("absent", ABSENT)
     for name, parameter in signature(function).parameters.items():
         keyword = parameter.kind is Parameter.KEYWORD_ONLY
         if keyword and "*" not in header:
             header.append("*")
-        default = "" if parameter.default is Parameter.empty else f"={code.bind(f'default_{name}', parameter.default)}"
-        header.append(name + default)
+        if parameter.default is Parameter.empty:
+            header.append(f"{name}={absent}")
+            wrong.append(f"{name} is {absent}")
+        else:
+            header.append(f"{name}={code.bind(f'default_{name}', parameter.default)}")
         passed.append(f"{name}={name}" if keyword else name)
+    given = f"{{{', '.join(f'{name!r}: {name}' for name in signature(function).parameters)}}}"
+    names = f"if {' or '.join(wrong)}: {code.bind('refuse', partial(refuse_names, function))}(_unknown, {given})"
     call = f"{code.bind('function', function)}({', '.join(passed)})"
     tail = [f"_result = {call}", *after, "return _result"] if after else [f"return {call}"]
-    body = "\n    ".join([*code.lines, *tail])
+    body = "\n    ".join([names, *code.lines, *tail])
     made: dict[str, Any] = {}
-    text = f"def {function.__name__}({', '.join(header)}):\n    {body}\n"
+    text = f"def {function.__name__}({', '.join([*header, '**_unknown'])}):\n    {body}\n"
     exec(compile(text, f"<checks of {function.__qualname__}>", "exec"), code.names, made)  # noqa: S102 - text made here
     return cast("Callable[..., Any]", wraps(function)(made[function.__name__]))
+
+
+def refuse_names(function: Callable[..., Any], unknown: Iterable[str], given: Mapping[str, object]) -> NoReturn:
+    """Raise for keywords that a function does not have, or for a required parameter that is missing.
+
+    Raises:
+        ArgumentNameError: naming the first, and the parameter whose name is nearest to it.
+
+    Example:
+        >>> from rl_sentinel.signal.kernels.argument_checks import refuse_names
+        >>> from rl_sentinel.signal.reward import clipped
+        >>> refuse_names(clipped, ["lest"], {"reward": 1.0})
+        Traceback (most recent call last):
+        rl_sentinel.core.errors.ArgumentNameError: reward.clipped() has no parameter 'lest', the nearest is 'least': it takes reward, live, least, most
+    """  # noqa: E501 - a message is one line
+    call, names = f"{function.__qualname__}()", list(signature(function).parameters)
+    if function.__module__.startswith("rl_sentinel.signal."):
+        call = f"{function.__module__.removeprefix('rl_sentinel.signal.')}.{call}"
+    for name in unknown:
+        near = "".join(f", the nearest is {n!r}" for n in get_close_matches(name, names, n=1, cutoff=0.5))
+        raise ArgumentNameError(f"{call} has no parameter {name!r}{near}: it takes {', '.join(names)}")
+    missing = ", ".join(name for name in names if given.get(name) is ABSENT)
+    raise ArgumentNameError(f"{call} is called without {missing}: it takes {', '.join(names)}")
 
 
 def columns_fit(columns: Mapping[str, Column], dtypes: Mapping[str, object], code: Code, *, rows: bool) -> str:
