@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import permutations
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.allowed import LOGPROBS
+from rl_sentinel.formulas.samples import PER_PROMPT, over_prompts
 
 Named = dict[str, Tensor]
 Measure = Callable[[Batch, frozenset[str], str, Settings], Named]
@@ -68,6 +70,7 @@ MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
     "explained_variance": (frozenset({"value", "returns"}), _explained),
     "dead_group_fraction": (frozenset({"reward", "group"}), _dead_groups),
     "effective_sample_size": (LOGPROBS, _sample_size),
+    **{name: (frozenset({"reward", "group"}), partial(over_prompts, name)) for name in PER_PROMPT},
 }
 
 

@@ -25,6 +25,7 @@ from rl_sentinel.adapters.verl import (
     rewards,
     sft,
     trajectories,
+    validation,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
 
@@ -47,6 +48,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         sft,
         aggregation,
         metrics,
+        validation,
         diagnostics,
         mismatch,
         configuration,
