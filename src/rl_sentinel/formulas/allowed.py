@@ -16,6 +16,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "clip_fraction_lower": LOGPROBS | {"logits", "advantage"},
     "entropy": frozenset({"entropy", "logits", "logprob"}),
     "outcome": frozenset({"reward"}),
+    "positive_outcome": frozenset({"reward"}),
     "full_length": frozenset(),
     "length": frozenset(),
     "response_length": frozenset(),

@@ -50,6 +50,7 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
         "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),
     },
     "outcome": {"outcome reward": lambda b: b.reward},
+    "positive_outcome": {"outcome reward above 0": lambda b: b.reward.clamp(min=0)},
     "shaped_reward": {
         "outcome and token rewards": lambda b: b.reward + torch.where(b.valid, b.token_reward, 0.0).sum(1),
         "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),

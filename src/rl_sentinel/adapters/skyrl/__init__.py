@@ -14,6 +14,7 @@ from rl_sentinel.adapters.skyrl import (
     configuration,
     conversations,
     correction,
+    evaluation,
     generator,
     kl,
     losses,
@@ -54,6 +55,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         rollout,
         prompt_filters,
         metrics,
+        evaluation,
         conversations,
         configuration,
     )

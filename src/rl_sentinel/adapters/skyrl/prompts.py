@@ -1,6 +1,8 @@
 """SkyRL's generator input: prompts of the dataset, repeated for each of their samples."""
 
+import inspect
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
@@ -9,12 +11,20 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.independence import changed_by_others
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.skyrl.arguments import TRAINER, config
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
 
 PATH = "skyrl.train.generators.utils.prepare_generator_input"
+#: The trainer's method of older releases, with another order of arguments.
+METHOD = f"{TRAINER}._prepare_generator_input"
+TAIL = f"{TRAINER}._remove_tail_data"
+
+#: Workers that the samples of a step are divided among.
+WORKERS = 4
 
 _DOCS = "generators/utils.py, prepare_generator_input: a uid per row, repeated for the samples of a prompt"
 _DATASET = (
@@ -26,36 +36,50 @@ _DATASET = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The input of a generator, whose environments write to the extras of their sample."""
     if target.has(PATH):
-        yield from bindable(target, _prepared())
+        yield from bindable(target, _prepared(PATH))
+    elif target.has(METHOD):
+        yield from bindable(target, _prepared(METHOD))
+    if target.has(TAIL):
+        yield from bindable(target, _without_tail())
 
 
-def prepare(method: Callable[..., Any], groups: list[int], samples: int) -> dict[str, list[float]]:
-    """The prompt of each sample by its uid, and how many other samples can change its extras."""
+def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: int) -> dict[str, list[float]]:  # noqa: ANN401 - the target's class
+    """The prompt of each sample by its uid, and how many other samples can change its extras.
+
+    The method of older releases knows the number of samples of training, too, which evaluation does not use.
+    """
     prompts = [
         {
             "prompt": [{"role": "user", "content": str(uid)}],
-            "env_class": None,
+            "env_class": str(uid),
             "env_extras": {"reward_spec": {"ground_truth": str(uid)}, "choices": [str(uid)]},
             "uid": str(uid),
         }
         for uid in dict.fromkeys(groups)
     ]
-    made, uids = method(prompts, samples, {}, "environment", "train", 0)
+    if cfg is None:
+        made, uids = method(prompts, samples, {}, "environment", "eval", 0)
+    else:
+        cfg.generator.n_samples_per_prompt, cfg.generator.eval_n_samples_per_prompt = samples + 1, samples
+        phase = ["eval"] if "training_phase" in inspect.signature(method).parameters else []
+        made, uids = method(SimpleNamespace(cfg=cfg, global_step=0), samples, prompts, {}, *phase)
     extras = made["env_extras"]
     return {
         "uids": [float(uid) for uid in uids],
         "prompts": [float(messages[0]["content"]) for messages in made["prompts"]],
+        "environments": [float(name) for name in made["env_classes"]],
         "answers": [float(one["reward_spec"]["ground_truth"]) for one in extras],
         "changed": changed_by_others(extras),
     }
 
 
-def _prepared() -> Boundary:
+def _prepared(path: str) -> Boundary:
     step = Step(
         call=prepare,
         name="prepared",
         arguments={
-            "method": Constant(Function(PATH)),
+            "method": Constant(Function(path)),
+            "cfg": Constant(None) if path == PATH else config({}),
             "groups": Labels("group"),
             "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
         },
@@ -64,15 +88,64 @@ def _prepared() -> Boundary:
     result, form = Use("prepared"), PerRow("list")
     columns = {
         name: Output("B", "", "group", at=result[key], form=form)
-        for name, key in {"uid": "uids", "prompt": "prompts", "answer": "answers"}.items()
+        for name, key in {
+            "uid": "uids",
+            "prompt": "prompts",
+            "environment": "environments",
+            "answer": "answers",
+        }.items()
     }
     changed = Output("B", "samples", "changed_by_others", at=result["changed"], form=form)
     return Boundary(
-        path=PATH,
+        path=path,
         stage="batch",
         steps=(step,),
         outputs=columns | {"changed": changed},
         claims=claims(_DOCS, conserves=True),
         reach="every run; generator.n_samples_per_prompt above 1",
         requires=(prompts_are_contiguous, groups_are_equal),
+    )
+
+
+def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int, workers: int) -> list[float]:
+    """How often each sample is trained on, of a batch of prompts whose samples divide evenly among the workers."""
+    info = SimpleNamespace(rank=SimpleNamespace(dp_size=workers))
+    model = SimpleNamespace(actor_infos=[info])
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(generator=SimpleNamespace(n_samples_per_prompt=samples)),
+        dispatch=SimpleNamespace(get_lcm_dp_size=lambda: workers),
+        policy_model=model,
+        critic_model=None,
+        ref_model=None,
+    )
+    kept = method(trainer, list(dict.fromkeys(groups)))
+    return [float(kept.count(group)) for group in groups]
+
+
+def samples_divide(inputs: Inputs) -> str:
+    """The samples divide evenly among the workers."""
+    rows = inputs.batch.rows
+    return f"{rows} samples do not divide among {WORKERS} workers" if rows % WORKERS else ""
+
+
+def _without_tail() -> Boundary:
+    step = Step(
+        call=uses_after_tail,
+        name="uses",
+        arguments={
+            "method": Constant(Function(TAIL)),
+            "groups": Labels("group"),
+            "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
+            "workers": Constant(WORKERS),
+        },
+        produced_by={"groups": "trainer.py, train: the prompts of a batch of the training set"},
+    )
+    return Boundary(
+        path=TAIL,
+        stage="batch",
+        steps=(step,),
+        outputs={"uses": Output("B", "", "uses", at=Use("uses"), form=PerRow("list"))},
+        claims=claims("trainer.py, _remove_tail_data, docstring: remove tail data to have even shards"),
+        reach="every run; trainer.train_batch_size prompts are not a multiple of the workers, their samples are",
+        requires=(prompts_are_contiguous, groups_are_equal, samples_divide),
     )

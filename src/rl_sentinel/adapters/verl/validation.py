@@ -183,9 +183,7 @@ def _bootstrap(size: str) -> Boundary:
         name="found",
         arguments={"estimate": Constant(Function(BOOTSTRAP)), "data": Labels("reward"), "size": Derived(drawn)},
         doubles={f"{_MODULE}.np.random.choice": all_rows},
-        produced_by={
-            "data": "metric_utils.py, process_validation_metrics: rewards of one prompt; all, or fewer"
-        },
+        produced_by={"data": "metric_utils.py, process_validation_metrics: rewards of one prompt; all, or fewer"},
     )
     best, worst = ("best_of_two", "worst_of_two") if size == "two" else ("best_sample", "worst_sample")
     found = Use("found")
