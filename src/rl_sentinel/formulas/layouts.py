@@ -28,6 +28,10 @@ def _entropy(batch: Batch, settings: Settings) -> Tensor:
     return torch.where(batch.mask, -(share * possible.log()).sum(dim=2), 0.0)
 
 
+def _squares(batch: Batch, settings: Settings) -> Tensor:
+    return torch.where(batch.mask, _shares(batch, settings).square().sum(dim=2), 0.0)
+
+
 def _prompts(batch: Batch) -> list[int]:
     """The prompts in the order of their first rows."""
     return list(dict.fromkeys(batch.group.tolist()))
@@ -111,6 +115,7 @@ ORDERED: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"trained tokens be
 LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "log-prob of the token": _logprob,
     "entropy of the logits": _entropy,
+    "sum of squared probabilities": _squares,
     "values of trained tokens": lambda batch, _settings: torch.where(batch.mask, batch.value.double(), 0.0),
     "mini-batches of prompts in turn": _turns,
     "outcomes of trajectories, centred": _outcomes,

@@ -17,6 +17,7 @@ from rl_sentinel.adapters.skyrl import (
     evaluation,
     generator,
     kl,
+    logit_functions,
     losses,
     metrics,
     prompt_filters,
@@ -25,6 +26,7 @@ from rl_sentinel.adapters.skyrl import (
     trainer,
 )
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.world import parallel_state
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: What SkyRL's modules must really run: its log, the base of its configuration, and the progress bar that gathers
@@ -48,6 +50,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         trainer,
         advantages,
         kl,
+        logit_functions,
         correction,
         losses,
         prompts,
@@ -119,6 +122,7 @@ FRAMEWORK = Framework(
     installation=_installation,
     doubles={
         "ray": _ray,
+        "megatron.core.parallel_state": parallel_state,
         "skyrl_gym.envs.sql.env": partial(_environment, "skyrl_gym.envs.sql.env", "Text2SQLEnvConfig"),
         "skyrl_gym.envs.search.env": partial(_environment, "skyrl_gym.envs.search.env", "SearchEnvConfig"),
         # Describes requests to a server, nothing of training; refuses some of SkyRL's types on Python 3.11.

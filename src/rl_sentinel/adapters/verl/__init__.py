@@ -18,6 +18,7 @@ from rl_sentinel.adapters.verl import (
     engine,
     kl,
     log_probs,
+    logit_functions,
     losses,
     metrics,
     mismatch,
@@ -27,6 +28,7 @@ from rl_sentinel.adapters.verl import (
     trajectories,
     validation,
 )
+from rl_sentinel.adapters.world import parallel_state
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 
@@ -44,6 +46,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         distillation,
         data_parallel,
         log_probs,
+        logit_functions,
         critic,
         sft,
         aggregation,
@@ -64,5 +67,6 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=packages.light,
     installation=packages.installation,
+    doubles={"megatron.core.parallel_state": parallel_state},
     environment={"VERL_FORCE_DEVICE": "cpu"},
 )

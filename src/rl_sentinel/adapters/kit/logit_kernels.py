@@ -1,0 +1,85 @@
+"""Boundaries of functions that make log-probs, entropy or other numbers of each token from the model's logits."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+#: What a function may compute of each token, and the name of its formula.
+FORMULAS: Mapping[str, str] = {
+    "logprob": "log-prob of the token",
+    "entropy": "entropy of the logits",
+    "pi_squared": "sum of squared probabilities",
+}
+
+_UNITS = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
+
+
+def uncompiled(*_functions: object, **_options: object) -> Callable[[Any], Any]:
+    """A compiler that leaves functions as they are."""
+    return lambda function: function
+
+
+def flat(kernel: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+    """A function of ``[N, V]`` logits, at the tokens of all rows end to end."""
+    return kernel(logits.reshape(-1, logits.shape[-1]), **options).view(logits.shape[:-1])
+
+
+def next_tokens(kernel: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+    """A function of full sequences that shifts them itself: logits at each position, and the tokens at all of them.
+
+    Prompts are of one token; the logits of the last token predict what comes after it, which nobody knows.
+    """
+    last = torch.zeros_like(logits[:, :1])
+    return kernel(torch.cat([logits, last], dim=1), tokens, **options)
+
+
+def kernel(  # noqa: PLR0913 - the parts of one description
+    path: str,
+    quantity: str,
+    *,
+    cite: str,
+    reach: str,
+    produced_by: str,
+    setting: str = "default",
+    arguments: Mapping[str, Codec] | None = None,
+    call: Callable[..., Any] | None = None,
+    sequences: bool = False,
+    doubles: Mapping[str, Callable[..., Any]] | None = None,
+    gradient: bool = True,
+) -> Boundary:
+    """A function of logits (and tokens, for log-probs); ``call`` passes them on in the form that it takes."""
+    passed: dict[str, Codec] = {"logits": Column("logits")}
+    if quantity == "logprob":
+        passed["tokens"] = Column("token", AfterPrompt(0) if sequences else Padded())
+    ordered = list(passed.values())
+    given: dict[str, Codec] = {str(n): codec for n, codec in enumerate(ordered)}
+    if call is not None:
+        given = {"0": Constant(Function(path))} | {str(n + 1): codec for n, codec in enumerate(ordered)}
+    step = Step(
+        call=call or path,
+        name="made",
+        arguments={**given, **(arguments or {})},
+        doubles=doubles or {},
+        produced_by={"1" if call else "0": produced_by},
+    )
+    said = claims(cite, output_algorithms={quantity: FORMULAS[quantity]})
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"logits", "token"} if quantity == "logprob" else {"logits"}),
+        outputs={quantity: Output("B T", _UNITS[quantity], quantity, at=Use("made"), form=Padded())},
+        settings={setting: {}},
+        claims=said | claims(cite, gradient="own") if gradient else said,
+        reach=reach,
+    )

@@ -1,0 +1,68 @@
+"""SkyRL's functions of logits: log-probs and entropy of tokens, in chunks, and of a vocabulary split over ranks."""
+
+from collections.abc import Iterator
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.logit_kernels import kernel, next_tokens, uncompiled
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.world import group
+from rl_sentinel.core.batch import VOCABULARY
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.codec import Codec
+
+_FUNCTIONS = "skyrl.backends.skyrl_train.utils.torch_utils"
+_PARALLEL = "skyrl.backends.skyrl_train.distributed.megatron.model_utils"
+
+#: Positions of a chunk, of which most responses are no multiple.
+CHUNK = 2
+
+_CITE = "torch_utils.py, docstrings: per-token log-probabilities for the given labels; chunked entropy from logits"
+_SHARDED = "model_utils.py, docstrings: log probabilities from sharded vocab logits; entropy of sharded logits"
+_PRODUCED = "model_wrapper.py, forward: logits of whole sequences, divided by temperature"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The functions that this release has."""
+    for name in ("logprobs_from_logits", "logprobs_from_logits_v2"):
+        path = f"{_FUNCTIONS}.{name}"
+        if target.has(path):
+            yield from bindable(target, kernel(path, "logprob", cite=_CITE, reach="every run", produced_by=_PRODUCED))
+    chunked = f"{_FUNCTIONS}.chunked_entropy_from_logits"
+    if target.has(chunked):
+        options: dict[str, Codec] = {"requires_grad": Constant(value=True), "chunk_size": Constant(CHUNK)}
+        yield from bindable(
+            target,
+            kernel(chunked, "entropy", cite=_CITE, reach="every run", produced_by=_PRODUCED, arguments=options),
+        )
+    path = f"{_PARALLEL}.from_parallel_logits_to_logprobs"
+    if target.has(path):
+        yield from bindable(target, _shifted(path, "default", None), _shifted(path, "in chunks", CHUNK))
+    path = f"{_PARALLEL}.vocab_parallel_entropy"
+    if target.has(path):
+        doubles = {
+            f"{_PARALLEL}.torch.compile": uncompiled,
+        }
+        yield from bindable(
+            target,
+            kernel(path, "entropy", cite=_SHARDED, reach="strategy=megatron", produced_by=_PRODUCED, doubles=doubles),
+        )
+
+
+def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
+    return kernel(
+        path,
+        "logprob",
+        cite=_SHARDED,
+        reach="strategy=megatron" + ("" if chunk is None else ", trainer.logprobs_chunk_size"),
+        produced_by="megatron_model_wrapper.py: the logits and the tokens of whole sequences, prompts included",
+        setting=setting,
+        arguments={
+            "vocab_start_index": Constant(0),
+            "vocab_end_index": Constant(VOCABULARY),
+            "tp_group": Derived(lambda _inputs: group()),
+            **({} if chunk is None else {"chunk_size": Constant(chunk)}),
+        },
+        call=next_tokens,
+        sequences=True,
+    )
