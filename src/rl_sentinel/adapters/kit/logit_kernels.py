@@ -43,6 +43,48 @@ def next_tokens(kernel: Callable[..., Tensor], logits: Tensor, tokens: Tensor, *
     return kernel(torch.cat([logits, last], dim=1), tokens, **options)
 
 
+def slope_at_token(kernel: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+    """The gradient of the sum of all numbers to the logit of each token, as a loss would take it."""
+    leaf = (logits.detach() * 1).requires_grad_()
+    torch.autograd.backward([kernel(leaf * 1, **options).sum()])
+    gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+    return gradient.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+
+def differentiated(  # noqa: PLR0913 - the parts of one description
+    path: str,
+    *,
+    cite: str,
+    reach: str,
+    produced_by: str,
+    setting: str,
+    arguments: Mapping[str, Codec] | None = None,
+    doubles: Mapping[str, Callable[..., Any]] | None = None,
+) -> Boundary:
+    """A function of logits alone that has a backward pass of its own, which the call runs."""
+    step = Step(
+        call=slope_at_token,
+        name="slope",
+        arguments={
+            "0": Constant(Function(path)),
+            "1": Column("logits"),
+            "2": Column("token"),
+            **(arguments or {}),
+        },
+        doubles=doubles or {},
+        produced_by={"1": produced_by},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={"slope": Output("B T", "", "", at=Use("slope"), form=Padded())},
+        settings={setting: {}},
+        claims=claims(cite),
+        reach=reach,
+    )
+
+
 def kernel(  # noqa: PLR0913 - the parts of one description
     path: str,
     quantity: str,

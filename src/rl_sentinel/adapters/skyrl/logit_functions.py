@@ -1,9 +1,10 @@
 """SkyRL's functions of logits: log-probs and entropy of tokens, in chunks, and of a vocabulary split over ranks."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.logit_kernels import kernel, next_tokens, uncompiled
+from rl_sentinel.adapters.kit.logit_kernels import differentiated, kernel, next_tokens, uncompiled
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.world import group
@@ -40,13 +41,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _shifted(path, "default", None), _shifted(path, "in chunks", CHUNK))
     path = f"{_PARALLEL}.vocab_parallel_entropy"
     if target.has(path):
-        doubles = {
-            f"{_PARALLEL}.torch.compile": uncompiled,
+        about: dict[str, Any] = {
+            "cite": _SHARDED,
+            "reach": "strategy=megatron",
+            "produced_by": _PRODUCED,
+            "doubles": {f"{_PARALLEL}.torch.compile": uncompiled},
         }
-        yield from bindable(
-            target,
-            kernel(path, "entropy", cite=_SHARDED, reach="strategy=megatron", produced_by=_PRODUCED, doubles=doubles),
-        )
+        backward = differentiated(path, setting="its backward pass", **about)
+        yield from bindable(target, kernel(path, "entropy", **about), backward)
 
 
 def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:

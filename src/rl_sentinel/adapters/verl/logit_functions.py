@@ -1,9 +1,9 @@
 """verl's functions of logits: log-probs and entropy of tokens, in chunks, and of a vocabulary split over ranks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_sentinel.adapters.kit.logit_kernels import flat, kernel, uncompiled
+from rl_sentinel.adapters.kit.logit_kernels import differentiated, flat, kernel, uncompiled
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import described
@@ -13,8 +13,8 @@ from rl_sentinel.core.codec import Codec
 _FUNCTIONS = "verl.utils.torch_functional"
 _PARALLEL = "verl.utils.megatron.tensor_parallel"
 
-#: Positions of a chunk, of which most responses are no multiple.
-CHUNK = 2
+#: Positions of a chunk, of which most responses are no multiple; some fit into one chunk of ``WIDE``.
+CHUNK, WIDE = 2, 4
 
 _CITE = "torch_functional.py, docstrings: per-token log-probabilities of the labels; Shannon entropy from logits"
 _SHARDED = "tensor_parallel.py, docstrings: entropy when the logits are sharded in tp ranks; here one rank has all"
@@ -46,7 +46,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     ):
         path = f"{_PARALLEL}.{name}"
         if target.has(path):
-            yield from described(target, path, "batch", lambda p=path, q=quantity, c=chunk: [_sharded(p, q, **c)])  # type: ignore[misc]
+            yield from described(target, path, "batch", lambda p=path, q=quantity, c=chunk: _sharded(p, q, **c))  # type: ignore[misc]
 
 
 def _plain(path: str, quantity: str, **options: int) -> Boundary:
@@ -62,16 +62,16 @@ def _plain(path: str, quantity: str, **options: int) -> Boundary:
     )
 
 
-def _sharded(path: str, quantity: str, **options: int) -> Boundary:
-    doubles: dict[str, Callable[..., Any]] = {
-        f"{_PARALLEL}.torch.compile": uncompiled,
+def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
+    about: dict[str, Any] = {
+        "cite": _SHARDED,
+        "reach": "actor.strategy=megatron",
+        "produced_by": "workers/actor/megatron_actor.py, logits_processor: float32 logits, divided by temperature",
+        "arguments": {name: Constant(value) for name, value in options.items()},
+        "doubles": {f"{_PARALLEL}.torch.compile": uncompiled},
     }
-    return kernel(
-        path,
-        quantity,
-        cite=_SHARDED,
-        reach="actor.strategy=megatron",
-        produced_by="workers/actor/megatron_actor.py, logits_processor: float32 logits, divided by temperature",
-        arguments={name: Constant(value) for name, value in options.items()},
-        doubles=doubles,
-    )
+    made = [kernel(path, quantity, gradient=not options, **about)]
+    if quantity != "entropy":
+        return made
+    about["arguments"] = {name: Constant(WIDE) for name in options}
+    return [*made, differentiated(path, setting="its backward pass", **about)]
