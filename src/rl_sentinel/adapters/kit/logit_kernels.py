@@ -29,24 +29,24 @@ def uncompiled(*_functions: object, **_options: object) -> Callable[[Any], Any]:
     return lambda function: function
 
 
-def flat(kernel: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+def flat(compute: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
     """A function of ``[N, V]`` logits, at the tokens of all rows end to end."""
-    return kernel(logits.reshape(-1, logits.shape[-1]), **options).view(logits.shape[:-1])
+    return compute(logits.reshape(-1, logits.shape[-1]), **options).view(logits.shape[:-1])
 
 
-def next_tokens(kernel: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+def next_tokens(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
     """A function of full sequences that shifts them itself: logits at each position, and the tokens at all of them.
 
     Prompts are of one token; the logits of the last token predict what comes after it, which nobody knows.
     """
     last = torch.zeros_like(logits[:, :1])
-    return kernel(torch.cat([logits, last], dim=1), tokens, **options)
+    return compute(torch.cat([logits, last], dim=1), tokens, **options)
 
 
-def slope_at_token(kernel: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+def slope_at_token(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
     """The gradient of the sum of all numbers to the logit of each token, as a loss would take it."""
     leaf = (logits.detach() * 1).requires_grad_()
-    torch.autograd.backward([kernel(leaf * 1, **options).sum()])
+    torch.autograd.backward([compute(leaf * 1, **options).sum()])
     gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
     return gradient.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 

@@ -45,9 +45,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "cite": _SHARDED,
             "reach": "strategy=megatron",
             "produced_by": _PRODUCED,
-            "doubles": {f"{_PARALLEL}.torch.compile": uncompiled},
+            "doubles": {
+                f"{_PARALLEL}.mpu.get_tensor_model_parallel_group": group,
+                f"{_PARALLEL}.torch.compile": uncompiled,
+            },
         }
-        backward = differentiated(path, setting="its backward pass", **about)
+        backward = differentiated(path, setting="backward", **about)
         yield from bindable(target, kernel(path, "entropy", **about), backward)
 
 

@@ -7,6 +7,7 @@ from rl_sentinel.adapters.kit.logit_kernels import differentiated, flat, kernel,
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import described
+from rl_sentinel.adapters.world import group
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.codec import Codec
 
@@ -68,10 +69,13 @@ def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
         "reach": "actor.strategy=megatron",
         "produced_by": "workers/actor/megatron_actor.py, logits_processor: float32 logits, divided by temperature",
         "arguments": {name: Constant(value) for name, value in options.items()},
-        "doubles": {f"{_PARALLEL}.torch.compile": uncompiled},
+        "doubles": {
+            f"{_PARALLEL}.mpu.get_tensor_model_parallel_group": group,
+            f"{_PARALLEL}.torch.compile": uncompiled,
+        },
     }
     made = [kernel(path, quantity, gradient=not options, **about)]
     if quantity != "entropy":
         return made
     about["arguments"] = {name: Constant(WIDE) for name in options}
-    return [*made, differentiated(path, setting="its backward pass", **about)]
+    return [*made, differentiated(path, setting="backward", **about)]

@@ -23,6 +23,9 @@ from rl_sentinel.core.observation import Observation
 #: Exceptions by which code refuses an input loudly; others are accidents.
 REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
+#: What torch answers where a tensor that a gradient needs was overwritten: a refusal, though an accident of the target.
+_OVERWRITTEN = "modified by an inplace operation"
+
 
 #: The target of boundaries that call functions of ours alone.
 _NOWHERE = Target(Path("/nowhere"))
@@ -88,7 +91,8 @@ class Asker:
         except Exception as error:
             words, origin = str(error).strip(), origin_of(error, (self.gate or _NOWHERE).root)
             text = f"{type(error).__name__}: {words}" if words else type(error).__name__
-            if words and (isinstance(error, REFUSALS) or (origin.on_purpose and isinstance(error, RuntimeError))):
+            loud = isinstance(error, RuntimeError) and (origin.on_purpose or _OVERWRITTEN in words)
+            if words and (isinstance(error, REFUSALS) or loud):
                 raise Refused(text, origin.accident) from error
             if origin.accident:
                 raise Crashed(text, origin.accident) from error
