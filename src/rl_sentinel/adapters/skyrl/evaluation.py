@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from types import MethodType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
@@ -27,8 +27,6 @@ from rl_sentinel.core.errors import Unbindable
 
 METRICS = "skyrl.train.generators.utils.get_metrics_from_generator_output"
 EVALUATE, EVAL = "skyrl.train.evaluate.evaluate", f"{TRAINER}.eval"
-#: How the trainer of older releases made the input of the generator.
-PREPARE = f"{TRAINER}._prepare_generator_input"
 
 _CLAIMS = claims(
     "generators/utils.py, get_metrics_from_generator_output, docstring: pass@n by the rewards of an example's "
@@ -99,7 +97,7 @@ class Generator:
 
 def evaluated(
     run: Callable[..., Any],
-    prepare: Callable[..., Any] | None,
+    trainer: Any,  # noqa: ANN401 - the target's class
     cfg: Any,  # noqa: ANN401 - the target's class
     rewards: list[float],
     groups: list[int],
@@ -121,10 +119,12 @@ def evaluated(
     ]
     batches = [batch for batch in (prompts[:1], prompts[1:]) if batch]
     generator, tokenizer = Generator(by_prompt), Tokenizer()
-    if prepare is None:
+    if trainer is None:
         found = asyncio.run(run(batches, generator, cfg, 0, tokenizer))
     else:
-        trainer = SimpleNamespace(
+        worker = SimpleNamespace(actor_infos=[SimpleNamespace(rank=SimpleNamespace(dp_size=1))])
+        made = trainer.__new__(trainer)
+        vars(made).update(
             cfg=cfg,
             eval_dataloader=batches,
             generator=generator,
@@ -132,9 +132,11 @@ def evaluated(
             tokenizer=tokenizer,
             all_metrics={},
             global_step=0,
+            policy_model=worker,
+            critic_model=None,
+            ref_model=None,
         )
-        trainer._prepare_generator_input = MethodType(prepare, trainer)  # noqa: SLF001 - the target's own name
-        found = asyncio.run(run(trainer))
+        found = asyncio.run(run(made))
     keys = {"avg_score": "avg_score", "pass_at_n": f"pass_at_{samples}", "mean_positive_reward": "mean_positive_reward"}
     return {
         f"{where}: {n}": found[f"eval/{where}/{k}"]
@@ -182,7 +184,7 @@ def _evaluated(target: Target, path: str) -> Boundary:
         name="found",
         arguments={
             "run": Constant(Function(path)),
-            "prepare": Constant(Function(PREPARE) if own else None),
+            "trainer": Constant(Function(TRAINER) if own else None),
             "cfg": config({}),
             "rewards": Labels("reward"),
             "groups": Labels("group"),

@@ -63,14 +63,19 @@ def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: in
         cfg.generator.n_samples_per_prompt, cfg.generator.eval_n_samples_per_prompt = samples + 1, samples
         phase = ["eval"] if "training_phase" in inspect.signature(method).parameters else []
         made, uids = method(SimpleNamespace(cfg=cfg, global_step=0), samples, prompts, {}, *phase)
-    extras = made["env_extras"]
+    extras, rows = made["env_extras"], len(groups)
     return {
-        "uids": [float(uid) for uid in uids],
-        "prompts": [float(messages[0]["content"]) for messages in made["prompts"]],
-        "environments": [float(name) for name in made["env_classes"]],
-        "answers": [float(one["reward_spec"]["ground_truth"]) for one in extras],
-        "changed": changed_by_others(extras),
+        "uids": _beside(uids, rows),
+        "prompts": _beside([messages[0]["content"] for messages in made["prompts"]], rows),
+        "environments": _beside(made["env_classes"], rows),
+        "answers": _beside([one["reward_spec"]["ground_truth"] for one in extras], rows),
+        "changed": changed_by_others(extras)[:rows],
     }
+
+
+def _beside(labels: list[str], rows: int) -> list[float]:
+    """The label that stands beside each row, -1 where there is none: all columns are read by position."""
+    return [float(label) for label in labels[:rows]] + [-1.0] * (rows - len(labels))
 
 
 def _prepared(path: str) -> Boundary:

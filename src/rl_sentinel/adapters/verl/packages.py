@@ -25,4 +25,5 @@ def light(_version: str) -> str:
 def installation(version: str) -> Installation:
     """What a script that imports verl as its users do needs: it, and what it forgets to ask for."""
     release, note = requirement("verl", version)
-    return Installation(packages=" ".join((release, *FORGOTTEN)), note=note)
+    # Functions of a split vocabulary import Megatron, whose own requirements ask for a GPU.
+    return Installation(packages=" ".join((release, *FORGOTTEN)), alone="megatron-core", note=note)
