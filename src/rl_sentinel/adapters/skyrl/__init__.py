@@ -24,6 +24,7 @@ from rl_sentinel.adapters.skyrl import (
     prompts,
     rollout,
     trainer,
+    worker,
 )
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.world import parallel_state
@@ -53,6 +54,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         logit_functions,
         correction,
         losses,
+        worker,
         prompts,
         generator,
         rollout,

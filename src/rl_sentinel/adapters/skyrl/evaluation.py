@@ -135,6 +135,7 @@ def evaluated(
             policy_model=worker,
             critic_model=None,
             ref_model=None,
+            reward_model=None,
         )
         found = asyncio.run(run(made))
     keys = {"avg_score": "avg_score", "pass_at_n": f"pass_at_{samples}", "mean_positive_reward": "mean_positive_reward"}

@@ -1,22 +1,33 @@
 """SkyRL's functions of logits: log-probs and entropy of tokens, in chunks, and of a vocabulary split over ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.logit_kernels import differentiated, kernel, next_tokens, uncompiled
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.world import group
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
 _FUNCTIONS = "skyrl.backends.skyrl_train.utils.torch_utils"
 _PARALLEL = "skyrl.backends.skyrl_train.distributed.megatron.model_utils"
 
+SHIFTED = f"{_PARALLEL}.from_parallel_logits_to_logprobs"
+
 #: Positions of a chunk, of which most responses are no multiple.
 CHUNK = 2
+#: One of which some responses fill more, and some less.
+WIDE = 3
 
 _CITE = "torch_utils.py, docstrings: per-token log-probabilities for the given labels; chunked entropy from logits"
 _SHARDED = "model_utils.py, docstrings: log probabilities from sharded vocab logits; entropy of sharded logits"
@@ -36,9 +47,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             target,
             kernel(chunked, "entropy", cite=_CITE, reach="every run", produced_by=_PRODUCED, arguments=options),
         )
-    path = f"{_PARALLEL}.from_parallel_logits_to_logprobs"
-    if target.has(path):
-        yield from bindable(target, _shifted(path, "default", None), _shifted(path, "in chunks", CHUNK))
+    if target.has(SHIFTED):
+        yield from bindable(target, _shifted(SHIFTED, "default", None), _shifted(SHIFTED, "in chunks", CHUNK))
     path = f"{_PARALLEL}.vocab_parallel_entropy"
     if target.has(path):
         about: dict[str, Any] = {
@@ -52,6 +62,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         }
         backward = differentiated(path, setting="backward", **about)
         yield from bindable(target, kernel(path, "entropy", **about), backward)
+        if target.has(SHIFTED):
+            yield from bindable(target, _both(path, about["doubles"]))
 
 
 def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
@@ -70,4 +82,44 @@ def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
         },
         call=next_tokens,
         sequences=True,
+    )
+
+
+def slope_of_both(
+    log_probs: Callable[..., Tensor], entropy: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any
+) -> Tensor:
+    """The gradient of log-probs and entropy that are made of the same logits, at the logit of each token."""
+    leaf = (logits.detach() * 1).requires_grad_()
+    whole = torch.cat([leaf, torch.zeros_like(leaf[:, :1])], dim=1)
+    total = log_probs(whole, tokens, **options).sum() + entropy(whole).sum()
+    torch.autograd.backward([total])
+    gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+    return gradient.gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
+
+
+def _both(entropy: str, doubles: Mapping[str, Callable[..., Any]]) -> Boundary:
+    step = Step(
+        call=slope_of_both,
+        name="slope",
+        arguments={
+            "0": Constant(Function(SHIFTED)),
+            "1": Constant(Function(entropy)),
+            "2": Column("logits"),
+            "3": Column("token", AfterPrompt(0)),
+            "vocab_start_index": Constant(0),
+            "vocab_end_index": Constant(VOCABULARY),
+            "tp_group": Derived(lambda _inputs: group()),
+            "chunk_size": Constant(WIDE),
+        },
+        doubles=doubles,
+        produced_by={"2": "megatron_model_wrapper.py, loss_func: log-probs, then the entropy, of one tensor of logits"},
+    )
+    return Boundary(
+        path=f"{SHIFTED} -> {entropy}",
+        stage="batch",
+        steps=(step,),
+        outputs={"slope": Output("B T", "", "", at=Use("slope"), form=Padded())},
+        settings={"of the same logits": {}},
+        claims=claims(_SHARDED),
+        reach="strategy=megatron, trainer.algorithm.use_entropy_loss",
     )

@@ -36,7 +36,7 @@ _APART = ("cross_entropy",)
 #: Losses whose ratio is to the sampler's log-probs.
 _TO_SAMPLER = ("rollout_is", "dppo")
 
-_WHOLE = claims(
+WHOLE = claims(
     "configuration, loss_reduction: the average over all valid tokens in the batch, or over its sequences; worker.py, "
     "forward_backward and optim_step: gradients of micro-batches are accumulated",
     denominator="given",
@@ -89,7 +89,7 @@ def _section(name: str) -> Config:
     return Config(CONFIG, fixed, {f"{_SECTION}.loss_reduction": "loss_reduction"}, section=_SECTION)
 
 
-def _scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
+def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
     """The trainer's step that divides the advantages of a mini-batch by what the reduction divides by."""
     arguments_: dict[str, Codec] = {
         "advantages": forms.column("advantage"),
@@ -149,11 +149,11 @@ def _in_parts(target: Target, function: Callable[..., Any], forms: Arguments) ->
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",
-        steps=(_scaling(forms, rows), step) if scales else (step,),
+        steps=(scaling(forms, rows), step) if scales else (step,),
         unused=frozenset({"rollout_logprob"}),
         outputs={"loss": loss},
         settings={f"{PLAIN}, {r}, in micro-batches": {"loss_reduction": r} for r in REDUCTIONS},
-        claims=CLAIMS[PLAIN] | _WHOLE,
+        claims=CLAIMS[PLAIN] | WHOLE,
         reach="trainer.micro_train_batch_size_per_gpu below the rows of a mini-batch",
         requires=(equal_micro_batches, has_trained_token),
     )
@@ -163,7 +163,7 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
     """The loss; where a release scales the advantages of a mini-batch for the reduction first, that step before it."""
     path, scales = path_of(function), target.has(SCALE)
     advantage: Codec = Earlier(Use("scaled")) if scales else forms.column("advantage")
-    steps = (_scaling(forms, Derived(lambda inputs: inputs.batch.rows)),) if scales else ()
+    steps = (scaling(forms, Derived(lambda inputs: inputs.batch.rows)),) if scales else ()
     loss = _loss(path, function, forms, advantage, section)
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,

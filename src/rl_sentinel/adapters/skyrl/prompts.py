@@ -61,8 +61,9 @@ def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: in
         made, uids = method(prompts, samples, {}, "environment", "eval", 0)
     else:
         cfg.generator.n_samples_per_prompt, cfg.generator.eval_n_samples_per_prompt = samples + 1, samples
+        params = cfg.generator.eval_sampling_params
         phase = ["eval"] if "training_phase" in inspect.signature(method).parameters else []
-        made, uids = method(SimpleNamespace(cfg=cfg, global_step=0), samples, prompts, {}, *phase)
+        made, uids = method(SimpleNamespace(cfg=cfg, global_step=0), samples, prompts, params, *phase)
     extras, rows = made["env_extras"], len(groups)
     return {
         "uids": _beside(uids, rows),

@@ -1,0 +1,250 @@
+"""SkyRL's policy worker: losses and metrics of the micro-batches of a mini-batch, from its own forward and backward."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.containers import Table
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
+from rl_sentinel.adapters.skyrl.losses import CLAIMS, PLAIN, REGISTRY, SCALE, WHOLE, scaling
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+_MODULE = "skyrl.backends.skyrl_train.workers.worker"
+WORKER = f"{_MODULE}.PolicyWorkerBase"
+#: The worker's own step, newest first: over a mini-batch in micro-batches, or one micro-batch at a time.
+WHOLE_STEP, MICRO_STEP = f"{WORKER}.forward_backward", f"{WORKER}.training_step"
+
+_MEAN = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
+_ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
+
+#: Columns of a row that the model and the trainer's batch have.
+_MADE_BY_MODEL = ("logprob", "entropy")
+_STORED: Mapping[str, str] = {
+    "advantages": "advantage",
+    "action_log_probs": "old_logprob",
+    "base_action_log_probs": "ref_logprob",
+    "rollout_logprobs": "rollout_logprob",
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss, the logged entropy, and the log-probs that are returned."""
+    path = next((p for p in (WHOLE_STEP, MICRO_STEP) if target.has(p) and not target.fails(p)), "")
+    if not path:
+        return
+    try:
+        forms = arguments(target)
+        yield from bindable(target, *_described(target, path, forms))
+    except Unbindable as why:
+        yield Unbound(path, "policy-loss", str(why))
+
+
+def cpu(*_about: object) -> str:
+    """The device of a machine without an accelerator."""
+    return "cpu"
+
+
+def first_word(logits: Tensor, **_about: object) -> Tensor:
+    """The entropy, which stands in the place of logits."""
+    return logits[..., 0]
+
+
+class Strategy:
+    """A strategy of one rank that keeps the losses that it should differentiate."""
+
+    def __init__(self) -> None:
+        """Start without a loss."""
+        self.losses: list[Tensor] = []
+
+    def backward(self, loss: Tensor, *_about: object, **_options: object) -> None:
+        """Keep the loss: the gradient is taken of their sum."""
+        self.losses.append(loss)
+
+    def all_reduce(self, values: Any, *_about: object, **_options: object) -> Any:  # noqa: ANN401 - numbers by name
+        """The numbers of one rank."""
+        return values
+
+    def optimizer_step(self, *_about: object, **_options: object) -> None:
+        """Leave the weights as they are."""
+
+
+class Model:
+    """A model that answers with given numbers for the rows that it is passed; their numbers are the first tokens."""
+
+    def __init__(self, answers: dict[str, Tensor]) -> None:
+        """Take the columns of all rows, as the trainer lays them out."""
+        self.answers = answers
+
+    def __call__(self, sequences: Tensor, num_actions: int, **_about: object) -> tuple[Tensor, dict[str, Tensor]]:
+        """Log-probs of the response, and the entropy at every position: position t predicts token t + 1."""
+        rows = sequences[:, 0]
+        entropy = self.answers["entropy"][rows]
+        before = entropy.new_full((len(rows), sequences.shape[1] - num_actions - 1), 9.0)
+        whole = torch.cat([before, entropy, entropy.new_full((len(rows), 1), 9.0)], dim=1)
+        return self.answers["logprob"][rows], {"entropy": whole, "logits": whole.unsqueeze(-1)}
+
+    def train(self) -> None:
+        """Numbers have no mode."""
+
+
+def worked(  # noqa: PLR0913 - what the worker needs
+    worker: Any,  # noqa: ANN401 - the target's class
+    losses: Any,  # noqa: ANN401 - the target's registry
+    cfg: Any,  # noqa: ANN401 - the target's class
+    section: bool,  # noqa: FBT001 - how this release passes the configuration
+    answers: dict[str, Tensor],
+    data: Any,  # noqa: ANN401 - the target's class
+    parts: int,
+    batches: Callable[..., Any] | None,
+) -> dict[str, Any]:
+    """The worker's step over a mini-batch in so many micro-batches: the losses, the metrics and what it returns."""
+    made, strategy = worker.__new__(worker), Strategy()
+    size = data.batch_size // parts
+    cfg.trainer.micro_train_batch_size_per_gpu = size
+    vars(made).update(
+        cfg=cfg.trainer if section else cfg,
+        model=Model(answers),
+        strategy=strategy,
+        optimizer=None,
+        scheduler=SimpleNamespace(get_last_lr=lambda: [0.0]),
+        device_mesh=SimpleNamespace(get_group=lambda _name: None),
+        mesh_rank=SimpleNamespace(dp_size=1),
+        record_memory=False,
+        policy_loss_fn=losses.get(cfg.trainer.algorithm.policy_loss_type),
+        _micro_batches_accumulated=0,
+    )
+    if batches is None:
+        returned = made.forward_backward(data)
+        metrics = getattr(returned, "metrics", returned)
+        outputs = getattr(returned, "loss_fn_outputs", None) or metrics.get("loss_fn_outputs", [])
+    else:
+        steps = [made.training_step(one, 0, n, parts) for n, one in enumerate(batches(data, size))]
+        metrics = {name: sum(step[name] for step in steps) / len(steps) for name in ("policy_entropy",)}
+        outputs = []
+    return {
+        "loss": torch.stack(strategy.losses).sum(),
+        "entropy": float(metrics["policy_entropy"]),
+        "logprobs": [torch.tensor(one["logprobs"]) for one in outputs],
+    }
+
+
+def _row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
+    """A prompt of one token, the number of the row, and a response of zeros."""
+    rows = torch.arange(inputs.batch.rows).unsqueeze(1)
+    return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
+
+
+def _width(inputs: Any) -> int:  # noqa: ANN401 - the inputs of a codec
+    return int(inputs.batch.width) + int(inputs.layout.extra)
+
+
+def _ones(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
+    return torch.ones(inputs.batch.rows, 1 + _width(inputs), dtype=torch.int64)
+
+
+def _described(target: Target, path: str, forms: Arguments) -> Iterator[Boundary]:
+    scales = target.has(SCALE)
+    for setting, own in _SETTINGS.items():
+        for reduction in ("token_mean", "sequence_mean"):
+            settings: Settings = {"loss_reduction": reduction, **own}
+            yield _made(
+                target,
+                path,
+                forms,
+                "policy-loss",
+                {"loss": Output("", "", "loss", at=Use("worked")["loss"])},
+                {f"{setting}, {reduction}": settings},
+                (CLAIMS[PLAIN] if setting == "alone" else Claims()) | WHOLE,
+                frozenset() if setting == "with KL" else frozenset({"ref_logprob"}),
+            )
+    logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("worked")["entropy"])}
+    reads = frozenset({"entropy", "mask", "length"})
+    entropy = _made(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(_MEAN), frozenset())
+    yield replace(entropy, reads=reads)
+    if path == WHOLE_STEP and scales and "loss_fn_outputs" in inspect.getsource(target.find(path)):
+        at = Use("worked")["logprobs"]
+        rows = {"logprob": Output("B T", "nats", "logprob", at=at, form=Ragged())}
+        batch = _made(target, path, forms, "batch", rows, {"outputs": _LOGGED}, _ROWS, frozenset())
+        yield replace(batch, reads=frozenset({"logprob", "length"}), requires=(*batch.requires, no_empty_response))
+
+
+_ALGORITHM = "trainer.algorithm"
+_SETTINGS: Mapping[str, Settings] = {"alone": {"kl": False}, "with KL": {"kl": True}}
+_LOGGED: Settings = {"loss_reduction": "token_mean", "kl": False}
+
+
+def _made(  # noqa: PLR0913 - the parts of one description
+    target: Target,
+    path: str,
+    forms: Arguments,
+    stage: Stage,
+    outputs: Mapping[str, Output],
+    settings: Mapping[str, Settings],
+    said: Claims,
+    unused: frozenset[str],
+) -> Boundary:
+    scales = target.has(SCALE)
+    stored: dict[str, Codec] = {key: forms.column(name) for key, name in _STORED.items()}
+    if scales:
+        stored["advantages"] = Earlier(Use("scaled"))
+    tensors: dict[str, Codec] = {
+        "sequences": Derived(_row_numbers, frozenset({"extra"})),
+        "attention_mask": Derived(_ones, frozenset({"extra"})),
+        "loss_mask": forms.loss_mask,
+        "response_mask": forms.response_mask,
+        "values": Constant(None),
+        "returns": Constant(None),
+        **stored,
+    }
+    fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
+    knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
+    module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
+    iterator = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
+    doubles: dict[str, Callable[..., Any]] = {f"{_MODULE}.torch.cuda.current_device": cpu}
+    if "import chunked_entropy_from_logits" in module:
+        doubles[f"{_MODULE}.chunked_entropy_from_logits"] = first_word
+    step = Step(
+        call=worked,
+        name="worked",
+        arguments={
+            "worker": Constant(Function(WORKER)),
+            "losses": Constant(Function(REGISTRY)),
+            "cfg": Config(CONFIG, fixed, knobs),
+            "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
+            "answers": Table({name: forms.column(name) for name in _MADE_BY_MODEL}),
+            "data": forms.batch(tensors, {"response_length": Derived(_width, frozenset({"extra"}))}),
+            "parts": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"})),
+            "batches": Constant(None if path == WHOLE_STEP else Function(iterator)),
+        },
+        doubles=doubles,
+        produced_by={"data": PRODUCED_BY},
+    )
+    rows = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
+    steps = (scaling(forms, rows), step) if scales else (step,)
+    return Boundary(
+        path=f"{SCALE} -> {path}" if scales else path,
+        stage=stage,
+        steps=steps,
+        unused=unused | frozenset({"rollout_logprob", "entropy", "length"}),
+        outputs=outputs,
+        settings=settings,
+        claims=said,
+        reach="every run; trainer.micro_train_batch_size_per_gpu below the rows of a mini-batch",
+        requires=(equal_micro_batches, has_trained_token),
+    )
