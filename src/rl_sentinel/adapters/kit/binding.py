@@ -61,7 +61,9 @@ def _located(target: Target, step: Step) -> Step:
     """The step with its dotted paths as this release has them."""
     call = target.located(step.call) if isinstance(step.call, str) and step.call.count(".") > 1 else step.call
     inside = {name: target.located(path) for name, path in step.inside.items()}
-    return step if (call, inside) == (step.call, step.inside) else replace(step, call=call, inside=inside)
+    doubles = {target.located(path): double for path, double in step.doubles.items()}
+    same = (call, inside, doubles) == (step.call, step.inside, step.doubles)
+    return step if same else replace(step, call=call, inside=inside, doubles=doubles)
 
 
 def _fitted(target: Target, step: Step) -> Step:

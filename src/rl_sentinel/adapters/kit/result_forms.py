@@ -115,6 +115,19 @@ class Detached(Number):
         return value.detach().float() if isinstance(value, Tensor) else torch.tensor(float(value))
 
 
+@dataclass(frozen=True, slots=True)
+class OrZero(Number):
+    """One logged number, 0 where it is NaN: for numbers of nothing, which a target may log as NaN."""
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
+        """A float tensor without axes."""
+        return torch.as_tensor(value).detach().float().nan_to_num()
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The number, or 0."""
+        return f"torch.as_tensor({expression}).float().nan_to_num()"
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class FirstOf(Number):
     """The first number of a table of metrics whose name has one of these endings."""

@@ -86,7 +86,11 @@ def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
 
 
 def slope_of_both(
-    log_probs: Callable[..., Tensor], entropy: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any
+    log_probs: Callable[..., Tensor],
+    entropy: Callable[..., Tensor],
+    logits: Tensor,
+    tokens: Tensor,
+    **options: Any,  # noqa: ANN401 - plain values
 ) -> Tensor:
     """The gradient of log-probs and entropy that are made of the same logits, at the logit of each token."""
     leaf = (logits.detach() * 1).requires_grad_()

@@ -112,6 +112,7 @@ def worked(  # noqa: PLR0913 - what the worker needs
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
     batches: Callable[..., Any] | None,
+    averages: bool,  # noqa: FBT001 - whether the optimizer's step divides by the number of micro-batches
 ) -> dict[str, Any]:
     """The worker's step over a mini-batch in so many micro-batches: the losses, the metrics and what it returns."""
     made, strategy = worker.__new__(worker), Strategy()
@@ -138,7 +139,7 @@ def worked(  # noqa: PLR0913 - what the worker needs
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in ("policy_entropy",)}
         outputs = []
     return {
-        "loss": torch.stack(strategy.losses).sum(),
+        "loss": torch.stack(strategy.losses).sum() / (parts if averages else 1),
         "entropy": float(metrics["policy_entropy"]),
         "logprobs": [torch.tensor(one["logprobs"]) for one in outputs],
     }
@@ -159,7 +160,6 @@ def _ones(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
 
 
 def _described(target: Target, path: str, forms: Arguments) -> Iterator[Boundary]:
-    scales = target.has(SCALE)
     for setting, own in _SETTINGS.items():
         for reduction in ("token_mean", "sequence_mean"):
             settings: Settings = {"loss_reduction": reduction, **own}
@@ -177,7 +177,7 @@ def _described(target: Target, path: str, forms: Arguments) -> Iterator[Boundary
     reads = frozenset({"entropy", "mask", "length"})
     entropy = _made(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(_MEAN), frozenset())
     yield replace(entropy, reads=reads)
-    if path == WHOLE_STEP and scales and "loss_fn_outputs" in inspect.getsource(target.find(path)):
+    if path == WHOLE_STEP and "loss_fn_outputs" in inspect.getsource(target.find(path)):
         at = Use("worked")["logprobs"]
         rows = {"logprob": Output("B T", "nats", "logprob", at=at, form=Ragged())}
         batch = _made(target, path, forms, "batch", rows, {"outputs": _LOGGED}, _ROWS, frozenset())
@@ -215,6 +215,8 @@ def _made(  # noqa: PLR0913 - the parts of one description
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
     knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
+    stepped = f"{WORKER}.optim_step"
+    averages = target.has(stepped) and "_micro_batches_accumulated" in inspect.getsource(target.find(stepped))
     iterator = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
     doubles: dict[str, Callable[..., Any]] = {f"{_MODULE}.torch.cuda.current_device": cpu}
     if "import chunked_entropy_from_logits" in module:
@@ -230,6 +232,7 @@ def _made(  # noqa: PLR0913 - the parts of one description
             "answers": Table({name: forms.column(name) for name in _MADE_BY_MODEL}),
             "data": forms.batch(tensors, {"response_length": Derived(_width, frozenset({"extra"}))}),
             "parts": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"})),
+            "averages": Constant(averages),
             "batches": Constant(None if path == WHOLE_STEP else Function(iterator)),
         },
         doubles=doubles,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import has_trained_token
-from rl_sentinel.adapters.kit.result_forms import Detached
+from rl_sentinel.adapters.kit.result_forms import Detached, OrZero
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
@@ -85,3 +85,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         requires=(has_trained_token, *(() if declared else (every_token_is_trained,))),
     )
     yield from bindable(target, boundary)
+    anyway = ("critic/score/mean", "response_length/mean")
+    if set(anyway) <= set(logs) and declared:
+        # A step whose responses were all aborted, or rejected, is logged as any other; its means are of nothing.
+        yield from bindable(
+            target,
+            replace(
+                boundary,
+                outputs={name: replace(boundary.outputs[name], form=OrZero()) for name in anyway},
+                settings={"trained or not": {}},
+                requires=(),
+                reach="every run; a step in which no token is trained",
+            ),
+        )
