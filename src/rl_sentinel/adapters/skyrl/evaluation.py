@@ -43,8 +43,11 @@ _LOGGED: Mapping[str, Output] = {
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The metrics of outputs with a reward per response and per token, and of a run over the evaluation set."""
     if target.has(METRICS):
-        logs = _LOGGED if "mean_positive_reward" in inspect.getsource(target.find(METRICS)) else _first_two()
-        yield from bindable(target, _metrics("response", logs), _metrics("token", logs))
+        source = inspect.getsource(target.find(METRICS))
+        logs = _LOGGED if "mean_positive_reward" in source else _first_two()
+        yield from bindable(target, _metrics("response", logs))
+        if "isinstance(rewards[0], list)" in source:
+            yield from bindable(target, _metrics("token", logs))
     path = EVALUATE if target.has(EVALUATE) else EVAL
     try:
         if target.has(path):
