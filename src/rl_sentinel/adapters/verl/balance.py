@@ -1,0 +1,93 @@
+"""verl's balancing of a batch over ranks: rows in another order, and the tokens that it logs."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described, trainer_data
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+PATH = "verl.trainer.ppo.ray_trainer.RayPPOTrainer._balance_batch"
+
+#: Most ranks of a setting: rows divide among them.
+RANKS = 2
+
+_CLAIMS = claims(
+    "ray_trainer.py, _balance_batch, docstring: reorder the data such that each rank gets similar total tokens",
+    conserves=True,
+    output_algorithms={"tokens": "tokens of responses and of prompts of one token"},
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The trainer's method, over one rank and over two."""
+    if target.has(PATH):
+        yield from described(target, PATH, "batch", lambda: [_balanced(target)])
+
+
+def divides(inputs: Inputs) -> str:
+    """The rows divide evenly among the ranks."""
+    rows = inputs.batch.rows
+    return f"{rows} rows do not divide among {RANKS} ranks" if rows % RANKS else ""
+
+
+def balanced(method: Callable[..., Any], batch: Any, ranks: int, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
+    """The columns of each row, wherever it went; how often each is there; and the logged tokens of all ranks."""
+    metrics: dict[str, float] = {}
+    group = SimpleNamespace(world_size=ranks, _dispatch_info={"actor": list(range(ranks))})
+    trainer = SimpleNamespace(actor_rollout_wg=group, _get_dp_size=lambda *_about: ranks)
+    method(trainer, batch, metrics)
+    order = batch.batch["row"].tolist()
+    place = [order.index(row) if row in order else 0 for row in range(rows)]
+    uids = batch.non_tensor_batch["uid"].tolist()
+    return {
+        "rewards": batch.batch["token_level_rewards"][place].sum(1),
+        "uids": torch.tensor([float(uids[at].rpartition("-")[2]) for at in place]),
+        "uses": torch.tensor([float(order.count(row)) for row in range(rows)]),
+        "tokens": torch.tensor(float(metrics["global_seqlen/mean"]) * ranks),
+    }
+
+
+def _rows(inputs: Inputs) -> Tensor:
+    return torch.arange(inputs.batch.rows)
+
+
+def _balanced(target: Target) -> Boundary:
+    step = Step(
+        call=balanced,
+        name="balanced",
+        arguments={
+            "method": Constant(Function(PATH)),
+            "batch": trainer_data(target, "", row=Derived(_rows)),
+            "ranks": Knob("ranks", 1),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+        },
+        produced_by={"batch": MASK_PRODUCER},
+    )
+    made = Use("balanced")
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"reward", "group", "length"}),
+        outputs={
+            "reward": Output("B", "reward", "reward", at=made["rewards"], form=PerRow()),
+            "uid": Output("B", "", "group", at=made["uids"], form=PerRow()),
+            "uses": Output("B", "", "uses", at=made["uses"], form=PerRow()),
+            "tokens": Output("", "tokens", at=made["tokens"]),
+        },
+        settings={"one rank": {"ranks": 1}, "two ranks": {"ranks": RANKS}},
+        claims=_CLAIMS,
+        reach="every run; trainer.balance_batch=True",
+        requires=(divides, no_empty_response),
+    )
