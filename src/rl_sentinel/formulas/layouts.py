@@ -32,6 +32,13 @@ def _squares(batch: Batch, settings: Settings) -> Tensor:
     return torch.where(batch.mask, _shares(batch, settings).square().sum(dim=2), 0.0)
 
 
+def _until_end(batch: Batch, settings: Settings) -> Tensor:
+    """1 at each token that no end token comes before; padding is sampled after the end, and counts as any token."""
+    ends = {settings["end"], settings.get("other_end")}
+    rows = [[float(not ends & set(row[:t])) for t in range(len(row))] for row in batch.token.tolist()]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
 def _prompts(batch: Batch) -> list[int]:
     """The prompts in the order of their first rows."""
     return list(dict.fromkeys(batch.group.tolist()))
@@ -116,6 +123,7 @@ LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "log-prob of the token": _logprob,
     "entropy of the logits": _entropy,
     "sum of squared probabilities": _squares,
+    "1 up to the first end token": _until_end,
     "values of trained tokens": lambda batch, _settings: torch.where(batch.mask, batch.value.double(), 0.0),
     "mini-batches of prompts in turn": _turns,
     "outcomes of trajectories, centred": _outcomes,

@@ -1,0 +1,62 @@
+"""verl's mask of a response up to its first end token, as its rollouts make it from sampled tokens."""
+
+import inspect
+from collections.abc import Iterator
+
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.value_codecs import Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import described
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+#: Where releases have it, newest first.
+PATHS = ("verl.utils.torch_functional.get_response_mask", "verl.utils.torch_functional.get_eos_mask")
+
+_CLAIMS = claims(
+    "torch_functional.py, docstring: the mask is 1 up to the first end token, and at it",
+    output_algorithms={"mask": "1 up to the first end token"},
+)
+_PRODUCED = (
+    "workers/rollout/hf_rollout.py, generate_sequences: sampled tokens and the end tokens of the generation config"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The function, with one end token and, where it takes a list, with two."""
+    path = next((p for p in PATHS if target.has(p)), "")
+    if path:
+        yield from described(target, path, "batch", lambda: [_mask(target, path)])
+
+
+def end_tokens(inputs: Inputs) -> int | list[int]:
+    """One token, or a list of two."""
+    first, second = inputs.settings["end"], inputs.settings.get("other_end")
+    return int(first or 0) if second is None else [int(first or 0), int(second)]
+
+
+def _mask(target: Target, path: str) -> Boundary:
+    settings: dict[str, Settings] = {"one end token": {"end": 2}}
+    if "list" in inspect.getsource(target.find(path)).lower():
+        settings["two end tokens"] = {"end": 1, "other_end": 2}
+    ends = next(name for name in inspect.signature(target.find(path)).parameters if name.startswith("eos"))
+    step = Step(
+        call=path,
+        name="mask",
+        arguments={"response_id": Column("token"), ends: Derived(end_tokens)},
+        produced_by={"response_id": _PRODUCED},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"token", "mask"}),
+        outputs={"mask": Output("B T", "", "", at=Use("mask"), form=Padded())},
+        settings=settings,
+        claims=_CLAIMS,
+        reach="rollout.name=hf; a model with several end tokens",
+    )
