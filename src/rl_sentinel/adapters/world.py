@@ -1,7 +1,6 @@
 """A parallel state of size one, in which every collective gives back what it got."""
 
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 import torch.distributed as dist
@@ -19,13 +18,6 @@ def one_process() -> Mapping[str, Callable[..., Any]]:
         answers[f"get_{name}_parallel_rank"] = lambda *_a, **_k: 0
         answers[f"get_{name}_parallel_group"] = group
     return answers
-
-
-def parallel_state() -> ModuleType:
-    """Megatron's module of the parallel state, where there is one process."""
-    module = ModuleType("megatron.core.parallel_state")
-    vars(module).update(one_process())
-    return module
 
 
 def group(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - a process group

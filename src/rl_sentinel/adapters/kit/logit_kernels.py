@@ -9,6 +9,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.world import group
 from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -22,6 +23,15 @@ FORMULAS: Mapping[str, str] = {
 }
 
 _UNITS = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
+
+
+class OneRank:
+    """Megatron's parallel state, of which functions of a split vocabulary ask for the group of their ranks."""
+
+    @staticmethod
+    def get_tensor_model_parallel_group() -> Any:  # noqa: ANN401 - a process group
+        """The group of this process alone."""
+        return group()
 
 
 def uncompiled(*_functions: object, **_options: object) -> Callable[[Any], Any]:

@@ -27,7 +27,6 @@ from rl_sentinel.adapters.skyrl import (
     worker,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.world import parallel_state
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: What SkyRL's modules must really run: its log, the base of its configuration, and the progress bar that gathers
@@ -124,7 +123,6 @@ FRAMEWORK = Framework(
     installation=_installation,
     doubles={
         "ray": _ray,
-        "megatron.core.parallel_state": parallel_state,
         "skyrl_gym.envs.sql.env": partial(_environment, "skyrl_gym.envs.sql.env", "Text2SQLEnvConfig"),
         "skyrl_gym.envs.search.env": partial(_environment, "skyrl_gym.envs.search.env", "SearchEnvConfig"),
         # Describes requests to a server, nothing of training; refuses some of SkyRL's types on Python 3.11.

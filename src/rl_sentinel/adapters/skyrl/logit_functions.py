@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
-from rl_sentinel.adapters.kit.logit_kernels import differentiated, kernel, next_tokens, uncompiled
+from rl_sentinel.adapters.kit.logit_kernels import OneRank, differentiated, kernel, next_tokens, uncompiled
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.world import group
@@ -56,7 +56,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "reach": "strategy=megatron",
             "produced_by": _PRODUCED,
             "doubles": {
-                f"{_PARALLEL}.mpu.get_tensor_model_parallel_group": group,
+                f"{_PARALLEL}.mpu": OneRank,
                 f"{_PARALLEL}.torch.compile": uncompiled,
             },
         }

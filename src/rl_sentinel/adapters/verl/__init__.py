@@ -30,7 +30,6 @@ from rl_sentinel.adapters.verl import (
     trajectories,
     validation,
 )
-from rl_sentinel.adapters.world import parallel_state
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 
@@ -71,6 +70,5 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=packages.light,
     installation=packages.installation,
-    doubles={"megatron.core.parallel_state": parallel_state},
     environment={"VERL_FORCE_DEVICE": "cpu"},
 )

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_sentinel.adapters.kit.logit_kernels import differentiated, flat, kernel, uncompiled
+from rl_sentinel.adapters.kit.logit_kernels import OneRank, differentiated, flat, kernel, uncompiled
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import described
-from rl_sentinel.adapters.world import group
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.codec import Codec
 
@@ -70,7 +69,7 @@ def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
         "produced_by": "workers/actor/megatron_actor.py, logits_processor: float32 logits, divided by temperature",
         "arguments": {name: Constant(value) for name, value in options.items()},
         "doubles": {
-            f"{_PARALLEL}.mpu.get_tensor_model_parallel_group": group,
+            f"{_PARALLEL}.mpu": OneRank,
             f"{_PARALLEL}.torch.compile": uncompiled,
         },
     }
