@@ -65,7 +65,8 @@ def _plain(path: str, quantity: str, **options: int) -> Boundary:
 def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
     about: dict[str, Any] = {
         "cite": _SHARDED,
-        "reach": "actor.strategy=megatron",
+        "reach": "actor.strategy=megatron"
+        + (", actor.entropy_from_logits_with_chunking=True, actor.entropy_coeff above 0" if options else ""),
         "produced_by": "workers/actor/megatron_actor.py, logits_processor: float32 logits, divided by temperature",
         "arguments": {name: Constant(value) for name, value in options.items()},
         "doubles": {
