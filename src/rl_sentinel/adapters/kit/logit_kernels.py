@@ -121,6 +121,7 @@ def kernel(  # noqa: PLR0913 - the parts of one description
         call=call or path,
         name="made",
         arguments={**given, **(arguments or {})},
+        optional=frozenset(arguments or {}),
         doubles=doubles or {},
         produced_by={"1" if call else "0": produced_by},
     )

@@ -51,13 +51,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _shifted(SHIFTED, "default", None), _shifted(SHIFTED, "in chunks", CHUNK))
     path = f"{_PARALLEL}.vocab_parallel_entropy"
     if target.has(path):
+        place = target.located(path).rpartition(".")[0]
         about: dict[str, Any] = {
             "cite": _SHARDED,
             "reach": "strategy=megatron",
             "produced_by": _PRODUCED,
             "doubles": {
-                f"{_PARALLEL}.mpu": OneRank,
-                f"{_PARALLEL}.torch.compile": uncompiled,
+                f"{place}.mpu": OneRank,
+                f"{place}.torch.compile": uncompiled,
             },
         }
         backward = differentiated(path, setting="backward", **about)

@@ -214,13 +214,14 @@ def _made(  # noqa: PLR0913 - the parts of one description
     }
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
     knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
+    place = target.located(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
     stepped = f"{WORKER}.optim_step"
     averages = target.has(stepped) and "_micro_batches_accumulated" in inspect.getsource(target.find(stepped))
     iterator = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
-    doubles: dict[str, Callable[..., Any]] = {f"{_MODULE}.torch.cuda.current_device": cpu}
+    doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
     if "import chunked_entropy_from_logits" in module:
-        doubles[f"{_MODULE}.chunked_entropy_from_logits"] = first_word
+        doubles[f"{place}.chunked_entropy_from_logits"] = first_word
     step = Step(
         call=worked,
         name="worked",
