@@ -88,6 +88,13 @@ OWN: dict[str, Callable[[Tensor], dict[str, Any]]] = {
             "metrics.effective_sample_size",
         )
     },
+    **{
+        f"logprob.{n}_from_hidden": lambda mask: {
+            "hidden": torch.stack([wide(mask), -wide(mask)], dim=2),
+            "weight": torch.tensor([[0.5, 0.0], [1.0, -1.0], [0.0, 0.0], [-0.5, 2.0]]),
+        }
+        for n in ("logprobs", "logprobs_and_entropy", "squared_probabilities")
+    },
     "minibatches.aggregation": lambda _: {"length": None, "group": None},
     "steps.over_trajectories": lambda _: {"estimator": rloo.advantages},
     "align.response_aligned": lambda mask: {"values": torch.zeros(len(mask), 4)},
@@ -99,6 +106,9 @@ APART = {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.tru
 APART |= {f"merging.{n}" for n in ("merge", "counts")}
 APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
 APART |= {"scan.lined_up", "scan.put_back", "ratios.weighed", "ratios.exponential"}  # parts of functions that check
+
+#: Tensors whose first axis is their own: a head may have more words.
+FREE = {f"logprob.{n}_from_hidden weight" for n in ("logprobs", "logprobs_and_entropy", "squared_probabilities")}
 
 #: Parts that a NaN passes through, to be refused by whatever is made of them.
 PARTS = {f"reduce.{n}" for n in ("selected", "row_sums", "row_means", "row_maxima", "aggregate")}

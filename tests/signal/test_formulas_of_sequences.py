@@ -14,7 +14,13 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.formulas.layouts import LAID_OUT, Turn, merge_turns
 from rl_sentinel.signal import covariance, minibatches, steps
 from rl_sentinel.signal.advantage import grpo
-from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy
+from rl_sentinel.signal.logprob import (
+    logprobs,
+    logprobs_and_entropy,
+    logprobs_and_entropy_from_hidden,
+    logprobs_from_hidden,
+    squared_probabilities_from_hidden,
+)
 from rl_sentinel.signal.merging import Step, counts, merge
 
 CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
@@ -162,6 +168,35 @@ def _from_logits(source: random.Random) -> None:
         assert not slopes[0][~mask].any()
 
 
+def _from_hidden(source: random.Random) -> None:
+    """Equal to the formulas of the logits; rows off the mask are NaN, and their gradient is 0."""
+    count, temperature = source.randint(1, 4), source.choice([0.5, 1.0, 1.7])
+    hidden = torch.tensor([[source.gauss(0, 2) for _ in range(2)] for _ in range(count)], dtype=torch.float64)
+    weight = torch.tensor([[source.gauss(0, 2) for _ in range(2)] for _ in range(3)], dtype=torch.float64)
+    token = torch.tensor([source.randrange(3) for _ in range(count)])
+    mask = torch.tensor([source.random() < 0.7 for _ in range(count)])
+    hidden[~mask] = torch.nan
+    leaf, head = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+    logits = torch.where(mask.unsqueeze(1), leaf, 0.0) @ head.t()
+    batch = batch_of(mask.unsqueeze(1), token=token.unsqueeze(1), logits=logits.unsqueeze(1))
+    expected = [
+        LAID_OUT[n](batch, {"temperature": temperature}).squeeze(1)
+        for n in ("log-prob of the token", "entropy of the logits")
+    ]
+    both = logprobs_and_entropy_from_hidden(leaf, head, token, mask=mask, temperature=temperature)
+    for found in (both, (logprobs_from_hidden(leaf, head, token, mask=mask, temperature=temperature),)):
+        formula = torch.stack(expected[: len(found)])
+        torch.testing.assert_close(torch.stack(list(found)), formula, rtol=1e-9, atol=1e-12)
+        share = torch.tensor([[source.gauss(0, 1) for _ in range(count)] for _ in found], dtype=torch.float64)
+        sums = [(x * share).sum() for x in (torch.stack(list(found)), formula)]
+        slopes = [torch.autograd.grad(total, (leaf, head), retain_graph=True) for total in sums]
+        torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-9, atol=1e-12)
+        assert not slopes[0][0][~mask].any()
+    squares = squared_probabilities_from_hidden(leaf, head, mask=mask, temperature=temperature)
+    plain = torch.softmax(logits.detach() / temperature, dim=1).square().sum(1) * mask
+    torch.testing.assert_close(squares, plain, rtol=1e-9, atol=1e-12)
+
+
 #: Function -> one comparison on random input.
 COMPARED: dict[str, Callable[[random.Random], None]] = {
     **dict.fromkeys(("steps.last_steps", "steps.over_trajectories"), _over_trajectories),
@@ -170,6 +205,10 @@ COMPARED: dict[str, Callable[[random.Random], None]] = {
     **dict.fromkeys(("minibatches.aggregation", "minibatches.prompt_mean"), _aggregation),
     "covariance.drawn_between": _drawn_between,
     **dict.fromkeys(("logprob.logprobs", "logprob.logprobs_and_entropy"), _from_logits),
+    **dict.fromkeys(
+        (f"logprob.{n}_from_hidden" for n in ("logprobs", "logprobs_and_entropy", "squared_probabilities")),
+        _from_hidden,
+    ),
 }
 
 

@@ -116,6 +116,7 @@ def test_every_function_of_a_mask_is_compared() -> None:
     apart |= {"scan.put_back"} | {f"segments.{n}" for n in ("trained", "narrowed", "rows_taken", "turns")}
     apart |= {"covariance.drawn_between"}  # by chance
     apart |= {f"logprob.{n}" for n in ("logprobs", "logprobs_and_entropy")}  # positions are rows of any shape
+    apart |= {f"logprob.{n}_from_hidden" for n in ("logprobs", "logprobs_and_entropy", "squared_probabilities")}
     wanted = set()
     for module in _modules():
         for name, function in inspect.getmembers(module, inspect.isfunction):

@@ -1,4 +1,4 @@
-"""Log-probs and entropy of tokens from logits."""
+"""Log-probs and entropy of tokens, from logits or from hidden states and the head's weight."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.refusal import refuse_where
-from rl_sentinel.signal.kernels import sizes, softmax
+from rl_sentinel.signal.kernels import projection, sizes, softmax
 from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.requirements import POSITIVE, explain_result
 from rl_sentinel.signal.validation import validate
@@ -78,12 +78,136 @@ def logprobs_and_entropy(
         >>> [x.item() for x in logprobs_and_entropy(logits, token, mask=torch.tensor([True]), temperature=0.5)]
         [-1.3862943649291992, 1.3862943649291992]
     """
-    found = _both(logits, token, mask, temperature, entropy=True)
-    return found[0], found[1]
+    return _both(logits, token, mask, temperature, entropy=True)
+
+
+@validate(temperature=POSITIVE)
+def logprobs_from_hidden(
+    hidden: Float[Tensor, "*rows D"],
+    weight: Float[Tensor, "V D"],
+    token: Int[Tensor, "*rows"],
+    *,
+    mask: Bool[Tensor, "*rows"],
+    temperature: float,
+) -> Float[Tensor, "*rows"]:
+    r"""The log-prob of each token under the logits :math:`x = W h`, which are never held for all tokens at once.
+
+    .. math:: \log \pi_t = \frac{x_{t, a_t}}{\tau} - \log \sum_v \exp \frac{x_{t, v}}{\tau}
+
+    Args:
+        hidden: the last hidden state per position, after the final norm; the gradient is taken to these.
+        weight: the weight of the output projection, without a bias; the gradient is taken to it too.
+        token: the token whose log-prob is asked, at the position of the hidden state that predicts it.
+        mask: True where the log-prob is wanted; hidden states elsewhere are not read.
+        temperature: what logits are divided by, above 0; the one that sampled the token.
+
+    Returns:
+        Log-probs in nats, in float32 or wider; exactly 0, with gradient 0, where ``mask`` is False.
+
+    Raises:
+        InputError: if ``temperature`` is not above 0, a wanted token lies outside the vocabulary, or
+            shapes disagree.
+
+    Source:
+        Milakov and Gimelshein, arXiv 1805.02867, equation 7: the normalizer of the softmax in one pass, with a running
+        maximum. Logits are computed in blocks of the vocabulary, and a second time for the gradient.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.logprob import logprobs_from_hidden
+        >>> hidden, weight = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [1.0]])
+        >>> mask = torch.tensor([True, False])
+        >>> logprobs_from_hidden(hidden, weight, torch.tensor([1, 0]), mask=mask, temperature=1.0)
+        tensor([-0.3133,  0.0000])
+    """
+    return _both_from_hidden(hidden, weight, token, mask, temperature, entropy=False)[0]
+
+
+@validate(temperature=POSITIVE)
+def logprobs_and_entropy_from_hidden(
+    hidden: Float[Tensor, "*rows D"],
+    weight: Float[Tensor, "V D"],
+    token: Int[Tensor, "*rows"],
+    *,
+    mask: Bool[Tensor, "*rows"],
+    temperature: float,
+) -> tuple[Float[Tensor, "*rows"], Float[Tensor, "*rows"]]:
+    r"""The log-prob of each token and the entropy of its distribution, in one pass over the vocabulary.
+
+    .. math:: H_t = -\sum_v \pi_{t, v} \log \pi_{t, v}
+
+    Args:
+        hidden: as for ``logprobs_from_hidden``.
+        weight: as for ``logprobs_from_hidden``.
+        token: as for ``logprobs_from_hidden``.
+        mask: True where both are wanted; hidden states elsewhere are not read.
+        temperature: what logits are divided by, above 0.
+
+    Returns:
+        Log-probs and entropies, each in nats, in float32 or wider; exactly 0, with gradient 0, where
+        ``mask`` is False.
+
+    Raises:
+        InputError: as for ``logprobs_from_hidden``.
+
+    Source:
+        As for ``logprobs_from_hidden``; the entropy is that of the distribution at ``temperature``.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.logprob import logprobs_and_entropy_from_hidden
+        >>> one, weight, token = torch.ones(1, 2), torch.zeros(4, 2), torch.tensor([3])
+        >>> both = logprobs_and_entropy_from_hidden(one, weight, token, mask=torch.tensor([True]), temperature=0.5)
+        >>> [x.item() for x in both]
+        [-1.3862943649291992, 1.3862943649291992]
+    """
+    return _both_from_hidden(hidden, weight, token, mask, temperature, entropy=True)
+
+
+@validate(temperature=POSITIVE)
+def squared_probabilities_from_hidden(
+    hidden: Float[Tensor, "*rows D"], weight: Float[Tensor, "V D"], *, mask: Bool[Tensor, "*rows"], temperature: float
+) -> Float[Tensor, "*rows"]:
+    r"""The sum of squared probabilities at each position, :math:`\sum_v \pi_{t, v}^2`; without a gradient.
+
+    Args:
+        hidden: as for ``logprobs_from_hidden``.
+        weight: as for ``logprobs_from_hidden``.
+        mask: True where it is wanted; hidden states elsewhere are not read.
+        temperature: what logits are divided by, above 0.
+
+    Returns:
+        Numbers above 0 and up to 1, in float32 or wider; exactly 0 where ``mask`` is False.
+
+    Raises:
+        InputError: if ``temperature`` is not above 0, or shapes disagree.
+
+    Source:
+        The collision probability of the distribution, which the optimal token baseline reads; sums are taken with a
+        running maximum, as in ``logprobs_from_hidden``.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.logprob import squared_probabilities_from_hidden
+        >>> mask = torch.tensor([True])
+        >>> squared_probabilities_from_hidden(torch.ones(1, 2), torch.zeros(4, 2), mask=mask, temperature=1.0)
+        tensor([0.2500])
+    """
+    _require_vocabulary(weight)
+    wanted = mask.reshape(-1)
+    rows = hidden.reshape(-1, hidden.shape[-1])[wanted]
+    nothing = torch.zeros(len(rows), dtype=torch.long, device=hidden.device)
+    found = projection.squares(projection.Columns(_as_autocast(rows), _as_autocast(weight), nothing, temperature))
+    squares = _spread(found, wanted).view(mask.shape)
+    explain_result(squares, where=mask, squares=squares)
+    return squares
 
 
 def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool) -> tuple[Tensor, Tensor]:
-    _require_tokens(logits, token, mask)
+    """Log-probs, and entropies if asked, of checked arguments: by the kernel where there are many logits."""
+    if logits.shape[-1] == 0:
+        raise InputError(f"logits have shape {list(logits.shape)}, expected [.., V]: a vocabulary of 1 token or more")
+    _require_tokens(logits.shape[-1], token, mask)
     token = token.long()
     if logits.numel() >= sizes.LOGITS and not traced(logits):
         flat = (logits.reshape(-1, logits.shape[-1]), token.reshape(-1), mask.reshape(-1))
@@ -97,7 +221,7 @@ def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, en
 
 
 def _formula(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-prob and entropy by the log of the softmax."""
+    """Log-probs and entropies by the log of the softmax: what the kernels compute, by plain operations."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     wanted = torch.where(mask.unsqueeze(-1), logits, 0.0).to(wide)
     every = torch.log_softmax(wanted / temperature, dim=-1)
@@ -106,11 +230,50 @@ def _formula(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) ->
     return torch.where(mask, chosen, 0.0), torch.where(mask, entropy, 0.0)
 
 
-def _require_tokens(logits: Tensor, token: Tensor, mask: Tensor) -> None:
-    if logits.shape[-1] == 0:
-        raise InputError(f"logits have shape {list(logits.shape)}, expected [.., V]: a vocabulary of 1 token or more")
-    label, size = token.long(), logits.shape[-1]
+def _require_tokens(size: int, token: Tensor, mask: Tensor) -> None:
+    """Check that each wanted token is one of a vocabulary of ``size`` tokens.
+
+    Raises:
+        InputError: naming the first that is not.
+    """
+    label = token.long()
     refuse_where(
         mask & ((label < 0) | (label >= size)),
         lambda at: f"token{at} is {int(token[tuple(at)])}, expected a number from 0 to {size - 1}: a vocabulary place",
     )
+
+
+def _both_from_hidden(  # noqa: PLR0913 - the columns, a number, a choice
+    hidden: Tensor, weight: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool
+) -> tuple[Tensor, Tensor]:
+    _require_vocabulary(weight)
+    _require_tokens(len(weight), token, mask)
+    hidden, weight = _as_autocast(hidden), _as_autocast(weight)
+    if token.numel() * len(weight) < sizes.PROJECTED or traced(hidden, weight):
+        logits = torch.where(mask.unsqueeze(-1), hidden, 0.0) @ weight.t()
+        return _both(logits, token, mask, temperature, entropy=entropy)
+    wanted, flat, token = mask.reshape(-1), hidden.reshape(-1, hidden.shape[-1]), token.reshape(-1).long()
+    rows = (flat, token) if bool(wanted.all()) else (flat[wanted], token[wanted])
+    columns = projection.Columns(rows[0], weight, rows[1], temperature)
+    found = projection.from_hidden(columns, _formula, entropy=entropy)
+    logprob, spread = (_spread(x, wanted).view(mask.shape) for x in found)
+    explain_result(logprob, where=mask, logprob=logprob)
+    return logprob, spread
+
+
+def _as_autocast(x: Tensor) -> Tensor:
+    """In the dtype in which autocast, where it is on, would multiply."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+def _spread(values: Tensor, wanted: Tensor) -> Tensor:
+    """The values at the wanted rows, and 0 at all others."""
+    if len(values) == len(wanted):
+        return values
+    return torch.zeros(len(wanted), dtype=values.dtype, device=values.device).masked_scatter(wanted, values)
+
+
+def _require_vocabulary(weight: Tensor) -> None:
+    if len(weight) == 0:
+        raise InputError(f"weight has shape {list(weight.shape)}, expected [V, D]: a vocabulary of 1 token or more")

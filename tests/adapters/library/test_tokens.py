@@ -15,7 +15,9 @@ def test_log_probs_and_entropy_of_even_logits() -> None:
     outputs = outputs_of("logprobs_and_entropy", "default", batch)
     assert outputs["logprob"].tolist()[0] == pytest.approx([-size, 0.0])
     assert outputs["entropy"].tolist()[0] == pytest.approx([size, 0.0])
-    assert outputs_of("logprob.logprobs", "default", batch)["logprob"].tolist()[0][0] == pytest.approx(-size)
+    for name in ("logprob.logprobs", "logprob.logprobs_from_hidden"):
+        for setting in ("default", "default, kernels"):
+            assert outputs_of(name, setting, batch)["logprob"].tolist()[0][0] == pytest.approx(-size)
 
 
 @pytest.mark.parametrize("stored", ["padded", "packed"])

@@ -25,9 +25,7 @@ def test_each_prompt_runs_once() -> None:
     prefilled = prefill(counting, prompts, width=2)  # type: ignore[arg-type]  # called like a policy
     assert counting.rows == 3
     for row, prompt in enumerate(prompts):
-        torch.testing.assert_close(
-            prefilled.logits[row, 0], policy(torch.tensor([prompt]))[0, -1], atol=1e-6, rtol=1e-5
-        )
+        torch.testing.assert_close(prefilled.last[row, 0], policy(torch.tensor([prompt]))[0, -1], atol=1e-6, rtol=1e-5)
 
 
 def test_later_tokens_attend_to_their_own_prompt() -> None:

@@ -29,7 +29,16 @@ REQUIRES_GRAD = Output("", "", "requires_grad")
 KERNELS = "kernels"
 
 #: Sizes of :mod:`rl_sentinel.signal.kernels.sizes` at which kernels run on the small batches of an audit.
-_SMALL = {"LOSS": 0, "LOGITS": 0, "SUMS": 0, "BLOCK": 6, "ROWS": 6, "LOGITS_CPU": 14}
+_SMALL = {
+    "LOSS": 0,
+    "LOGITS": 0,
+    "SUMS": 0,
+    "BLOCK": 6,
+    "ROWS": 6,
+    "LOGITS_CPU": 14,
+    "PROJECTED": 0,
+    "PROJECTED_ROWS": 3,
+}
 
 
 def bind(  # noqa: PLR0913 - the fields of one row

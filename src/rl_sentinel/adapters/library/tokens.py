@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.library.arguments import PADDED, SEGMENTS, SIGNAL, arguments, columns, numbers, pack
+from rl_sentinel.adapters.library.arguments import PADDED, SEGMENTS, SIGNAL, numbers, pack
 from rl_sentinel.adapters.library.rows import TOKEN_ADVANTAGE, Compute, bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
@@ -23,6 +23,8 @@ TURNS = f"{SIGNAL}.segments.turns"
 _FROM_LOGITS: Mapping[str, tuple[str, ...]] = {
     "logprobs": ("logprob",),
     "logprobs_and_entropy": ("logprob", "entropy"),
+    "logprobs_from_hidden": ("logprob",),
+    "logprobs_and_entropy_from_hidden": ("logprob", "entropy"),
 }
 
 _DEFINITIONS = {"logprob": "log-prob of the token", "entropy": "entropy of the logits"}
@@ -39,7 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             f"{LOGPROB}.{name}",
             "batch",
             _from_logits(f"{LOGPROB}.{name}", quantities),
-            reads=columns(function),
+            reads="logits token mask",
             outputs={n: Output("B T", "nats", n) for n in quantities},
             settings={"default": numbers(function)},
             said={"gradient": "own", "knob:temperature": "0.7|1.6"}
@@ -98,7 +100,12 @@ def boundaries(target: Target) -> Iterator[Boundary]:
 
 def _from_logits(path: str, quantities: tuple[str, ...]) -> Compute:
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        result = target.call(path, **arguments(target.find(path), batch), **settings)
+        given = {"token": batch.token, "mask": batch.mask}
+        if path.endswith("from_hidden"):  # with a head that leaves hidden states as they are
+            given |= {"hidden": batch.logits, "weight": torch.eye(batch.logits.shape[2], dtype=batch.logits.dtype)}
+        else:
+            given["logits"] = batch.logits
+        result = target.call(path, **given, **settings)
         return dict(zip(quantities, result if len(quantities) > 1 else (result,), strict=True))
 
     return compute

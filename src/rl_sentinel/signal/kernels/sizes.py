@@ -17,3 +17,9 @@ BLOCK, ROWS = 131_072, 131_072
 
 #: Logits of one block on a CPU, where it should fit the cache, and on other devices.
 LOGITS_CPU, LOGITS_DEVICE = 2**18, 2**27
+
+#: Logits from which log-probs are computed from hidden states in blocks: below, all logits fit in a few megabytes.
+PROJECTED = 2**20
+
+#: Rows of one block of logits that are computed from hidden states: so many that reading the weight costs little.
+PROJECTED_ROWS = 1024

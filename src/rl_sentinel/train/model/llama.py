@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.readout import Readout, logits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,15 +154,17 @@ class Llama(nn.Module):
         key_mask: Bool[Tensor, "B K"] | None = None,
         cache: Cache | None = None,
         last: bool = False,
-    ) -> Float[Tensor, "B S V"]:
-        """Logits of the next token at each position.
+        of: Readout = logits,
+    ) -> Float[Tensor, "..."]:
+        """What ``of`` computes, or logits of the next token at each position, ``[B, S, V]``.
 
         Args:
             token: token ids.
             key_mask: True for keys (the cache's, then these) that are tokens, False for padding; None if there is
                 padding only on the right, which no earlier position attends to.
             cache: the KV cache of earlier tokens; it is extended in place.
-            last: return logits of the last position only, ``[B, 1, V]``.
+            last: of the last position only, ``[B, 1, V]``.
+            of: computes the result from hidden states ``[B, S, D]`` and the weight of the output projection.
 
         Returns:
             Logits, in nats up to a constant per position.
@@ -181,13 +184,18 @@ class Llama(nn.Module):
             x = layer(x, rotation, attention_mask, cache)
         if cache is not None:
             cache.read += width
-        return self.lm_head(self.model.norm(x[:, -1:] if last else x))  # type: ignore[no-any-return]  # as above
+        return of(self.model.norm(x[:, -1:] if last else x), self.lm_head.weight)
 
     def _require_positions(self, place: slice | Tensor) -> None:
         positions = self.shape.positions
         length = place.stop if isinstance(place, slice) else int(place.max()) + 1
         if length > positions:
             raise SentinelError(f"policy.positions is {positions}, expected {length} or more for this sequence")
+
+    @property
+    def head(self) -> Tensor:
+        """The weight of the output projection."""
+        return self.lm_head.weight
 
     @property
     def layers(self) -> list[nn.Module]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE, CharacterTokenizer
 from rl_sentinel.train.model.llama import Llama, Shape
+from rl_sentinel.train.model.readout import Readout
 from rl_sentinel.train.run.distributed import Ranks
 
 
@@ -54,9 +55,17 @@ class Policy:
         return next(self.model.parameters()).device
 
     def __call__(self, token: Tensor, **kwargs: Any) -> Tensor:  # noqa: ANN401 - the model's own keywords
-        """Logits of the next token at each position, ``[B, S, V]``."""
-        with torch.autocast(token.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+        """Logits of the next token at each position, ``[B, S, V]``, or what the keyword ``of`` computes."""
+        with self._autocast():
             return self.model(token, **kwargs)  # type: ignore[no-any-return]  # modules are untyped
+
+    def read(self, states: Tensor, of: Readout) -> Tensor:
+        """Compute ``of`` hidden states that the model returned; for weights that are not sharded."""
+        with self._autocast():
+            return of(states, self.model.head)  # type: ignore[arg-type]  # as above
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def new_cache(self, width: int) -> Any:  # noqa: ANN401 - the model's own kind of cache
         """An empty KV cache for ``width`` tokens."""

@@ -8,22 +8,24 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.model.readout import Readout, logits
 
 
 class Prefilled(NamedTuple):
-    """Prompts after the prefill: logits of the next token, the KV cache, and which of its keys are tokens.
+    """Prompts after the prefill: what was computed at their last positions, the KV cache, which of its keys are tokens.
 
-    ``key_mask`` is None if all prompts have one length, so that there is no padding.
+    ``last`` are logits of the next token unless something else is asked of the hidden states. ``key_mask`` is None if
+    all prompts have one length, so that there is no padding.
     """
 
-    logits: Float[Tensor, "B 1 V"]
+    last: Float[Tensor, "B 1 V"]
     cache: Any
     key_mask: Bool[Tensor, "B P"] | None
 
     def select(self, rows: Int[Tensor, " n"]) -> "Prefilled":
         """Keep only these rows; the cache is changed in place."""
         self.cache.select(rows)
-        return Prefilled(self.logits[rows], self.cache, None if self.key_mask is None else self.key_mask[rows])
+        return Prefilled(self.last[rows], self.cache, None if self.key_mask is None else self.key_mask[rows])
 
     def extended_mask(self, width: int) -> Bool[Tensor, "B K"] | None:
         """The key mask after ``width`` more tokens per row."""
@@ -32,13 +34,14 @@ class Prefilled(NamedTuple):
         return torch.cat((self.key_mask, self.key_mask.new_ones(len(self.key_mask), width)), dim=1)
 
 
-def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int) -> Prefilled:
+def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, of: Readout = logits) -> Prefilled:
     """Run prompts through the policy; differentiable.
 
     Args:
         policy: the policy.
         prompts: token ids per row, of any lengths.
         width: the most tokens that follow.
+        of: what to compute at the last positions.
     """
     place = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
     longest, shortest = max(len(p) for p in place), min(len(p) for p in place)
@@ -46,6 +49,6 @@ def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int) -
     size = torch.tensor([len(p) for p in place], device=policy.device).unsqueeze(1)
     key_mask = None if longest == shortest else torch.arange(longest, device=policy.device) >= longest - size
     cache = policy.new_cache(longest + width)
-    logits = policy(token, key_mask=key_mask, cache=cache, last=True)
+    last = policy(token, key_mask=key_mask, cache=cache, last=True, of=of)
     rows = torch.tensor([place[p] for p in prompts], device=policy.device)
-    return Prefilled(logits, cache, key_mask).select(rows)
+    return Prefilled(last, cache, key_mask).select(rows)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.model.readout import Readout, logits
 
 
 @dataclass(slots=True)
@@ -30,6 +31,12 @@ class PretrainedModel(nn.Module):
         """Wrap a model."""
         super().__init__()
         self.inner = inner
+        self.projects = _projects(inner)
+
+    @property
+    def head(self) -> Tensor | None:
+        """The weight of the output projection; None if logits are more than a product with it."""
+        return self.inner.get_output_embeddings().weight if self.projects else None  # type: ignore[operator]  # a model of transformers
 
     def forward(
         self,
@@ -38,16 +45,20 @@ class PretrainedModel(nn.Module):
         key_mask: Bool[Tensor, "B K"] | None = None,
         cache: TransformersCache | None = None,
         last: bool = False,
-    ) -> Float[Tensor, "B S V"]:
-        """Logits of the next token at each position; the arguments are those of ``llama.Llama.forward``."""
+        of: Readout = logits,
+    ) -> Float[Tensor, "..."]:
+        """The same as ``llama.Llama.forward``."""
         kwargs: dict[str, Any] = {"use_cache": cache is not None}
         if key_mask is not None:
             position = (key_mask.cumsum(1) - 1).clamp(min=0)[:, -token.shape[1] :]
             kwargs |= {"attention_mask": key_mask.long(), "position_ids": position}
         if cache is not None:
             kwargs["past_key_values"] = cache.inner
-        logits: Tensor = self.inner(input_ids=token, **kwargs).logits
-        return logits[:, -1:] if last else logits
+        if self.projects:
+            states: Tensor = self.inner.get_decoder()(input_ids=token, **kwargs).last_hidden_state  # type: ignore[operator]  # as above
+        else:
+            states = self.inner(input_ids=token, **kwargs).logits
+        return of(states[:, -1:] if last else states, self.head)
 
     def new_cache(self, width: int) -> TransformersCache:  # noqa: ARG002 - this cache grows by itself
         """An empty KV cache."""
@@ -59,6 +70,17 @@ class PretrainedModel(nn.Module):
     def layers(self) -> list[nn.Module]:
         """The layers, which FSDP shards one by one."""
         return list(self.inner.get_decoder().layers)  # type: ignore[operator]  # a model of transformers
+
+
+@torch.no_grad()
+def _projects(inner: nn.Module) -> bool:
+    """Whether the logits are the product of the decoder's last hidden states with the head's weight, and no more."""
+    head = getattr(inner, "get_output_embeddings", lambda: None)()
+    if head is None or getattr(head, "bias", None) is not None or not hasattr(inner, "get_decoder"):
+        return False
+    token = torch.zeros(1, 1, dtype=torch.long, device=head.weight.device)
+    states = inner.get_decoder()(input_ids=token, use_cache=False).last_hidden_state  # type: ignore[operator]  # as above
+    return torch.allclose(logits(states, head.weight), inner(input_ids=token, use_cache=False).logits)
 
 
 class PretrainedTokenizer:

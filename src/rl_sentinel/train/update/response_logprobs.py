@@ -1,18 +1,21 @@
 """Compute log-probs of sampled responses under a policy."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from rl_sentinel.signal.logprob import logprobs
+from rl_sentinel.signal.logprob import logprobs, logprobs_from_hidden, squared_probabilities_from_hidden
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.prefill import prefill
+from rl_sentinel.train.model.readout import Readout, unchanged
 from rl_sentinel.train.run.distributed import ALONE, Ranks
+
+#: Computes a number per response token from hidden states and the head's weight, or from logits and None.
+Scored = Callable[[Tensor, Tensor | None, Tensor, Tensor], Tensor]
 
 
 def response_logprobs(
@@ -22,18 +25,26 @@ def response_logprobs(
 
     Equal rows go through the model once, and so does a prompt that rows share; responses are cut to the longest one.
     """
-    part = _forward(policy, laid, rows)
-    values = logprobs(part.logits, part.token, mask=part.mask, temperature=temperature)
-    return functional.pad(values, (0, _width(laid) - values.shape[1]))[part.copies]
+
+    def of(states: Tensor, weight: Tensor | None, token: Tensor, mask: Tensor) -> Tensor:
+        if weight is None:
+            return logprobs(states, token, mask=mask, temperature=temperature)
+        return logprobs_from_hidden(states, weight, token, mask=mask, temperature=temperature)
+
+    return _computed(policy, laid, rows, of)
 
 
 def squared_probabilities(
     policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: float
 ) -> Float[Tensor, "n T"]:
     """The sum of squared probabilities over the vocabulary at each response token; exactly 0 after a response."""
-    part = _forward(policy, laid, rows)
-    values = torch.softmax(part.logits.float() / temperature, dim=-1).square().sum(dim=-1) * part.mask
-    return functional.pad(values, (0, _width(laid) - values.shape[1]))[part.copies]
+
+    def of(states: Tensor, weight: Tensor | None, token: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG001 - as above
+        if weight is None:
+            return torch.softmax(states.float() / temperature, dim=-1).square().sum(dim=-1) * mask
+        return squared_probabilities_from_hidden(states, weight, mask=mask, temperature=temperature)
+
+    return _computed(policy, laid, rows, of)
 
 
 @torch.no_grad()
@@ -65,22 +76,18 @@ def sort_by_length(laid: Laid, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
     return rows[(laid.prompt_length + laid.length)[rows].argsort(stable=True)]
 
 
-class _Forward(NamedTuple):
-    """Logits and token at each response position of the distinct rows, and the distinct row of each row."""
-
-    logits: Float[Tensor, "m T V"]
-    token: Int[Tensor, "m T"]
-    mask: Bool[Tensor, "m T"]
-    copies: Int[Tensor, " n"]
-
-
-def _forward(policy: Policy, laid: Laid, rows: Int[Tensor, " n"]) -> _Forward:
+def _computed(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], of: Scored) -> Float[Tensor, "n T"]:
+    """What ``of`` computes at the response positions of the distinct rows, for each of the rows."""
     rows, copies = _distinct(laid, rows)
     token, prompt_length, length = laid.token[rows], laid.prompt_length[rows], laid.length[rows]
     place = torch.arange(int(length.max()), device=token.device)
     response = token.gather(1, (prompt_length.unsqueeze(1) + place).clamp(max=token.shape[1] - 1))
-    logits = (_single_pass if policy.single_pass else _after_prefill)(policy, token, prompt_length, response)
-    return _Forward(logits, response, place < length.unsqueeze(1), copies)
+
+    def scored(states: Tensor, weight: Tensor | None) -> Tensor:
+        return of(states, weight, response, place < length.unsqueeze(1))
+
+    values = (_single_pass if policy.single_pass else _after_prefill)(policy, token, prompt_length, response, scored)
+    return functional.pad(values, (0, _width(laid) - values.shape[1]))[copies]
 
 
 def _width(laid: Laid) -> int:
@@ -99,19 +106,26 @@ def _distinct(laid: Laid, rows: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], I
     return torch.tensor(list(first.values()), device=device), torch.tensor([place[s] for s in sequences], device=device)
 
 
-def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor) -> Tensor:
-    """Logits of the response tokens, ``[n, T, V]``, after a prefill of the distinct prompts."""
+def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
+    """What ``of`` computes at the response tokens, ``[n, T]``, after a prefill of the distinct prompts."""
     prompts = [tuple(t[:n]) for t, n in zip(token.tolist(), prompt_length.tolist(), strict=True)]
-    prefilled, width = prefill(policy, prompts, width=response.shape[1]), response.shape[1] - 1
+    prefilled, width = prefill(policy, prompts, width=response.shape[1], of=unchanged), response.shape[1] - 1
     if width == 0:
-        return prefilled.logits
-    rest = policy(response[:, :width], key_mask=prefilled.extended_mask(width), cache=prefilled.cache)
-    return torch.cat((prefilled.logits, rest), dim=1)
+        return policy.read(prefilled.last, of)
+    rest = policy(response[:, :width], key_mask=prefilled.extended_mask(width), cache=prefilled.cache, of=unchanged)
+    return policy.read(torch.cat((prefilled.last, rest), dim=1), of)
 
 
-def _single_pass(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor) -> Tensor:
-    """The same in one forward pass, as FSDP requires: all ranks must run the model equally often."""
+def _single_pass(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
+    """The same in one forward pass, as FSDP requires: all ranks must run the model equally often.
+
+    ``of`` is computed within it, where the head's weight is whole.
+    """
     width = response.shape[1]
-    logits = policy(token[:, : int(prompt_length.max()) + width])
     before = prompt_length.unsqueeze(1) - 1 + torch.arange(width, device=token.device)
-    return logits.gather(1, before.clamp(max=logits.shape[1] - 1).unsqueeze(2).expand(-1, -1, logits.shape[2]))
+
+    def at_responses(states: Tensor, weight: Tensor | None) -> Tensor:
+        place = before.clamp(max=states.shape[1] - 1).unsqueeze(2).expand(-1, -1, states.shape[2])
+        return of(states.gather(1, place), weight)
+
+    return policy(token[:, : int(prompt_length.max()) + width], of=at_responses)

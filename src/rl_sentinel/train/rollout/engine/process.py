@@ -47,7 +47,7 @@ class Engine:
         policy, device, rows = self.policy, self.policy.device, len(prompts)
         uniform, tokens = uniform.to(device), min(self.tokens, uniform.shape[1])
         prefilled = prefill(policy, prompts, width=tokens)
-        logits = prefilled.logits
+        logits = prefilled.last
         token = torch.full((rows, tokens), policy.padding, device=device)
         logprob = torch.zeros(rows, tokens, device=device)
         alive, active = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
