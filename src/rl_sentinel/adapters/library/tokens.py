@@ -25,9 +25,15 @@ _FROM_LOGITS: Mapping[str, tuple[str, ...]] = {
     "logprobs_and_entropy": ("logprob", "entropy"),
     "logprobs_from_hidden": ("logprob",),
     "logprobs_and_entropy_from_hidden": ("logprob", "entropy"),
+    "squared_probabilities_from_hidden": ("pi_squared",),
 }
 
-_DEFINITIONS = {"logprob": "log-prob of the token", "entropy": "entropy of the logits"}
+_DEFINITIONS = {
+    "logprob": "log-prob of the token",
+    "entropy": "entropy of the logits",
+    "pi_squared": "sum of squared probabilities",
+}
+_UNITS = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
 
 _OUTCOME = {"scope": "sequence", "masked": "yes", "masked-slots": "any"}
 
@@ -36,15 +42,17 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     """Each function that gives one number per token."""
     for name, quantities in _FROM_LOGITS.items():
         function = target.find(f"{LOGPROB}.{name}")
+        differentiable = "pi_squared" not in quantities
         yield bind(
             target,
             f"{LOGPROB}.{name}",
             "batch",
             _from_logits(f"{LOGPROB}.{name}", quantities),
-            reads="logits token mask",
-            outputs={n: Output("B T", "nats", n) for n in quantities},
+            reads="logits token mask" if "logprob" in quantities else "logits mask",
+            outputs={n: Output("B T", _UNITS[n], n) for n in quantities},
             settings={"default": numbers(function)},
-            said={"gradient": "own", "knob:temperature": "0.7|1.6"}
+            said={"knob:temperature": "0.7|1.6"}
+            | ({"gradient": "own"} if differentiable else {})
             | {f"algorithm:{n}": _DEFINITIONS[n] for n in quantities},
             kernels=True,
         )
@@ -100,7 +108,9 @@ def boundaries(target: Target) -> Iterator[Boundary]:
 
 def _from_logits(path: str, quantities: tuple[str, ...]) -> Compute:
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {"token": batch.token, "mask": batch.mask}
+        given = {"mask": batch.mask}
+        if "logprob" in quantities:
+            given["token"] = batch.token
         if path.endswith("from_hidden"):  # with a head that leaves hidden states as they are
             given |= {"hidden": batch.logits, "weight": torch.eye(batch.logits.shape[2], dtype=batch.logits.dtype)}
         else:
