@@ -64,12 +64,13 @@ docs: setup
 clean:
 	rm -rf $(ENV) .venv-wheel .venv-docs build dist
 
-# Rewrite the expectation of `make audit`, and for verl the findings that the test of the text report renders, from an
-# audit; read the difference before it is committed.
+# Rewrite the expectation of `make audit`, the target's section of docs/findings.md, and for verl the findings that the
+# test of the text report renders, from an audit; read the difference before it is committed.
 expect: setup
 	-$(BIN)/rl-sentinel audit $(TARGET) --level hazard --json expect/.report.json
 	$(BIN)/python scripts/expectation.py expect/.report.json > $(EXPECTATION)
 	$(if $(filter verl%,$(TARGET)),$(BIN)/python scripts/expectation.py --findings expect/.report.json > tests/report/verl-0.9.1.json)
+	$(BIN)/python scripts/findings_page.py expect/.report.json
 	rm -f expect/.report.json
 
 # Which known bugs an audit reports before their fix and not after it: between releases of the package index, or with

@@ -40,7 +40,9 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "Explanation": {
         "Architecture": "ARCHITECTURE.md",
+        "What a verdict means": "docs/verdicts.md",
         "Limits": "docs/limits.md",
+        "Beside other tools": "docs/comparison.md",
         "Recall on known bugs": "docs/recall.md",
         "Mutants": "docs/mutants.md",
         "Proof": "docs/proof.md",

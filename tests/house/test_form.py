@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -13,7 +14,14 @@ from rl_sentinel.core.modules import defined
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "rl_sentinel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-SECTIONS = ("What it says:", "Why it matters:", "A boundary that breaks it:", "Where it does not apply:", "Seen in:")
+SECTIONS = (
+    "What it says:",
+    "Why it matters:",
+    "A boundary that breaks it:",
+    "How to fix it:",
+    "Where it does not apply:",
+    "Seen in:",
+)
 LAWS = defined(rl_sentinel.laws, "LAW")
 
 
@@ -50,7 +58,9 @@ def test_law_has_its_form(name: str) -> None:
     law, page = LAWS[name], inspect.getdoc(importlib.import_module(f"rl_sentinel.laws.{name}")) or ""
     assert name == law.name.replace("-", "_")
     assert page.startswith(f"{law.code} {law.name}")
-    assert [s for s in SECTIONS if s in page] == list(SECTIONS)
+    assert [s for s in sorted(SECTIONS, key=page.find) if s in page] == list(SECTIONS)
+    for place in re.findall(r"``(rl_sentinel\.[\w.]+)", page):
+        assert resolve_name(place), place
     assert (ROOT / "tests" / "laws" / f"test_{name}.py").is_file()
 
 

@@ -20,3 +20,16 @@ def test_revisions_are_named_by_their_commit() -> None:
     """A target without releases is named by the first figures of its commit."""
     report = {"target": "slime@HISTORY#624b824a898a", "findings": []}
     assert "| slime 624b824a8 | 0 | 0 | 0 |" in findings_page.page([report])
+
+
+def test_sections_of_other_frameworks_stay() -> None:
+    """A report replaces the row and the section of its framework alone."""
+    both = findings_page.page([{"target": f"{name}==1.0", "findings": []} for name in ("verl", "trl")])
+    after = findings_page.page([{"target": "verl==2.0", "findings": []}], both)
+    assert after == both.replace("verl 1.0", "verl 2.0")
+
+
+def test_places_are_listed_by_function() -> None:
+    """A function that breaks a law at several settings is named once."""
+    also = ["verl.algos.agg_loss [token-mean]", "MSK006 at verl.algos.agg_loss [scale]", "verl.ray.step [default]"]
+    assert findings_page._places(also) == "`agg_loss` (token-mean, scale), `step` (default)"

@@ -14,6 +14,11 @@ A boundary that breaks it:
     >>> (reward.mean() - reward).tolist()  # the sign is flipped
     [-0.5, 0.5]
 
+How to fix it:
+    Look for a dropped minus sign, a descending sort, or rewards that are read at another row's index. A group
+    estimator of ``rl_sentinel.signal.advantage``, such as ``rl_sentinel.signal.advantage.grpo.advantages``,
+    keeps the order.
+
 Where it does not apply:
     Boundaries that do not claim a relative baseline, or read no task reward. Responses without a sibling.
 

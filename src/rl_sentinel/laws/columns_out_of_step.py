@@ -13,6 +13,11 @@ A boundary that breaks it:
     >>> list(zip([tokens[row] for row in kept], logprobs))
     [('c', -0.1), ('a', -0.2)]
 
+How to fix it:
+    Compute the kept or shuffled row indices once, and index every column with them. Assemble a batch in one
+    place: ``rl_sentinel.signal.rollout.laid_out`` makes all columns from the same steps and refuses lengths
+    that differ.
+
 Where it does not apply:
     Boundaries that do not report of how many columns a sample's row holds those of another one (an output of the
     quantity ``columns_of_others``).

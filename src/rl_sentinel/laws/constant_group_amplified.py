@@ -18,6 +18,11 @@ A boundary that breaks it:
     >>> bool((rest / (rest.square().mean().sqrt() + 1e-6)).abs().max() < 1e-3)
     False
 
+How to fix it:
+    Centre with a mean that is exact for equal numbers, and set the deviation of a constant group to 0 before
+    dividing: ``rl_sentinel.signal.groups.centred`` and ``rl_sentinel.signal.groups.deviations``. Or drop groups
+    of equal rewards before they are trained.
+
 Where it does not apply:
     Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
     masked at its last token, or a step. At a function of the user's own it is a hazard.

@@ -17,6 +17,11 @@ A boundary that breaks it:
     >>> torch.cat([half - half.mean() for half in advantage.chunk(2)]).tolist()  # each rank by its own mean
     [-0.5, 0.5, -1.5, 1.5]
 
+How to fix it:
+    Cut masks and values with the same function, and sum numerators and denominators over all context-parallel
+    ranks before dividing. Do not scale the loss by the number of these ranks unless the gradient reduction
+    divides by it.
+
 Where it does not apply:
     Boundaries whose adapter cannot split a sequence over ranks. Sequences that do not fill the pieces of all ranks.
 

@@ -16,6 +16,11 @@ A boundary that breaks it:
     >>> template(roles), "".join(template([role]) for role in roles)
     ('<reply>.<tool>..', '<reply>.<tool>.<tool>.')
 
+How to fix it:
+    Keep the token ids that were sampled and append only the tokens between replies. Do not decode and tokenize
+    a reply again. Mark a reply from its first sampled token to its end token:
+    ``rl_sentinel.signal.merging.merge`` joins steps whose tokens continue each other, and no others.
+
 Where it does not apply:
     Boundaries that do not report at how many tokens they differ from the template (outputs of the quantities
     ``tokens_off_template`` and ``mask_off_replies``). White space after the end of a reply may be trained or not.

@@ -14,6 +14,11 @@ A boundary that breaks it:
     >>> (loss * live).mean().item(), loss[live].mean().item()
     (2.0, 4.0)
 
+How to fix it:
+    Divide by the number of live rows, or of trained tokens, of the whole mini-batch:
+    ``rl_sentinel.signal.minibatches.aggregation`` counts them once, ``rl_sentinel.signal.reduce.aggregate``
+    uses the count. For a metric use ``rl_sentinel.signal.metrics.statistics``.
+
 Where it does not apply:
     Boundaries that declare no number over live rows. A denominator that is claimed to count every
     sampled response is a choice, and declared as such.

@@ -16,6 +16,11 @@ A boundary that breaks it:
     >>> torch.where(live, reward - reward[live].mean(), 0.0).tolist()
     [0.5, -0.5, 0.0]
 
+How to fix it:
+    Compute group statistics over live rows: pass ``live=live_rows(mask)`` to an estimator of
+    ``rl_sentinel.signal.advantage`` (``rl_sentinel.signal.reduce.live_rows``). Reject before the baseline is
+    computed, with the narrowed mask, not after it.
+
 Where it does not apply:
     Boundaries that read no mask; results that overflow, which are MSK004's subject. Rows that train
     are MSK002's and GRP001's; the last step of a trajectory of which another step trains.

@@ -14,6 +14,11 @@ A boundary that breaks it:
     >>> ((reward - reward[live].mean()) * live).tolist()
     [nan, nan]
 
+How to fix it:
+    Select trained entries with ``torch.where`` before dividing, and return 0 where the count or the deviation
+    is 0: ``rl_sentinel.signal.reduce.row_means`` and ``rl_sentinel.signal.groups.centred`` do so. Do not use a
+    deviation by n - 1 on a group of one.
+
 Where it does not apply:
     Batches with none of these. Refusing one in words is an answer, and no fault.
 

@@ -18,6 +18,12 @@ A boundary that breaks it:
     >>> [(r - (reward.sum() - r) / 2).item() for r in reward]
     [3.0, -1.5, -1.5]
 
+How to fix it:
+    Compare the printed numbers with the formula that the claim names, term by term: the divisor, epsilon inside
+    or outside of the root, deviation by n or n - 1, order of the log-probs. ``rl_sentinel.signal.advantage``,
+    ``rl_sentinel.signal.loss`` and ``rl_sentinel.signal.kl`` have one module or function per formula. If the
+    difference is intended, give the algorithm another name.
+
 Where it does not apply:
     Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
     suppressed, alone in its group, masked at its last token, or a step, and groups of equal rewards:

@@ -15,6 +15,10 @@ A boundary that breaks it:
     >>> tokens.mean().item(), tokens.repeat(2).mean().item()
     (2.0, 2.0)
 
+How to fix it:
+    Divide the sum by the count of what was summed, once. ``rl_sentinel.signal.reduce.Aggregation`` takes the
+    denominator as an argument, so it can be read in one place.
+
 Where it does not apply:
     Boundaries that neither claim a mean nor declare the population of a number. Sums, counts and
     deviations, which may change.

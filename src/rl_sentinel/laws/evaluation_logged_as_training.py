@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> numbers
     {'train': [], 'eval': [0.5]}
 
+How to fix it:
+    Keep one store of metrics per mode, choose it when a number is written, and restore the mode after the
+    evaluation also if it raises.
+
 Where it does not apply:
     Boundaries that do not report how many numbers are logged as those of the other mode (an output of the quantity
     ``logged_elsewhere``).

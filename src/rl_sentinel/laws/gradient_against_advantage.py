@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> logprob.grad.tolist()  # the second row is pushed up as well
     [-1.0, -1.0]
 
+How to fix it:
+    Check the sign of the loss (it is minimised), and which log-probs stand in the numerator of the ratio.
+    ``rl_sentinel.signal.loss.ppo.loss`` has both right.
+
 Where it does not apply:
     Losses that claim no ratio of two policies. A loss without any gradient there.
 

@@ -15,6 +15,10 @@ A boundary that breaks it:
     >>> [round(x, 2) for x in logprob.grad.tolist()]
     [-0.22, -0.22, -0.22]
 
+How to fix it:
+    Select trained tokens with ``torch.where`` or by indexing before the sum, with the mask of this batch and at
+    the right shift. ``rl_sentinel.signal.reduce.aggregate`` reads nothing else.
+
 Where it does not apply:
     Boundaries that read no mask, or neither have a loss nor claim a masked output (``masked: yes``).
     Cases in which every position is trained, or in which the loss has no gradient at the trained

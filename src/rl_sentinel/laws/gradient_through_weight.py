@@ -14,6 +14,10 @@ A boundary that breaks it:
     >>> (logprob - rollout).exp().requires_grad, (logprob.detach() - rollout).exp().requires_grad
     (True, False)
 
+How to fix it:
+    Call ``detach`` on weights, on keep-decisions and on what they are computed from. The functions of
+    ``rl_sentinel.signal.correction`` return weights without a gradient.
+
 Where it does not apply:
     Boundaries that do not claim constant weights, or that do not expose whether each weight
     requires a gradient (outputs of quantity ``requires_grad``, 0 or 1).

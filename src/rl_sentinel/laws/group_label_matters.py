@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> torch.stack([reward[group == g].mean() for g in group]).tolist()
     [2.0, 6.0, 2.0, 6.0]
 
+How to fix it:
+    Group by equal labels, not by neighbours or positions: ``rl_sentinel.signal.groups.group_sums`` and the
+    estimators of ``rl_sentinel.signal.advantage`` take any integers in any order.
+
 Where it does not apply:
     Boundaries that read no group. Rows are dealt only where grouping by id is claimed, and each
     trajectory has one row.

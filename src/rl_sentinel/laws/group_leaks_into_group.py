@@ -17,6 +17,10 @@ A boundary that breaks it:
     >>> (reward - mean).tolist()
     [0.5, -0.5, 1.0, -1.0]
 
+How to fix it:
+    Compute the mean and the deviation per prompt: ``rl_sentinel.signal.groups.centred``. If a statistic of the
+    whole batch is intended, as in REINFORCE++, do not claim a group scope.
+
 Where it does not apply:
     Boundaries whose claimed scope is the batch, or not claimed: statistics over the batch are a choice.
 

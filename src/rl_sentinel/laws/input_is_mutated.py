@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> reward.tolist()
     [-1.0, 1.0]
 
+How to fix it:
+    Replace in-place operations (``-=``, ``mul_``, ``batch[key] = ...``) by new tensors. All functions of
+    ``rl_sentinel.signal`` return new tensors.
+
 Where it does not apply:
     Boundaries that claim to write all that they read. Masked positions may change; so
     is an argument that holds a column which the boundary claims to write, and one in whose shape the

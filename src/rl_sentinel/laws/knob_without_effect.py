@@ -14,6 +14,10 @@ A boundary that breaks it:
     >>> loss(1.5, {"clip_high": 0.1}), loss(1.5, {"clip_high": 0.4})
     (1.2, 1.2)
 
+How to fix it:
+    Follow the setting from where it is read to where it is used: a default of the callee often takes
+    precedence. Pass it on, or refuse a value that differs from the default.
+
 Where it does not apply:
     Boundaries that claim no knob (a setting that is documented to have an effect). Knobs for which
     one of the values is refused.

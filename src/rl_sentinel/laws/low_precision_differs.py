@@ -19,6 +19,10 @@ A boundary that breaks it:
     >>> total.item(), ones.sum().item()
     (256.0, 300.0)
 
+How to fix it:
+    Convert log-probs to float32 before they are subtracted, summed or exponentiated, and count in integers.
+    ``rl_sentinel.signal.logprob.logprobs`` returns float32 or wider for any logits.
+
 Where it does not apply:
     Boundaries that refuse bfloat16 in words (as torch does beside float32), or read nothing that a
     model gives: rewards, returns and advantages are made in float32, and are passed as they are.

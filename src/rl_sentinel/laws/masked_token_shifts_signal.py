@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> ((log_ratio * mask).sum(1) / mask.sum(1)).tolist()
     [0.0]
 
+How to fix it:
+    Apply the mask of trained tokens, not the attention mask, before each ratio, mean and bootstrap.
+    ``rl_sentinel.signal.advantage.gae.advantages`` steps from a trained token to the next trained one.
+
 Where it does not apply:
     Boundaries that read no mask, or neither log-probs, values nor advantages, and logged numbers that declare no
     population. Rewards are never moved: one that

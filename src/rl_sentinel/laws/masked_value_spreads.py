@@ -19,6 +19,10 @@ A boundary that breaks it:
     >>> torch.where(mask, logprob, 0.0).sum(1).tolist()
     [-1.0]
 
+How to fix it:
+    Replace masked entries with ``torch.where`` before ``exp``, ``sum`` or a product: NaN times 0 is NaN.
+    ``rl_sentinel.signal.reduce.selected`` does it, and its gradient is 0 there.
+
 Where it does not apply:
     Boundaries that read no mask, or no log-probs and make no such claim (``masked-slots: any``), or
     make log-probs from logits. All policies carry the fill together, since a fill in one of them

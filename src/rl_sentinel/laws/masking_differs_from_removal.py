@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> (reward[live] - reward[live].mean()).tolist()
     [1.0, -1.0]
 
+How to fix it:
+    Count live rows only, also in group sizes and in n - 1: ``rl_sentinel.signal.groups.group_counts``. The
+    estimators of ``rl_sentinel.signal.advantage`` take ``live``.
+
 Where it does not apply:
     Boundaries that read no mask; batches in which the dead row is one step of a longer trajectory.
     Contested where the row was sampled and then rejected or cut off: it may count as a sample.

@@ -17,6 +17,10 @@ A boundary that breaks it:
     >>> (wide * wider).mean().item(), ((wide * wider).sum() / wider.sum()).item()
     (0.5, 1.0)
 
+How to fix it:
+    Compute the metric over live rows and trained tokens: ``rl_sentinel.signal.metrics.statistics`` takes their
+    mask. Or declare the population that it counts, and log the rejected share beside it.
+
 Where it does not apply:
     Metrics that declare no population, or all rows. Padding is not judged where the fixed width is
     the claimed normaliser.

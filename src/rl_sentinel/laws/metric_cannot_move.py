@@ -17,6 +17,10 @@ A boundary that breaks it:
     >>> {clip_fraction(torch.tensor(x)) for x in ([-1.0, -2.0], [-3.0, -0.1])}
     {0.0}
 
+How to fix it:
+    Check that the two policies compared are different tensors, and that the metric is computed before its
+    inputs are overwritten, clamped or detached into one. ``rl_sentinel.signal.metrics`` has the usual ones.
+
 Where it does not apply:
     Numbers without a declared quantity, which may be constants of the run. Boundaries that read
     nothing but labels.

@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> sum((kl[i] * mask[i]).sum().item() / mask[i].sum().item() for i in range(2)) / 2
     2.0
 
+How to fix it:
+    Return the sum and the count of each part, add both over micro-batches and ranks, and divide once at the
+    end.
+
 Where it does not apply:
     Boundaries that do not cut the rows themselves. Numbers that declare no population, and the loss (SPL001).
 

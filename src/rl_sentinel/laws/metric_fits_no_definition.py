@@ -18,6 +18,10 @@ A boundary that breaks it:
     >>> round((kl * mask).sum().item() / mask.sum().item(), 3)
     0.667
 
+How to fix it:
+    Log the numbers before they are shaped, clipped or multiplied by a mask, and divide by their own count.
+    ``rl_sentinel.signal.metrics`` has the accepted definitions, such as ``rl_sentinel.signal.metrics.mean_kl``.
+
 Where it does not apply:
     Quantities that the table of definitions does not know, or whose inputs the boundary does not
     read. Cases with no trained token.

@@ -19,6 +19,11 @@ A boundary that breaks it:
     >>> sum((tokens[i] * mask[i]).sum() / mask[i].sum() / 2 for i in range(2)).item()
     2.5
 
+How to fix it:
+    Count the denominator over the whole mini-batch and pass it to every micro-batch:
+    ``rl_sentinel.signal.minibatches.aggregation``, then ``rl_sentinel.signal.reduce.aggregate``. Do not divide
+    by the number of micro-batches as well.
+
 Where it does not apply:
     Boundaries that claim neither denominators given from outside nor a mean, or whose adapter cannot
     cut with the target's own splitter. A loss that chooses among the tokens of its part.

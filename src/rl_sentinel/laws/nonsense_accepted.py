@@ -14,6 +14,10 @@ A boundary that breaks it:
     ...         raise ValueError("group_size must be positive")
     >>> check({"group_size": 1, "baseline": "leave-one-out"})  # nothing is left to be the baseline
 
+How to fix it:
+    Check settings where the configuration is read, and refuse with the name of the setting, its value and what
+    is expected.
+
 Where it does not apply:
     Boundaries that claim no setting that must be refused.
 

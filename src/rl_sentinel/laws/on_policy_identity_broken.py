@@ -17,6 +17,12 @@ A boundary that breaks it:
     >>> logprob.grad.tolist()  # clipped before it has moved
     [0.0, 1.0]
 
+How to fix it:
+    Print the ratio of the first update after sampling: it must be 1. If it is not, log-probs are shifted, of
+    another temperature, or of another policy; if it is, look at the sign and at the mask of the loss.
+    ``rl_sentinel.signal.correction.weights.token_weights`` and ``rl_sentinel.signal.loss.ppo.loss`` satisfy the
+    identity.
+
 Where it does not apply:
     Losses that claim no ratio of two policies, or another gradient on the first step. Weights and
     decisions that read anything but log-probs, advantages and the mask. Means that are declared over all rows,

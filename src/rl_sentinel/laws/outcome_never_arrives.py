@@ -19,6 +19,11 @@ A boundary that breaks it:
     >>> (reward.sum(1, keepdim=True) * mask).tolist()
     [[1.0, 0.0]]
 
+How to fix it:
+    Write the outcome at the last trained token, not at the last position: ``rl_sentinel.signal.align.at_last``.
+    For trajectories of several steps give each step its trajectory's outcome:
+    ``rl_sentinel.signal.steps.over_trajectories``.
+
 Where it does not apply:
     Order statistics, that few outcomes move; a row with no live sibling that has a token at the same
     position; a discount of zero; outcomes that are suppressed. Steps are joined only where that is

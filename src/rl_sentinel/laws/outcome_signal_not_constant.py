@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> (reward * mask).tolist()
     [[2.0, 2.0]]
 
+How to fix it:
+    Keep an outcome advantage as one number per response until the loss needs it per token:
+    ``rl_sentinel.signal.align.spread``. If per-token credit is intended, claim it.
+
 Where it does not apply:
     Estimators that spread credit over time; batches with rewards per token. Log-probs of all
     policies are set equal, so that a KL term in the reward is zero.

@@ -17,6 +17,10 @@ A boundary that breaks it:
     >>> ((wider[0] * wider[1]).sum() / wider[1].sum()).item()
     2.0
 
+How to fix it:
+    Take lengths, counts and last positions from the mask, never from ``shape[1]``, and sum trained tokens only:
+    ``rl_sentinel.signal.reduce.row_sums``.
+
 Where it does not apply:
     Boundaries whose claimed normaliser is the width; batches with a response that never ended, since
     it is the full width that says so. Logged numbers that declare no population.

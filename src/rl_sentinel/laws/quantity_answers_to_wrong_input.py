@@ -18,6 +18,11 @@ A boundary that breaks it:
     >>> [round(x, 2) for x in kl.tolist()]
     [-0.05, 1.05]
 
+How to fix it:
+    Compute the logged quantity from its own columns before anything is added to them: a KL from two log-probs
+    (``rl_sentinel.signal.metrics.mean_kl``), not from a shaped reward. ``rl_sentinel.signal.penalty.in_reward``
+    returns both apart.
+
 Where it does not apply:
     Quantities that the table of allowed inputs does not know. A KL that is not computed at
     coefficient 0 (it is 0 everywhere) is not held against the others. A clip fraction is not

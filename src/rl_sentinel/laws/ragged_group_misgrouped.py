@@ -17,6 +17,10 @@ A boundary that breaks it:
     >>> (fewer.view(-1, size) - fewer.view(-1, size).mean(1, keepdim=True)).flatten().tolist()
     [-0.5, 0.5, 0.0, 0.0]
 
+How to fix it:
+    Group by the prompt's label instead of ``view(-1, group_size)``: ``rl_sentinel.signal.groups.centred``. Or
+    refuse groups of unequal sizes with a message.
+
 Where it does not apply:
     Boundaries whose claimed scope is the whole batch, or that read no group. Trajectories of several rows.
 

@@ -17,6 +17,10 @@ A boundary that breaks it:
     >>> sum((tokens[i] * mask[i]).sum() / mask[i].sum() / 2 for i in range(2)).item()  # mean over two ranks
     2.5
 
+How to fix it:
+    Sum the denominator over ranks before dividing, and undo the average that data-parallel training takes of
+    gradients: ``rl_sentinel.signal.minibatches.aggregation`` counts over the whole mini-batch.
+
 Where it does not apply:
     Boundaries that do not claim denominators given from outside, or whose adapter cannot spread the rows over ranks.
 

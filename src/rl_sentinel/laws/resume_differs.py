@@ -15,6 +15,10 @@ A boundary that breaks it:
     >>> order(1) == order(1, restored=True)
     False
 
+How to fix it:
+    Save what decides the next sample: the position in the data, the epoch, the state of each random generator
+    and each counter; restore them before the first sample is drawn.
+
 Where it does not apply:
     Boundaries that keep no state, or that do not report how they go on after they were saved and restored (outputs of
     the quantities ``uninterrupted`` and ``resumed``).

@@ -17,6 +17,11 @@ A boundary that breaks it:
     >>> ((2 * reward - (2 * reward).mean()) / deviation).tolist()
     [1.0, -1.0]
 
+How to fix it:
+    Divide centred rewards by their deviation, with an epsilon that is small beside it:
+    ``rl_sentinel.signal.advantage.grpo.advantages(standardise=True)``. Do not clip or add constants between the
+    two.
+
 Where it does not apply:
     Estimators not claimed to standardise, or that read a reference policy (a KL term in the reward
     has a unit of its own); rows and groups that SHF001 leaves out.

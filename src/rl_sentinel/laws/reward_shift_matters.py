@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> (reward + 4 - (reward + 4).mean()).tolist()
     [0.5, -0.5]
 
+How to fix it:
+    Subtract the mean of the same rewards that are summed, with the same mask:
+    ``rl_sentinel.signal.groups.centred``. Look for a 0 that stands for a missing reward.
+
 Where it does not apply:
     Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
     masked at its last token, or a step; groups of equal rewards, which are DEG002's.

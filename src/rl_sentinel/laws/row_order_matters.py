@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> (reward - reward.mean()).tolist() == (reward.flip(0) - reward.flip(0).mean()).flip(0).tolist()
     True
 
+How to fix it:
+    Find partners by label, not by index, and reduce over all rows at once. ``rl_sentinel.signal.groups`` takes
+    rows in any order.
+
 Where it does not apply:
     Batches of one row, and those in which a trajectory has several rows, whose order is its own;
     boundaries that claim that the order counts (they draw rows or tokens at random).

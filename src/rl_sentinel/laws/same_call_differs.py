@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> centred(torch.tensor([1.0])).item(), centred(torch.tensor([3.0])).item()
     (0.0, 1.0)
 
+How to fix it:
+    Draw random numbers from a generator that is passed in, keep no state in module variables, and do not use
+    ``torch.empty`` without filling it.
+
 Where it does not apply:
     Boundaries that claim a state of their own (a running mean, an adaptive coefficient).
 

@@ -14,6 +14,10 @@ A boundary that breaks it:
     >>> Counter(name for batch in drawn for name in batch)
     Counter({'a': 2, 'b': 2, 'c': 1})
 
+How to fix it:
+    Let one sampler deal indices to all workers, carry the rest of a batch over to the next one, and mark a
+    sample as used when it is handed out.
+
 Where it does not apply:
     Boundaries that do not report how often each sample is used (an output of the quantity ``uses``, in declared uses).
 

@@ -17,6 +17,11 @@ A boundary that breaks it:
     >>> (~(far & (advantage.sum(1, keepdim=True) <= 0))).expand(1, 2).tolist()
     [[False, False]]
 
+How to fix it:
+    Reduce log-ratios per row before the comparison, and spread the decision over the row:
+    ``rl_sentinel.signal.correction.rejection.rows_kept``,
+    ``rl_sentinel.signal.correction.weights.sequence_weights``.
+
 Where it does not apply:
     Outputs whose claimed scope is not the sequence, or that have no token axis to be split on.
 

@@ -15,6 +15,10 @@ A boundary that breaks it:
     >>> ((reward - reward.mean()) / reward.std(correction=0)).tolist()
     [1.0, -1.0]
 
+How to fix it:
+    Use one of the two implementations everywhere, or let one call the other. They are not interchangeable as
+    they are.
+
 Where it does not apply:
     Boundaries without a sibling; cases that either of them refuses; interleaved groups, which are
     GRP002's; groups of equal rewards, whose rounding is DEG002's.

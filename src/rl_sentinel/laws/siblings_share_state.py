@@ -14,6 +14,10 @@ A boundary that breaks it:
     >>> extras[1]["tries"]
     ['first answer']
 
+How to fix it:
+    Copy mutable data for each sample (``copy.deepcopy``) where a prompt is repeated; a list times n repeats the
+    same object.
+
 Where it does not apply:
     Boundaries that do not report what happens to each sample when the others are written to (an
     output of the quantity ``changed_by_others``). Objects that cannot be written to may be shared.

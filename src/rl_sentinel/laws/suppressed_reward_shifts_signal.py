@@ -17,6 +17,11 @@ A boundary that breaks it:
     >>> (kept - kept.mean()).tolist()
     [0.5, -0.5]
 
+How to fix it:
+    Leave the response out before statistics are computed: ``rl_sentinel.signal.reward.suppressed`` and
+    ``scored=`` of ``rl_sentinel.signal.rollout.Rollout``. A 0 in the place of its reward still counts in the
+    mean.
+
 Where it does not apply:
     Boundaries that do not claim to suppress. Zeroing before normalising is legal: the zero counts,
     the reward does not.

@@ -18,6 +18,11 @@ A boundary that breaks it:
     >>> [round(x, 1) for x in of_next_token[prompt - 1 : prompt + response - 1].tolist()]
     [0.2, 0.3]
 
+How to fix it:
+    Cut and shift by lengths in one place, and compare the number of tokens before and after:
+    ``rl_sentinel.signal.align.response_aligned``, ``rl_sentinel.signal.segments.packed`` and
+    ``rl_sentinel.signal.segments.padded``.
+
 Where it does not apply:
     Boundaries that do not claim to keep all rows and tokens (``conserves: yes``), since merging,
     filtering and drawing anew are trades of their own. Outputs that are no column of the batch.

@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> (last_step[:, :1] * first_step).tolist()
     [[1.0, 1.0, 1.0]]
 
+How to fix it:
+    Give every step of a trajectory the trajectory's advantage: ``rl_sentinel.signal.steps.over_trajectories``.
+    Or do not train the tokens that get none.
+
 Where it does not apply:
     Estimators that spread credit over time, and outcomes that move nothing at all (an order
     statistic, a lone response). Steps are joined only where that is claimed.

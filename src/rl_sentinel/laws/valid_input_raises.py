@@ -17,6 +17,10 @@ A boundary that breaks it:
     Traceback (most recent call last):
     ValueError: max() arg is an empty sequence
 
+How to fix it:
+    Handle the batch where it is made, or refuse it there with a message that names the row. Guard ``max``,
+    ``cat`` and indexing against empty tensors.
+
 Where it does not apply:
     Batches outside of the declared domain of a boundary, and boundaries that answer no batch. A ``raise`` or
     ``assert`` of the target's own code is a refusal. So is one in a function that replaces a part of the
