@@ -38,6 +38,36 @@ _HEAD = """
 """
 
 LAYOUTS: dict[str, Sound] = {
+    "log-probs of logits": Sound(
+        _HEAD
+        + """
+    def f(logits, labels, temperature=1.0):
+        logp = torch.log_softmax(logits / temperature, dim=-1)
+        return logp.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    """,
+        {"stage": "logprob"},
+        {"temperature": ("logits / temperature", "logits * temperature"), "sign": ("return logp", "return -logp")},
+    ),
+    "log-probs of whole sequences": Sound(
+        _HEAD
+        + """
+    def f(logits, input_ids):
+        every = logits[:, :-1].log_softmax(-1)
+        return every.gather(-1, input_ids[:, 1:, None])[..., 0]
+    """,
+        {"stage": "logprob"},
+        {"shift": ("logits[:, :-1]", "logits[:, 1:]")},
+    ),
+    "entropy of logits": Sound(
+        _HEAD
+        + """
+    def f(logits):
+        p = logits.softmax(-1)
+        return logits.logsumexp(-1) - (p * logits).sum(-1)
+    """,
+        {"stage": "entropy"},
+        {"sign": ("return logits", "return -logits"), "mean": (".sum(-1)", ".mean(-1)")},
+    ),
     "loss [B, T]": Sound(
         _HEAD
         + """

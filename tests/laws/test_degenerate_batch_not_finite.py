@@ -1,5 +1,7 @@
 """DEG001: a sound, a broken and a refusing specimen."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -59,6 +61,30 @@ def test_broken(compute: object, kind: str, rows: int) -> None:
     assert found.case.batch.rows == rows
     assert found.expectation.sentence() == f"advantage is NaN at row 0, token 0: the batch has {kind}"
     assert LAW.level(found.case) == "fault"
+
+
+@pytest.mark.parametrize(
+    ("compute", "level"), [(_over_live, "hazard"), (_alone, "hazard"), (_lone, "contested"), (_zero_variance, "fault")]
+)
+def test_level_at_functions_whose_callers_are_unknown(compute: object, level: str) -> None:
+    """A caller may never pass a batch that has nothing to train; equal rewards come up in every run."""
+    assert callable(compute)
+    boundary = replace(specimen(compute, reads="reward group mask"), own=True)
+    found = judged(LAW, boundary).found
+    assert found is not None
+    assert LAW.level_at(boundary, found.case) == level
+
+
+def test_a_fault_is_found_behind_a_hazard() -> None:
+    """A batch without a trained token breaks the law first, and a group of equal rewards breaks it as well."""
+
+    def both(batch: Batch) -> Tensor:
+        return _over_live(batch) + _zero_variance(batch)
+
+    boundary = replace(specimen(both, reads="reward group mask"), own=True)
+    found = judged(LAW, boundary).found
+    assert found is not None
+    assert found.case.draw["kind"] == "equal rewards in a group"
 
 
 def test_gradient_is_judged() -> None:

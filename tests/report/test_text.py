@@ -22,12 +22,17 @@ def test_coverage_comes_first() -> None:
     audit.verdicts.append(Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it\n  [died]"))
     assert _report(audit, []) == [
         "rl-sentinel audit verl==1.0",
-        "1 pair of law and boundary at 1 boundary in 2 s: 0 hold, 0 broken, 0 not",
-        "  applicable, 1 errored",
+        "1 law in 2 s: 0 hold, 0 broken, 0 not applicable, 1 errored",
         "  errored, 1 pair at m.f: it [died]",
         "",
-        "0 findings: none",
+        "inconclusive: no law could run",
     ]
+
+
+def test_pairs_are_counted_where_a_boundary_has_several_settings() -> None:
+    audit = Audit(boundaries=1)
+    audit.verdicts += [Verdict(law="A", boundary="m.f", setting=s, outcome="holds", tried=1) for s in "st"]
+    assert " ".join(_report(audit, [])[1:3]).startswith("2 pairs of law and boundary at 1 boundary in 2 s: 2 hold")
 
 
 def test_stored_verdicts_are_said_to_be_stored() -> None:
@@ -42,12 +47,22 @@ def test_reasons_are_printed_where_no_law_could_run() -> None:
         audit.verdicts.append(
             Verdict(law=law, boundary="m.f", setting="s", outcome="not-applicable", reason="no claim")
         )
-    assert _report(audit, [], hidden=3)[3:] == [
+    assert _report(audit, [], hidden=3)[2:] == [
         "  not applicable, 2 pairs: no claim",
         "",
-        "0 findings: none",
-        "3 more below the level that is shown: --level hazard",
+        "inconclusive: no law could run",
+        "3 of a lower level not shown: --level hazard shows all",
     ]
+
+
+def test_reasons_of_a_single_function_are_shown_on_demand() -> None:
+    audit = Audit(boundaries=1)
+    audit.verdicts += [
+        Verdict(law="A", boundary="m.f", setting="s", outcome="holds", tried=1),
+        Verdict(law="B", boundary="m.f", setting="s", outcome="not-applicable", reason="it reads no mask"),
+    ]
+    assert "  --verbose lists why laws do not apply" in _report(audit, [])
+    assert "  not applicable, 1 pair: it reads no mask" in _report(audit, [], verbose=True)
 
 
 def test_known_findings_take_one_line_each() -> None:

@@ -14,6 +14,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, unknown_message
 from rl_sentinel.adapters.kit.forms import Packed, Ragged
 from rl_sentinel.adapters.kit.layout_trial import leaves, tried
+from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_layouts import (
@@ -32,6 +33,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import Claims, value_of
+from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
 from rl_sentinel.search.claimed_formulas import known_output, references
@@ -58,13 +60,18 @@ STAGES: Mapping[str, _Kind] = {
     "normalise": _Kind("normalise", "reward", Output("B T", "reward", "reward")),
     "weight": _Kind("correct", "weight", Output("B T", "ratio", "weight")),
     "keep": _Kind("correct", "mask", Output("B T", "", "keep")),
+    "logprob": _Kind("batch", "logprob", Output("B T", "nats", "logprob")),
+    "entropy": _Kind("batch", "entropy", Output("B T", "nats", "entropy")),
 }
+
+#: Stages whose name says what is computed.
+DEFINED = ("logprob", "entropy")
 
 #: What to do for a stage that is not one function.
 _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter (CONTRIBUTING.md, Add a framework)"
 
 #: Refusals in words: laws judge them, so their type stays.
-_REFUSALS = (ValueError, AssertionError, NotImplementedError)
+_REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
 
 #: What signals are as a rule; a function may refuse others.
@@ -147,6 +154,8 @@ def _built(
         grouped=grouped,
     )
     claimed = statement.claims
+    if statement.stage in DEFINED:
+        claimed |= said(f"stage {statement.stage}", output_algorithms={kind.word: FORMULAS[kind.word]})
     return Boundary(
         path=path,
         stage=kind.stage,
@@ -156,6 +165,7 @@ def _built(
         claims=claimed,
         requires=BY_POSITION if grouped else (),
         domain=Domains(tuple(domains)) if domains else None,
+        own=True,
     )
 
 
@@ -197,10 +207,10 @@ def _with_numbers(boundary: Boundary, name: str) -> Boundary:
 
 def _explained(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:
     """The exception of a call with what was passed; a refusal in words stays one."""
-    if isinstance(error, NotApplicable | ArithmeticError):
+    if isinstance(error, NotApplicable):
         return error
     words, arguments = " ".join(str(error).split()), describe_arguments(codecs, passed)
-    if type(error) in _REFUSALS and words:
+    if (type(error) in _REFUSALS or isinstance(error, ArithmeticError)) and words:
         return type(error)(f"{words}; passed {arguments}")
     if isinstance(error, _REFUSALS):
         return error

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_sentinel.adapters.live_target import path_of
 from rl_sentinel.adapters.user_claims import claims_of
-from rl_sentinel.adapters.user_function import STAGES, Statement
+from rl_sentinel.adapters.user_function import DEFINED, STAGES, Statement
 from rl_sentinel.audit.findings import LEVELS, findings
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
 from rl_sentinel.checks.result import CheckFinding, CheckResult
@@ -37,7 +37,7 @@ def check(  # noqa: PLR0913 - what can be said of a function
     Args:
         function: the function; it is called by the names of its parameters.
         stage: what it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``, ``reward``,
-            ``normalise``, ``weight`` or ``keep``.
+            ``normalise``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
         algorithm: the algorithm that it implements, as in ``grpo``; implies the usual claims of the algorithm.
         bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
             a dict or the fields of a dataclass, a number, a codec, or a function of the batch. Parameters with known
@@ -80,13 +80,16 @@ def check(  # noqa: PLR0913 - what can be said of a function
         numbers=numbers or {},
     )
     audit = audit_function(function, statement, laws=tuple(laws), ignore=tuple(ignore), seed=seed, budget=cases, jobs=1)
-    shown = [f for f in findings(audit, (), "") if LEVELS.index(f.level) <= LEVELS.index(level)]
+    every = findings(audit, (), "")
+    shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
     return CheckResult(
         name=path_of(function),
         audit=audit,
         findings=tuple(map(CheckFinding, shown)),
         seconds=time.monotonic() - began,
         no_replay=why_no_replay(function, statement.bind),
+        hidden=len(every) - len(shown),
+        unclaimed=not algorithm and not claims and stage not in DEFINED,
     )
 
 

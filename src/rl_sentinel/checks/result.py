@@ -16,6 +16,8 @@ from rl_sentinel.core.verdict import Verdict
 from rl_sentinel.report import text
 from rl_sentinel.report.finding_block import block
 
+_HINTS = text.Hints(hazards='level="hazard"', reasons="result.verdicts", claim='algorithm="grpo"')
+
 
 @dataclass(frozen=True)
 class CheckFinding:
@@ -66,6 +68,8 @@ class CheckResult:
         notes: how parameters were bound where nothing stated it.
         no_replay: why a finding cannot be replayed by name later; empty where it can.
         seconds: how long the check took.
+        hidden: number of findings below the level that was asked for.
+        unclaimed: whether nothing is claimed of the function.
     """
 
     name: str
@@ -73,6 +77,8 @@ class CheckResult:
     findings: tuple[CheckFinding, ...]
     seconds: float
     no_replay: str = ""
+    hidden: int = 0
+    unclaimed: bool = False
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -103,7 +109,9 @@ class CheckResult:
         """The report, as the command line prints it."""
         out = io.StringIO()
         console = Console(file=out, highlight=False, soft_wrap=True, emoji=False, color_system=None)
-        text.show(console, self.name, self.audit, [f.finding for f in self.findings], self.seconds)
+        shown = [f.finding for f in self.findings]
+        options: dict[str, Any] = {"unclaimed": self.unclaimed, "hints": _HINTS}
+        text.show(console, self.name, self.audit, shown, self.seconds, self.hidden, **options)
         if self.findings and self.no_replay:
             console.print(f"replay: not possible, since {self.no_replay}; check again", markup=False)
         return out.getvalue().rstrip()

@@ -34,12 +34,6 @@ from rl_sentinel.report import text
 from rl_sentinel.report.formatting import counted
 from rl_sentinel.report.results import Results, fails
 
-#: Printed after the audit of a user's function without claims.
-_UNCLAIMED = (
-    "no claim is stated, so laws on baselines, credit and formulas did not apply: state the algorithm, "
-    "as in --algorithm grpo (docs/claims.md)"
-)
-
 
 def audit(  # noqa: PLR0913 - the options of the command
     context: typer.Context,
@@ -80,7 +74,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     bind: BindOption = None,
     axes: AxesOption = None,
     number: NumberOption = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show known findings in full.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show known findings in full, and why laws do not apply.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print findings only.")] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
@@ -130,9 +126,17 @@ def audit(  # noqa: PLR0913 - the options of the command
         every = findings(seen, annotated, version)
         shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(one.level)]
         seconds = time.monotonic() - began
-        text.show(console, target.text, seen, shown, seconds, len(every) - len(shown), verbose=verbose, quiet=quiet)
-        if one.unclaimed and not quiet and seen.counts["holds"] + seen.counts["broken"]:
-            console.print(_UNCLAIMED, markup=False)
+        text.show(
+            console,
+            target.text,
+            seen,
+            shown,
+            seconds,
+            len(every) - len(shown),
+            verbose=verbose,
+            quiet=quiet,
+            unclaimed=one.unclaimed,
+        )
         full = not (job.laws or job.ignore or boundary)
         judged = [v.boundary for v in seen.verdicts if v.outcome != "errored"]
         signatures = [signature for f in every for signature in f.signatures]

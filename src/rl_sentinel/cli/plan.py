@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_sentinel.adapters.user_function import DEFINED
 from rl_sentinel.audit.source.project_table import FunctionTable, Project, read_project
 from rl_sentinel.audit.source.target_spec import Named, named
 from rl_sentinel.cli.codes import codes
@@ -23,7 +24,9 @@ class Planned:
     @property
     def unclaimed(self) -> bool:
         """Whether it is a user's function of which nothing is claimed."""
-        return self.target.form == "function" and not self.options["claims"] and not self.options["algorithm"]
+        if self.target.form != "function" or self.options["stage"] in DEFINED:
+            return False
+        return not self.options["claims"] and not self.options["algorithm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

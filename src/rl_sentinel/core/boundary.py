@@ -103,7 +103,8 @@ class Boundary:
     passed and ignores. ``requires`` are the conditions under which the target's own trainer could make the call; each
     answers why not, or "". ``domain`` brings a batch of the search into those conditions, and leaves one that fulfils
     them as it is. ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that
-    compute the same algorithm. ``notes`` are what a report says of how it was bound.
+    compute the same algorithm. ``notes`` are what a report says of how it was bound. ``own`` marks a function of the
+    user's own: nothing is known of its callers, nor of the batches that they pass.
     """
 
     path: str
@@ -120,6 +121,7 @@ class Boundary:
     twins: tuple[str, ...] = ()
     reach: str = ""
     notes: tuple[str, ...] = ()
+    own: bool = False
 
     def __post_init__(self) -> None:
         """Derive the columns that are read from the codecs of the steps."""

@@ -56,11 +56,6 @@ class SettingClaim:
     cite: str
 
 
-def is_users(said: object) -> bool:
-    """Whether a user makes the claim, by itself or by the name of an algorithm, and no adapter."""
-    return isinstance(said, Said) and (said.cite == STATED or said.cite.startswith(IMPLIED))
-
-
 def value_of(said: Said[T_co] | None) -> T_co | None:
     """The claimed value, or None where nothing is claimed.
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rl_sentinel.core.boundary import Boundary, Stage
 from rl_sentinel.core.case import Case
-from rl_sentinel.core.claims import NAMES, is_users, unknown_claim
+from rl_sentinel.core.claims import NAMES, unknown_claim
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.observation import Ask
 
@@ -27,8 +27,8 @@ class Law:
     the other side of a contested finding, or says it of a boundary; a law that judges all
     settings of a boundary ``at_once`` is asked under the first; ``shows_with`` the law whose finding at the
     same boundary has the same cause, under which this one is then listed; ``claims`` are the names of the
-    claims that decide whether the law applies, or what it expects. ``level_at_users`` is the level at a
-    function of the user's own, where they and no adapter make one of these claims.
+    claims that decide whether the law applies, or what it expects. ``own_level`` is the level of a case at a
+    function of the user's own, where it differs: there, the user makes the claims, and callers are unknown.
     """
 
     code: str
@@ -39,7 +39,7 @@ class Law:
     expect: Callable[[Ask, Case], Iterator[Expectation]]
     variants: int = 1
     level: Callable[[Case], Level] = lambda _case: "fault"
-    level_at_users: Level | None = None
+    own_level: Callable[[Case], Level] | None = None
     fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"
     intended: str | Callable[[Boundary], str] = ""
     at_once: bool = False
@@ -58,10 +58,7 @@ class Law:
 
     def level_at(self, boundary: Boundary, case: Case) -> Level:
         """The level of a case that breaks the law at a boundary."""
-        claimed = (getattr(boundary.claims, name) for name in self.claims)
-        if self.level_at_users and any(map(is_users, claimed)):
-            return self.level_at_users
-        return self.level(case)
+        return self.own_level(case) if boundary.own and self.own_level else self.level(case)
 
     def other_side(self, boundary: Boundary) -> str:
         """What can be said for a contested finding at a boundary; empty where nothing is known."""

@@ -100,6 +100,6 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     expect=_expect,
-    level_at_users="hazard",  # the usual formula with a small epsilon, on rewards that are not exact in binary
+    own_level=lambda _case: "hazard",  # the usual formula with a small epsilon, on rewards that are not exact in binary
     variants=len(VARIANTS),
 )

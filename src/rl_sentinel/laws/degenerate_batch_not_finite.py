@@ -20,7 +20,9 @@ How to fix it:
     deviation by n - 1 on a group of one.
 
 Where it does not apply:
-    Batches with none of these. Refusing one in words is an answer, and no fault.
+    Batches with none of these. Refusing one in words is an answer, and no fault. A function of the user's own may
+    never be called with a batch, or a group, that has nothing to train, or with one row: there it is a hazard. With a
+    lone response it is contested.
 
 Seen in:
     See the audit's reports.
@@ -32,7 +34,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Expectation, Finite
-from rl_sentinel.core.law import Law
+from rl_sentinel.core.law import Law, Level
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import slopes
 from rl_sentinel.search.preconditions import live_in_group, rewards_differ
@@ -46,6 +48,19 @@ KINDS: Mapping[str, Callable[[Batch], bool]] = {
     "a lone response": lambda b: b.rows > 1 and bool((live_in_group(b) == 1).any()),
     "equal rewards in a group": lambda b: bool(((live_in_group(b) > 1) & ~rewards_differ(b)).any()),
 }
+
+
+#: Level at a function of the user's own -> kinds of batch that its callers may rule out.
+_OWN_LEVELS: Mapping[Level, tuple[str, ...]] = {
+    "hazard": ("no trained token", "one row", "a group without a live row"),
+    "contested": ("a lone response",),
+}
+
+
+def _own_level(case: Case) -> Level:
+    """The mildest level of the kinds that the batch is of, since any of them may be the cause."""
+    of_kind = (level for level, kinds in _OWN_LEVELS.items() if any(KINDS[kind](case.batch) for kind in kinds))
+    return next(of_kind, "fault")
 
 
 def _applies(boundary: Boundary) -> str:
@@ -72,5 +87,7 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     expect=_expect,
+    own_level=_own_level,
+    intended="The caller may never pass such a batch: it drops prompts with one live response, for example.",
     variants=len(KINDS),
 )

@@ -265,6 +265,6 @@ LAW = Law(
     vary=_vary,
     expect=_expect,
     level=lambda _case: "contested",
-    level_at_users="fault",
+    own_level=lambda _case: "fault",
     intended="The name may stand for a variant of the algorithm that the reference formulas do not include.",
 )

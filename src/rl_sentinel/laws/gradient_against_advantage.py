@@ -17,7 +17,7 @@ A boundary that breaks it:
     [-1.0, -1.0]
 
 How to fix it:
-    Check the sign of the loss (it is minimised), and which log-probs stand in the numerator of the ratio.
+    Check the sign of the loss (it is minimised), and which log-probs are in the numerator of the ratio.
     ``rl_sentinel.signal.loss.ppo.loss`` has both right.
 
 Where it does not apply:

@@ -15,8 +15,8 @@ A boundary that breaks it:
     >>> check({"group_size": 1, "baseline": "leave-one-out"})  # nothing is left to be the baseline
 
 How to fix it:
-    Check settings where the configuration is read, and refuse with the name of the setting, its value and what
-    is expected.
+    Check settings where the configuration is read, and refuse with the name of the setting, its value and
+    the values that are allowed.
 
 Where it does not apply:
     Boundaries that claim no setting that must be refused.

@@ -14,6 +14,13 @@ from rl_sentinel.remedies import remedy
 #: Packages with one algorithm per module, and the function that computes it.
 _ALGORITHMS = {"rl_sentinel.signal.advantage": "advantages", "rl_sentinel.signal.loss": "loss"}
 
+#: Formula of the model's logits -> the function of ``signal.logprob`` that computes it.
+_OF_LOGITS = {
+    "log-prob of the token": "logprobs",
+    "entropy of the logits": "logprobs_and_entropy",
+    "sum of squared probabilities": "squared_probabilities_from_hidden",
+}
+
 #: Stage -> what computes it correctly, where no algorithm is claimed.
 BY_STAGE = {
     "reward": "rl_sentinel.signal.reward",
@@ -77,6 +84,8 @@ def _calls() -> dict[str, str]:
         folder = import_module(package)
         for module, claims in defined(folder, "CLAIMS").items():
             calls[claims.get("algorithm", "")] = _call(folder, module, function)
+    signal = import_module("rl_sentinel.signal")
+    calls |= {formula: _call(signal, "logprob", function) for formula, function in _OF_LOGITS.items()}
     return calls
 
 

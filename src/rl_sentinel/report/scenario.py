@@ -9,7 +9,7 @@ from rl_sentinel.report.formatting import numbers
 #: Columns that are shown first.
 _FIRST = ("group", "mask", "reward")
 
-#: Columns that are shown only where they were changed.
+#: Columns that are shown only where they were changed, or where the boundary reads no other signal.
 _MINOR = frozenset({"prompt_length", "version", "token", "logits"})
 
 
@@ -43,7 +43,10 @@ def conditions(evidence: Mapping[str, Any]) -> str:
 
 
 def _shown(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str) -> set[str]:
-    names = {"mask", "group", *evidence.get("reads", columns)} - _MINOR
+    reads = {*evidence.get("reads", columns)}
+    names = {"mask", "group", *reads}
+    if reads - _MINOR - {"mask", "group", "length"}:
+        names -= _MINOR
     if _length_differs(columns):
         names.add("length")
     else:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +17,21 @@ MOST = 12
 _STYLE = {"fault": "bold red", "contested": "bold yellow", "hazard": "bold cyan"}
 
 
+#: What is said where nothing was compared.
+INCONCLUSIVE = "inconclusive: no law could run"
+
+_UNCLAIMED = "no claim is stated, so laws on baselines, credit and formulas did not apply: state the algorithm,"
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """How a reader asks for more: hazards, why laws do not apply, laws that rest on a claim."""
+
+    hazards: str = "--level hazard"
+    reasons: str = "--verbose"
+    claim: str = "--algorithm grpo"
+
+
 def show(  # noqa: PLR0913 - a report has these parts
     console: Console,
     target: str,
@@ -26,6 +42,8 @@ def show(  # noqa: PLR0913 - a report has these parts
     *,
     verbose: bool = False,
     quiet: bool = False,
+    unclaimed: bool = False,
+    hints: Hints = Hints(),
 ) -> None:
     """Print the report.
 
@@ -36,16 +54,25 @@ def show(  # noqa: PLR0913 - a report has these parts
         found: the findings to show, worst level first.
         seconds: how long the audit took.
         hidden: number of findings below the level that is shown.
-        verbose: show known findings in full.
+        verbose: show known findings in full, and why laws do not apply to a single function.
         quiet: print findings only, without coverage and the closing table.
+        unclaimed: a function of the user's own, of which nothing is claimed.
+        hints: how to ask for more.
     """
+    judged = audit.counts["holds"] + audit.counts["broken"] > 0
     if not quiet:
         _coverage(console, target, audit, seconds)
+        if verbose or not judged:
+            _not_applicable(console, audit)
+        elif audit.boundaries == 1 and audit.counts["not_applicable"]:
+            console.print(f"  {hints.reasons} lists why laws do not apply", highlight=False)
     listed = [f for f in found if not verbose and (f.known or f.known_from)]
     blocks = group_by_cause(f for f in found if f not in listed)
-    console.print(f"\n{_summary(found)}", highlight=False)
+    console.print(f"\n{_summary(found) if judged or found else INCONCLUSIVE}", highlight=False)
     if hidden:
-        console.print(f"{hidden} more below the level that is shown: --level hazard", highlight=False)
+        console.print(f"{hidden} of a lower level not shown: {hints.hazards} shows all", highlight=False)
+    if unclaimed and judged and not quiet:
+        _print(console, wrapped(f"{_UNCLAIMED} as in {hints.claim} (docs/claims.md)", hanging="  "))
     for findings in blocks:
         console.print()
         head, *lines = block(findings)
@@ -62,18 +89,22 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
     """What was audited, and why pairs have no verdict."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
-    pairs = counted(len(audit.verdicts), "pair")
-    boundaries = counted(audit.boundaries, "boundary", "boundaries")
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"
-    text = f"{pairs} of law and boundary at {boundaries} in {seconds:.0f} s: {numbers}, {counts['errored']} errored"
+    text = f"{_asked(audit)} in {seconds:.0f} s: {numbers}, {counts['errored']} errored"
     _print(console, wrapped(text, hanging="  "))
     for note in audit.notes:
         _print(console, wrapped(f"note: {note}", indent="  ", hanging="    "))
     if audit.stored:
         _print(console, [stored_line(audit)])
     _errored(console, audit)
-    if audit.boundaries == 1 or not counts["holds"] + counts["broken"]:
-        _not_applicable(console, audit)
+
+
+def _asked(audit: Audit) -> str:
+    """How many laws, or pairs of a law and a boundary, were asked."""
+    asked = [(v.boundary, v.law) for v in audit.verdicts]
+    if audit.boundaries == 1 and len(set(asked)) == len(asked):
+        return counted(len(asked), "law")
+    return f"{counted(len(asked), 'pair')} of law and boundary at {counted(audit.boundaries, 'boundary', 'boundaries')}"
 
 
 def stored_line(audit: Audit) -> str:

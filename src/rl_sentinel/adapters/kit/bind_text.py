@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from rl_sentinel.adapters.kit.codecs import Column, Lengths, PromptIds, ResponseMask
-from rl_sentinel.adapters.kit.forms import Packed, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
 from rl_sentinel.adapters.kit.user_layouts import CumulativeLengths, Grouped, GroupedColumn, GroupSize, PerResponse
@@ -42,6 +42,7 @@ DTYPES = {"bool": torch.bool, "int": torch.int64, "int64": torch.int64, "int32":
 WORDS = (
     *("token_rewards", "lengths", "cu_seqlens", "valid", "input_ids", "attention_mask", "completion_mask_of_sequence"),
     *("prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids", "labels", "group_size"),
+    *("logits_of_sequence", "token_of_sequence"),
 )
 
 _TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)?")
@@ -94,6 +95,8 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         "prompt_ids": PromptTokens(),
         "prompt_mask": PromptTokens(mask=True),
         "model": PolicyModel(),
+        "logits_of_sequence": Column("logits", BeforeEnd()),
+        "token_of_sequence": Column("token", AfterPrompt()),
     }
     if name in words:
         return words[name]

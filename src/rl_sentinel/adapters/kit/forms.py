@@ -213,6 +213,28 @@ class AfterPrompt(Padded):
 
 
 @dataclass(frozen=True, slots=True)
+class BeforeEnd(Padded):
+    """``[B, T + 1]`` or ``[B, T + 1, V]``: the column, and 0 at the last position, which predicts no token."""
+
+    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column, then zeros."""
+        padded = Padded.lay(self, column, inputs)
+        return torch.cat([padded, torch.zeros_like(padded[:, :1])], dim=1)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The positions before the last."""
+        return Padded.read(self, value[:, :-1], sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """Rows and width."""
+        return Sizes(rows=value.shape[0], width=value.shape[1] - 1)
+
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
+        """The positions before the last."""
+        return f"{expression}[:, :-1]"
+
+
+@dataclass(frozen=True, slots=True)
 class As(Form):
     """Another form, read as another dtype: decisions as numbers, half precision as float32."""
 

@@ -27,6 +27,8 @@ ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
     "mask": ("mask int64", "mask float"),
     "group": ("group[list]",),
     "reward_baseline": ("reward_baseline[B1]",),
+    "logits": ("logits_of_sequence",),
+    "token": ("token_of_sequence",),
 }
 
 #: Layouts of all tokens together, which are tried as one.

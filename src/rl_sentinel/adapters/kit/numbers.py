@@ -22,6 +22,10 @@ _NUMBERS: Mapping[str, tuple[tuple[str, ...], float]] = {
 }
 
 
+#: The temperature of functions of logits, whatever their default: at 1 a wrong one does not show.
+_TEMPERATURE = 0.7
+
+
 def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
     """The numbers of a function by the names of formulas, and those to pass, by parameter.
 
@@ -36,20 +40,22 @@ def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scala
 def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
     """The numbers among parameters, or fields of a configuration, with these ``defaults``.
 
-    A default is taken as it is and not passed; one range for both sides gives way to one for each. ``epsilon`` is a
-    clip range in a policy loss, and a term added to a divisor elsewhere.
+    A default is taken as it is and not passed, except for the temperature of logits. One range for both sides gives way
+    to one for each. ``epsilon`` is a clip range in a policy loss, and a term added to a divisor elsewhere.
     """
     table = {
         **_NUMBERS,
         "epsilon": _NUMBERS["clip" if stage == "policy-loss" else "epsilon"],
         "kl_weight": (("kl_loss_coef" if stage == "policy-loss" else "kl_coef",), 0.04),
     }
+    if stage == "batch":
+        table["temperature"] = (("temperature",), _TEMPERATURE)
     known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table]
     values: dict[str, Scalar] = {}
     passed: dict[str, float] = {}
     for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):
         default = defaults[name]
-        if default is inspect.Parameter.empty:
+        if default is inspect.Parameter.empty or (stage == "batch" and formula_names == ("temperature",)):
             passed[name] = usual
         value = passed.get(name, default)
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -76,6 +76,10 @@ ROLES: Mapping[str, Role] = {
         ),
         "rollout_logprob",
     ),
+    "logits": Role(("logits", "policy_logits", "lm_logits"), "logits"),
+    "token": Role(
+        ("token", "tokens", "token_ids", "target_ids", "action_ids", "response_ids", "response_tokens"), "token"
+    ),
     "rollout_weight": Role(("rollout_is_weights",)),
     "pi_squared": Role(("sum_pi_squared", "pi_squared"), "pi_squared"),
     "per_token": Role(

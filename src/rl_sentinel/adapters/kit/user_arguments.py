@@ -33,6 +33,12 @@ _MODEL_NAMES: Mapping[str, str] = {
     **{name: name for name in ("input_ids", "attention_mask", "labels", "completion_ids", "prompt_ids", "prompt_mask")},
 }
 
+#: Names of the tokens whose log-probs a function of logits computes.
+_TOKEN_NAMES = ("labels", "input_ids", "completion_ids", "index", "indices", "ids", "targets", "actions", "responses")
+
+#: What ``prompt_ids`` is where no other parameter is a model or its tokens: one prompt id per response.
+_PROMPT_LABELS = "prompt_ids"
+
 
 @dataclass(slots=True)
 class Arguments:
@@ -92,6 +98,8 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
         raise Unbindable(f"bind names {', '.join(odd)}, expected parameters of {name}: {', '.join(parameters)}")
     slots = [Slot(n, p.annotation, p.default) for n, p in parameters.items() if p.kind not in _MORE]
     slots += [Slot(key) for key in bind if key not in parameters]
+    if _PROMPT_LABELS in parameters and not any(n in _MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
+        bind = {_PROMPT_LABELS: "group", **bind}
     made = Arguments()
     made.codecs = dict(_bound(slots, stage, bind, made, ""))
     for parameter in [*made.unknown]:
@@ -150,6 +158,8 @@ def _bound(
 ) -> Iterator[tuple[str, Codec]]:
     """The codec of each slot; what is not known is noted."""
     roles = roles_of([slot.name for slot in slots])
+    if stage == "batch":
+        roles |= {slot.name: "token" for slot in slots if slot.name in _TOKEN_NAMES}
     values, passed = numbers_of({s.name: s.default for s in slots if bind.get(s.name, ...) is ...}, stage)
     made.numbers |= values
     for slot in slots:
@@ -196,7 +206,7 @@ def _from_binding(  # noqa: PLR0913 - the slot and where it is
 #: Columns whose axes are tried where nothing states them.
 ROLES_OPEN = frozenset(
     {"reward", "token_rewards", "mask", "group", "advantage", "value", "old_value", "returns", "logprob"}
-    | {"old_logprob", "ref_logprob", "rollout_logprob", "reward_baseline"}
+    | {"old_logprob", "ref_logprob", "rollout_logprob", "reward_baseline", "logits", "token"}
 )
 
 

@@ -85,7 +85,8 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
         if isinstance(outcome, Break):
             first = first or outcome
             if law.fails == "on-one-case":
-                return Judgement(tried, outcome, "", *_by_name(law, ask, cases[number:], outcome.expectation.name))
+                worst = _worst(law, ask, outcome, cases[number + 1 :])
+                return Judgement(tried, worst, "", *_by_name(law, ask, cases[number:], worst.expectation.name))
         elif law.fails == "on-all-cases":
             return Judgement(tried, None)  # one case that holds settles it
     if first is not None:
@@ -94,6 +95,14 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
         if isinstance(error, Crashed):
             raise error
     return Judgement(tried, None, "" if tried else str([*raised, "no case fulfils the law's precondition"][0]))
+
+
+def _worst(law: Law, ask: Asker, found: Break, cases: Iterable[Case]) -> Break:
+    """The break, or the first later fault where the level at a function of the user's own depends on the case."""
+    if not ask.boundary.own or law.own_level is None or law.own_level(found.case) == "fault":
+        return found
+    later = (outcome for case in cases if isinstance(outcome := _outcome(law, ask, case), Break))
+    return next((b for b in later if law.own_level(b.case) == "fault"), found)
 
 
 def _by_name(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

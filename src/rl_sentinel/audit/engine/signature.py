@@ -50,6 +50,6 @@ def identifier(framework: str, law: str, boundary: str, setting: str) -> str:
 
 
 def _level(record: Mapping[str, Any], law: Law, case: Case) -> str:
-    """The level of a case; at a function of the user's own the level that the law has there is right as well."""
+    """The level of a case at a framework, or at a function of the user's own."""
     own = record.get("target", {}).get("framework") == "own"
-    return str(record.get("level")) if own and record.get("level") == law.level_at_users else law.level(case)
+    return law.own_level(case) if own and law.own_level else law.level(case)
