@@ -48,7 +48,7 @@ def test_block_has_its_parts_in_order() -> None:
     assert block([shown]) == [
         "fault MSK001 row 1 is not trained, yet its reward moves advantage at row 0,",
         "  token 0 from 0.5 to 0.25 (dead-row-shifts-signal)",
-        "  where     m.estimator (m.py:10, setting small: epsilon=0.1)",
+        "  where     estimator (m.py:10, setting small: epsilon=0.1)",
         "  input     group     [0, 0]",
         "            mask      [[1], [0]]",
         "            reward    [1, 0 -> 1]",

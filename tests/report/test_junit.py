@@ -14,7 +14,7 @@ def test_junit_is_read_by_a_parser() -> None:
     (failure,) = by_name["m.estimator"]
     assert isinstance(failure, Failure)
     assert (failure.type, failure.message) == ("fault", SENTENCE)
-    assert "where     m.estimator" in failure.text
+    assert "where     estimator" in failure.text
     assert by_name["m.caller"][0].text == "same cause as MSK001 at m.estimator [default]"
     assert by_name["m.sound"] == []
     assert isinstance(by_name["m.other"][0], Skipped)

@@ -85,7 +85,18 @@ def _where(f: Finding) -> str:
     source, knobs = f.evidence["source"], f.evidence["knobs"]
     values = ", ".join(f"{name}={value}" for name, value in knobs.items())
     setting = "" if f.setting == "default" else f", setting {f.setting}"
-    return f"{f.boundary} ({source['file']}:{source['line']}{setting}{f': {values}' if values else ''})"
+    names = " -> ".join(_short(path, source["file"]) for path in f.boundary.split(" -> "))
+    return f"{names} ({source['file']}:{source['line']}{setting}{f': {values}' if values else ''})"
+
+
+def _short(path: str, file: str) -> str:
+    """A dotted path without the module that the file name says; other paths keep the last part of theirs."""
+    module = file.removesuffix(".py").replace("/", ".")
+    if path.startswith(f"{module}."):
+        return path.removeprefix(f"{module}.")
+    names = path.split(".")
+    start = next((n for n, name in enumerate(names) if name[:1].isupper()), len(names) - 1)
+    return ".".join(names[max(0, start - 1) :])
 
 
 def _input(f: Finding) -> Iterator[str]:
