@@ -20,3 +20,8 @@ def test_raised() -> None:
     assert answers.sentence() == "raises RuntimeError: stack expects a non-empty list (loss.py:3): why"
     assert answers.assertion("message") == "(message) is None"
     assert answers.pairs() == ()
+
+
+def test_long_exceptions_are_cut_at_a_word() -> None:
+    answers = Answers("loss", f"RuntimeError: {'word ' * 60}", "loss.py:3")
+    assert answers.sentence() == f"raises RuntimeError: {'word ' * 20}... (loss.py:3)"

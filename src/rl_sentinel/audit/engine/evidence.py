@@ -88,7 +88,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "allowed": found.allowed,
         "quiet_training_signal_bug": level != "hazard",
         "status": "reproduced",
-        "could_be_intended": law.other_side(boundary),
+        "could_be_intended": law.other_side(boundary) if level == "contested" else "",
         "shows_with": law.shows_with,
         "environment": {"python": platform.python_version(), "torch": torch.__version__},
         "loaded": tiers,

@@ -1,11 +1,16 @@
 """A legal input must be answered."""
 
 from dataclasses import dataclass, field
+from textwrap import shorten
 
 import torch
 from torch import Tensor
 
 from rl_sentinel.core.expectations.base import Expectation, Measured
+
+
+#: Most characters of an exception in a sentence.
+MOST = 120
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +39,7 @@ class Answers(Expectation):
 
     def sentence(self) -> str:
         """The exception, its line and why an answer must come."""
-        what = " ".join(self.exception.split())
+        what = shorten(self.exception, MOST, placeholder=" ...")
         return f"raises {what} ({self.place}){f': {self.reason}' if self.reason else ''}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
