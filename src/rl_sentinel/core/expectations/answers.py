@@ -8,7 +8,6 @@ from torch import Tensor
 
 from rl_sentinel.core.expectations.base import Expectation, Measured
 
-
 #: Most characters of an exception in a sentence.
 MOST = 120
 
