@@ -37,8 +37,8 @@ def test_stated_claims_say_who_stated_them() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("algorithm=gpro", "which algorithm cannot be at stage advantage: the nearest is 'grpo' (docs/claims.md)"),
-        ("algorithm=ppo", "which algorithm cannot be at stage advantage: the nearest is 'opo' (docs/claims.md)"),
+        ("algorithm=gpro", "which stage advantage does not have: the nearest is 'grpo' (docs/claims.md)"),
+        ("algorithm=ppo", "which stage advantage does not have: the nearest is 'opo' (docs/claims.md)"),
         ("skope=group", "but claim 'skope' does not exist: the nearest is 'scope' (docs/claims.md)"),
         ("scope", "expected KEY=VALUE, as in scope=token (docs/claims.md)"),
         ("foo", "expected KEY=VALUE, as in algorithm=grpo (docs/claims.md)"),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import rl_sentinel
-from rl_sentinel.core.errors import InputError, SentinelError
+from rl_sentinel.core.errors import InputError
 
 GRPO: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "laws": ["REF001", "SHF001"]}
 
@@ -109,7 +109,24 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
     [
         ({"stage": "advantages"}, "stage is 'advantages', expected one of advantage, policy-loss"),
         ({"stage": "advantage", "level": "bad"}, "level is 'bad', expected one of fault, contested, hazard"),
-        ({"stage": "advantage", "budget": 1}, "budget is 1, expected at least 2"),
+        ({"stage": "advantage", "budget": 1}, "budget is 1, expected a whole number, at least 2"),
+        ({"stage": "advantage", "budget": "9"}, "budget is '9', expected a whole number, at least 2"),
+        ({"stage": "advantage", "seed": "x"}, "seed is 'x', expected a whole number from 0"),
+        ({"stage": "advantage", "laws": "MSK001"}, "laws is 'MSK001', expected a list of codes"),
+        (
+            {"stage": "advantage", "ignore": ["MSK999"]},
+            "ignore: law is 'MSK999', expected one of",
+        ),
+        ({"stage": "advantage", "algorithm": 3}, "algorithm is 3, expected a name"),
+        ({"stage": "advantage", "algorithm": "gpro"}, "claim is 'algorithm=gpro', which stage advantage does not have"),
+        ({"stage": "advantage", "claims": "scope=group"}, "claims is 'scope=group', expected a dict"),
+        ({"stage": "advantage", "bind": {3: "reward"}}, "bind is {3: 'reward'}, expected a dict with names for keys"),
+        (
+            {"stage": "advantage", "numbers": {"clip": 1.0}},
+            "numbers has 'clip', which no formula reads: the near",
+        ),
+        ({"stage": "advantage", "numbers": {"clip_low": "x"}}, r"numbers\[clip_low\] is 'x', expected a number"),
+        ({"stage": "advantage", "bind": {"rewards": lambda _: 1 / 0}}, "a function in bind raised ZeroDivisionError"),
         (
             {"stage": "advantage", "bind": {"x": "reward"}},
             "bind names x, expected parameters of centred: rewards, group",
@@ -125,7 +142,7 @@ def test_wrong_options_are_one_line(options: dict[str, Any], words: str) -> None
 
 
 def test_an_unknown_claim_names_the_nearest() -> None:
-    with pytest.raises(SentinelError, match="nearest is 'scope'"):
+    with pytest.raises(InputError, match="nearest is 'scope'"):
         rl_sentinel.check(centred, stage="advantage", claims={"skope": "group"})
 
 

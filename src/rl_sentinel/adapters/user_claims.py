@@ -131,7 +131,7 @@ def stated(texts: Iterable[str], stage: Stage) -> Claims:
         allowed = _values(key, stage)
         if value not in allowed:
             raise SentinelError(
-                f"--claim is {text!r}, which {key} cannot be at stage {stage}: {nearest(value, allowed)} ({PAGE})"
+                f"--claim is {text!r}, which stage {stage} does not have: {nearest(value, allowed)} ({PAGE})"
             )
         if values.get(key, value) != value:
             raise SentinelError(f"--claim {key} is {values[key]!r} and {value!r}, expected one value")

@@ -5,12 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rl_sentinel.adapters.live_target import path_of
-from rl_sentinel.adapters.user_claims import claims_of
-from rl_sentinel.adapters.user_function import DEFINED, STAGES, Statement
+from rl_sentinel.adapters.user_function import DEFINED, Statement
 from rl_sentinel.audit.findings import LEVELS, findings
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
+from rl_sentinel.checks.options import (
+    bindings,
+    claims_given,
+    law_codes,
+    numbers_given,
+    validate_search,
+    validate_stage,
+)
 from rl_sentinel.checks.result import CheckFinding, CheckResult
-from rl_sentinel.core.errors import InputError
 
 #: The number of random cases per law where a check names none; the pytest plugin sets it.
 default_budget = [16]
@@ -65,21 +71,18 @@ def check(  # noqa: PLR0913 - what can be said of a function
         >>> result.ok, result.findings
         (True, ())
     """
-    if stage not in STAGES:
-        raise InputError(f"stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes")
-    if level not in LEVELS:
-        raise InputError(f"level is {level!r}, expected one of {', '.join(LEVELS)}")
     cases = default_budget[0] if budget is None else budget
-    if cases < 2:
-        raise InputError(f"budget is {cases}, expected at least 2: random cases per law")
+    validate_stage(stage, level)
+    validate_search(seed, cases)
+    asked = {"laws": law_codes("laws", laws), "ignore": law_codes("ignore", ignore), "seed": seed, "budget": cases}
     began = time.monotonic()
     statement = Statement(
         stage=stage,
-        claims=claims_of(STAGES[stage].stage, algorithm, claims or {}),
-        bind=bind or {},
-        numbers=numbers or {},
+        claims=claims_given(stage, algorithm, claims),
+        bind=bindings(bind),
+        numbers=numbers_given(numbers),
     )
-    audit = audit_function(function, statement, laws=tuple(laws), ignore=tuple(ignore), seed=seed, budget=cases, jobs=1)
+    audit = audit_function(function, statement, **asked, jobs=1)
     every = findings(audit, (), "")
     shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
     return CheckResult(

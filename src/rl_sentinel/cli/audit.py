@@ -11,9 +11,9 @@ from rich.console import Console
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
+from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.cli.against import compare, validate_against
-from rl_sentinel.cli.codes import codes
 from rl_sentinel.cli.options import (
     AlgorithmOption,
     AxesOption,

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.release_history import Release, audited_release
 from rl_sentinel.audit.source.releases import releases as listed
 from rl_sentinel.audit.source.releases import target_of
 from rl_sentinel.audit.source.target_spec import Named, named
-from rl_sentinel.cli.codes import codes
 from rl_sentinel.cli.options import BoundaryOption, LevelOption, SeedOption
 from rl_sentinel.cli.place import put, writable
 from rl_sentinel.cli.progress import fetch, run_audit

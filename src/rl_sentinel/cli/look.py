@@ -14,9 +14,9 @@ from rich.table import Table
 
 import rl_sentinel.laws
 from rl_sentinel.audit.engine import worker
+from rl_sentinel.audit.law_codes import code
 from rl_sentinel.audit.sandbox.worker_process import events, request
 from rl_sentinel.audit.source.target_spec import named
-from rl_sentinel.cli.codes import code
 from rl_sentinel.cli.missing import list_missing
 from rl_sentinel.cli.options import BoundaryOption, ClaimOption, FunctionOptions, StageOption, described
 from rl_sentinel.core.errors import SentinelError

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_sentinel.adapters.user_function import DEFINED
+from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.source.project_table import FunctionTable, Project, read_project
 from rl_sentinel.audit.source.target_spec import Named, named
-from rl_sentinel.cli.codes import codes
 from rl_sentinel.cli.options import FunctionOptions, described, with_axes
 from rl_sentinel.core.errors import SentinelError
 

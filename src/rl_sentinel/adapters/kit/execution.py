@@ -18,7 +18,7 @@ from rl_sentinel.core.boundary import Boundary, Join, Output, Step
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
-from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.core.errors import NotApplicable, TargetRaised
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,6 +138,13 @@ def _of_leaves(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
     return total
 
 
+def _explained(step: Step, error: Exception | SystemExit, passed: Mapping[str, Any]) -> Exception:
+    """The exception that a call's exception becomes; one that would end this process is no answer."""
+    if isinstance(error, SystemExit):
+        return TargetRaised(f"it ends the process with SystemExit: {error.code}")
+    return error if step.explain is None else step.explain(error, passed)
+
+
 def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | None, *, references: bool) -> None:
     """Evaluate one call; leave its arguments and its result by name, as a list where the step is repeated."""
     step, call, results = encoded.step, encoded.call, run.results
@@ -159,8 +166,8 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
     try:
         with _doubled(target, step.doubles), watching as inner:
             result = make(target, call.function, args, kwargs, results)
-    except Exception as error:
-        explained = error if step.explain is None else step.explain(error, passed)
+    except (Exception, SystemExit) as error:
+        explained = _explained(step, error, passed)
         if explained is error:
             raise
         raise explained from error

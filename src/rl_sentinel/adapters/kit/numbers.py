@@ -22,6 +22,11 @@ _NUMBERS: Mapping[str, tuple[tuple[str, ...], float]] = {
 }
 
 
+#: All names of numbers in formulas.
+FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in names) | {
+    *("kl_loss_coef", "kl_coef", "gamma", "lambda")
+}
+
 #: The temperature of functions of logits, whatever their default: at 1 a wrong one does not show.
 _TEMPERATURE = 0.7
 

@@ -12,6 +12,7 @@ from rl_sentinel.adapters.kit.codecs import Column, OneColumn
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.core.batch import COLUMNS, Batch, take_rows, with_columns
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
+from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.core.layout import Axis
 from rl_sentinel.search.preconditions import first_trained
 from rl_sentinel.search.transforms import padded
@@ -174,7 +175,11 @@ class _Reads:
 def adapted(make: Callable[[Any], Any], batch: Batch) -> Adapted:
     """The codec of a user's adapter function; the columns that it reads are those that it reads of one batch."""
     names = set[str]()
-    make(_Reads(batch, names))
+    try:
+        make(_Reads(batch, names))
+    except Exception as error:
+        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise Unbindable(f"a function in bind raised {told}, expected what it makes of a batch") from error
     return Adapted(make, frozenset(names))
 
 

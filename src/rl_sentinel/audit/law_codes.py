@@ -14,7 +14,7 @@ def code(text: str) -> str:
         SentinelError: if no law has it; it lists the codes and names the nearest.
 
     Example:
-        >>> from rl_sentinel.cli.codes import code
+        >>> from rl_sentinel.audit.law_codes import code
         >>> code("msk001")
         'MSK001'
     """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_sentinel.cli.codes import code, codes
+from rl_sentinel.audit.law_codes import code, codes
 from rl_sentinel.core.errors import SentinelError
 
 

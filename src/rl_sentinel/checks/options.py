@@ -1,0 +1,79 @@
+"""Validate the options of ``check``: one line for the first that is wrong."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
+from rl_sentinel.adapters.user_claims import claims_of
+from rl_sentinel.adapters.user_function import STAGES
+from rl_sentinel.audit.findings import LEVELS
+from rl_sentinel.audit.law_codes import codes
+from rl_sentinel.core.claims import Claims, nearest
+from rl_sentinel.core.errors import InputError, SentinelError
+
+#: Seeds are those of torch's generators, without the largest, to which numbers of cases are added.
+_SEEDS = 2**62
+
+
+def validate_stage(stage: object, level: object) -> None:
+    """Require a known stage and level."""
+    if stage not in STAGES:
+        raise InputError(f"stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes")
+    if level not in LEVELS:
+        raise InputError(f"level is {level!r}, expected one of {', '.join(LEVELS)}")
+
+
+def validate_search(seed: object, budget: object) -> None:
+    """Require a seed and a number of random cases."""
+    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 2:
+        raise InputError(f"budget is {budget!r}, expected a whole number, at least 2: random cases per law")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < _SEEDS:
+        raise InputError(f"seed is {seed!r}, expected a whole number from 0 to {_SEEDS - 1}")
+
+
+def law_codes(name: str, given: object) -> tuple[str, ...]:
+    """The codes of laws given by code or name."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(x, str) for x in given):
+        raise InputError(f'{name} is {given!r}, expected a list of codes, as in {name}=["MSK001"]')
+    try:
+        return codes(given)
+    except SentinelError as unknown:
+        raise InputError(f"{name}: {unknown}") from unknown
+
+
+def claims_given(stage: str, algorithm: object, claims: object) -> Claims:
+    """The claims that the user states, and those that the algorithm implies."""
+    if not isinstance(algorithm, str):
+        raise InputError(f'algorithm is {algorithm!r}, expected a name, as in algorithm="grpo"')
+    table = _table("claims", claims, 'claims={"scope": "group"}')
+    try:
+        return claims_of(STAGES[stage].stage, algorithm, cast("dict[str, str | bool | None]", table))
+    except SentinelError as wrong:
+        raise InputError(str(wrong).replace("--claim", "claim", 1)) from wrong
+
+
+def bindings(bind: object) -> dict[str, object]:
+    """The bindings by parameter."""
+    return _table("bind", bind, 'bind={"rewards": "reward"}')
+
+
+def numbers_given(numbers: object) -> dict[str, float]:
+    """Numbers by their names in formulas."""
+    table = _table("numbers", numbers, 'numbers={"clip_low": 0.2}')
+    made: dict[str, float] = {}
+    for name, value in table.items():
+        if name not in FORMULA_NAMES:
+            raise InputError(f"numbers has {name!r}, which no formula reads: {nearest(name, sorted(FORMULA_NAMES))}")
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise InputError(f"numbers[{name}] is {value!r}, expected a number")
+        made[name] = float(value)
+    return made
+
+
+def _table(name: str, value: object, example: str) -> dict[str, object]:
+    """The value as a dict with text for keys; empty for None."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError(f"{name} is {value!r}, expected a dict with names for keys, as in {example}")
+    return dict(value)
