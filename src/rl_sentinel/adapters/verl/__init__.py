@@ -28,6 +28,7 @@ from rl_sentinel.adapters.verl import (
     rewards,
     sft,
     trajectories,
+    transport,
     validation,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -41,6 +42,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         dispatch,
         trajectories,
         balance,
+        transport,
         response_mask,
         kl,
         correction,
