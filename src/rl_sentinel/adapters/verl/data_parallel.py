@@ -61,13 +61,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     source = inspect.getsource(target.find(ACTOR)).partition("def update_policy")[2]
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
-    yield from bindable(target, *(_update(target, mode, source) for mode in modes))
+    yield from bindable(
+        target, *(update_of(target, mode, source, masked=reads_response_mask(source)) for mode in modes)
+    )
     for name in selectable(target) if "loss_mode" in source else ():
         yield from bindable(target, _other(target, name, source))
 
 
-def _update(target: Target, mode: str, source: str) -> Boundary:
-    masked = reads_response_mask(source)
+def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Boundary:
+    """The update of an actor with all that its loss is made of; ``source`` is that of the actor's class.
+
+    ``masked`` says whether the trainer gives it a mask of the trained tokens.
+    """
     logged = {name: output for name, output in LOGGED.items() if name in source and mode == "token-mean"}
     step = _step(target, _vanilla(target, mode), source)
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
@@ -92,7 +97,7 @@ def _other(target: Target, name: str, source: str) -> Boundary:
     knobs = {**mode.section, **{n: Knob(n) for n in REGULARISED}}
     config = actor(target, name, {**knobs, **_kinds("seq-mean-token-mean")}, policy=mode.policy)
     return replace(
-        _update(target, "seq-mean-token-mean", source),
+        update_of(target, "seq-mean-token-mean", source, masked=reads_response_mask(source)),
         steps=(_step(target, config, source),),
         settings={name: numbers},
         claims=replace(said, algorithm=None) if value_of(said.rows) == "all" else said,  # the KL has a mean of its own
