@@ -8,13 +8,13 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.forms import Form, Padded, PerRow
+from rl_sentinel.adapters.kit.forms import Padded, PerRow
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import trainer_data
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Use
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec, Form, Inputs
 
 #: The tensor that numbers the rows.
 ROW = "row"
