@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.actor import SECTION
+from rl_sentinel.adapters.verl.actor import SECTION, required
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
 from rl_sentinel.adapters.verl.data_parallel import ACTOR as DATA_PARALLEL
 from rl_sentinel.adapters.verl.data_parallel import update_of
@@ -60,7 +60,10 @@ class MegatronDouble(ModelDouble):
 
 
 class Silent:
-    """A profiler, each of whose methods does nothing."""
+    """A profiler or a log, each of whose methods does nothing."""
+
+    def __call__(self, *_about: object, **_more: object) -> None:
+        """Do nothing."""
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
         """Do nothing, whatever is passed."""
@@ -138,6 +141,7 @@ def _doubles(target: Target, source: str) -> dict[str, Callable[..., Any]]:
         "vocab_parallel_log_probs_from_logits": lambda logits, _labels: logits[..., 0],
         "vocab_parallel_entropy": lambda logits: logits[..., 1],
         "RouterReplayHelper": NoRouting,
+        "logger": Silent(),  # transformers gives it a method more, where it is imported
     }
     present = {f"{MODULE}.{name}": double for name, double in ours.items() if target.has(f"{MODULE}.{name}")}
     return {**accelerator(target, MODULE, source), **present, FORWARD: lambda _config: forward}
@@ -204,4 +208,4 @@ def _config(target: Target, mode: str) -> Codec:
     fields: dict[str, Codec] = {**numbers, "clip_ratio": Knob("clip_low"), **words, **SIZES}
     if not target.has(CONFIG):
         return shipped(target, "actor_rollout_ref.actor", fields, "ppo_megatron_trainer")
-    return Object(CONFIG, {**fields, **constants(rollout_n=4), "megatron": Object(ENGINE, {})}, shared=True)
+    return Object(CONFIG, {**required(target, CONFIG), **fields, "megatron": Object(ENGINE, {})}, shared=True)
