@@ -22,7 +22,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 MODULE = "verl.trainer.ppo.ray_trainer"
 PATH = f"{MODULE}.RayPPOTrainer._create_dataloader"
 MAIN = "verl.trainer.main_ppo"
-SAMPLER = f"{MAIN}.create_rl_sampler"
+SAMPLERS = (f"{MAIN}.create_rl_sampler", f"{MODULE}.create_rl_sampler")
 
 #: Words of how a prompt that is too long is cut, by number.
 TRUNCATIONS = ("error", "left", "right", "middle")
@@ -129,7 +129,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _loaders(target: Target) -> Boundary:
     source = inspect.getsource(target.find(PATH))
-    source += inspect.getsource(target.find(SAMPLER)) if target.has(SAMPLER) else ""
+    source += "".join(inspect.getsource(target.find(path)) for path in SAMPLERS if target.has(path))
     fields: dict[str, Codec] = {name: Knob(name, default) for name, default in _SHUFFLED.items()}
     known = {name: pair for name, pair in _KNOBS.items() if _offered(target, source, name)}
     doubles: dict[str, Callable[..., Any]] = {
@@ -137,6 +137,7 @@ def _loaders(target: Target) -> Boundary:
         f"{MODULE}.DataLoader": partial(without_workers, torch.utils.data.DataLoader),
         f"{MODULE}.RLHFDataset": Rows,
         f"{MAIN}.create_rl_dataset": Rows,
+        f"{MODULE}.create_rl_dataset": Rows,
     }
     step = Step(
         call=drawn,
