@@ -17,7 +17,7 @@ from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, constants
 from rl_sentinel.adapters.verl.doubles import data_parallel_actor, updated
 from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARISED
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, reads_response_mask, worker_data
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, by_tokens, reads_response_mask, worker_data
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -44,6 +44,12 @@ LOGGED: Mapping[str, Output] = {
     "actor/pg_clipfrac": Output("", "", "clip_fraction", over="live"),
     "actor/ppo_kl": Output("", "nats", "kl.k1", over="live"),
 }
+
+#: Claimed where each row has a share of its own in the loss: a mean over tokens weighs unequal micro-batches (SPL001).
+_BY_TOKENS = claims(
+    "docs/perf/perf_tuning.rst: use_dynamic_bsz lets the model process similar tokens per micro-batch, for efficiency",
+    inert={"use_dynamic_bsz": (False, True)},
+)
 
 _PAIRS = claims(
     "dp_actor.py, update_policy: kl_loss of the current and the reference policy; ppo_kl of the old and the current",
@@ -83,7 +89,11 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
         unused=frozenset({"token"}),
         outputs={"loss": loss, **{name: replace(o, at=Use("logged")[name]) for name, o in logged.items()}},
         settings={mode: NUMBERS},
-        claims=_algorithm(source) | claims(_KL, kl="k3") | _aggregated(target, mode) | _pairs(logged),
+        claims=_algorithm(source)
+        | claims(_KL, kl="k3")
+        | _aggregated(target, mode)
+        | _pairs(logged)
+        | (_BY_TOKENS if mode != "token-mean" and "use_dynamic_bsz" in source else Claims()),
         reach="actor.use_kl_loss=True, every actor update",
         requires=(no_empty_response, equal_micro_batches, *(() if masked else (every_token_is_trained,))),
     )
@@ -131,7 +141,7 @@ def _pairs(logged: Mapping[str, Output]) -> Claims:
 def _kinds(mode: str) -> Mapping[str, Codec]:
     """Two epochs over one mini-batch, so that the old log-probs are those of the batch; the last step is read."""
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
-    return {**words, **SIZES, **constants(use_torch_compile=False)}
+    return {**words, **SIZES, **by_tokens(), **constants(use_torch_compile=False)}
 
 
 def _vanilla(target: Target, mode: str) -> Codec:

@@ -21,7 +21,7 @@ from rl_sentinel.adapters.verl.data_parallel import update_of
 from rl_sentinel.adapters.verl.doubles import ModelDouble, updated
 from rl_sentinel.adapters.verl.engine import NUMBERS
 from rl_sentinel.adapters.verl.shipped import shipped
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, reads_response_mask, worker_data
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, by_tokens, reads_response_mask, worker_data
 from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function
@@ -205,7 +205,7 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
 def _config(target: Target, mode: str) -> Codec:
     numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=1, shuffle=False)
-    fields: dict[str, Codec] = {**numbers, "clip_ratio": Knob("clip_low"), **words, **SIZES}
+    fields: dict[str, Codec] = {**numbers, "clip_ratio": Knob("clip_low"), **words, **SIZES, **by_tokens()}
     if not target.has(CONFIG):
         return shipped(target, "actor_rollout_ref.actor", fields, "ppo_megatron_trainer")
     return Object(CONFIG, {**required(target, CONFIG), **fields, "megatron": Object(ENGINE, {})}, shared=True)
