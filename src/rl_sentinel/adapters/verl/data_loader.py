@@ -1,6 +1,7 @@
 """verl's data loaders: which prompt an epoch trains on, in which order, and what a restored run goes on with."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -175,7 +176,8 @@ def _loaders(target: Target) -> Boundary:
 
 
 def _offered(target: Target, source: str, name: str) -> bool:
-    """Whether the release ships the setting, or its code reads it."""
+    """Whether the release ships the setting, or its code reads it from the section of the data."""
     word = name.rpartition(".")[2]
     files = (target.root / "verl" / "trainer" / "config").rglob("*.yaml")
-    return word in source or any(f"\n  {word}:" in file.read_text() for file in files)
+    read = re.search(rf"""data(_config)?(\.get\(\s*["']{word}["']|\.{word}\b)""", source)
+    return read is not None or any(f"\n  {word}:" in file.read_text(encoding="utf-8") for file in files)
