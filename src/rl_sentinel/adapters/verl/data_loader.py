@@ -177,6 +177,6 @@ def _loaders(target: Target) -> Boundary:
 def _offered(target: Target, source: str, name: str) -> bool:
     """Whether the release ships the setting, or its code reads it from the section of the data."""
     word = name.rpartition(".")[2]
-    files = (target.root / "verl" / "trainer" / "config").rglob("*.yaml")
+    shipped_files = (target.root / "verl" / "trainer" / "config").rglob("*ppo*.yaml")
     read = re.search(rf"""data(_config)?(\.get\(\s*["']{word}["']|\.{word}\b)""", source)
-    return read is not None or any(f"\n  {word}:" in file.read_text(encoding="utf-8") for file in files)
+    return read is not None or any(f"\n  {word}:" in file.read_text(encoding="utf-8") for file in shipped_files)
