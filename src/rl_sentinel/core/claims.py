@@ -86,7 +86,7 @@ class Claims:
     """All claims of one boundary; a claim that is None (or empty) was not made.
 
     ``a | b`` has the claims of both; where both make a claim, ``b`` wins. The fields that map names
-    are claims per output (``output_*``) or per setting (``knobs``, ``refused``, ``accepted``).
+    are claims per output (``output_*``) or per setting (``knobs``, ``inert``, ``refused``, ``accepted``).
 
     Raises:
         ValueError: if a value is not one that the claim can have; the nearest is named.
@@ -167,6 +167,9 @@ class Claims:
     )
     output_pairs: Mapping[str, Said[str]] = _per_name("which two sets of log-probs a metric compares", dict)
     knobs: tuple[Knob, ...] = _per_name("a setting that is documented to have an effect; two JSON values, `a|b`", tuple)
+    inert: tuple[Knob, ...] = _per_name(
+        "a setting that is documented to change speed or memory alone; two JSON values, `a|b`", tuple
+    )
     refused: tuple[SettingClaim, ...] = _per_name("a setting that must be refused, and why", tuple)
     accepted: tuple[SettingClaim, ...] = _per_name(
         "a setting just within the limits, which must be accepted, and why", tuple
@@ -211,8 +214,8 @@ def claims(cite: str, **values: object) -> Claims:
 
     Args:
         cite: the line of the target's code or documentation.
-        values: claim to value. ``output_*`` map outputs to values, ``knobs`` settings to pairs of values, ``refused``
-            and ``accepted`` settings to reasons.
+        values: claim to value. ``output_*`` map outputs to values, ``knobs`` and ``inert`` settings to pairs of
+            values, ``refused`` and ``accepted`` settings to reasons.
 
     Raises:
         ValueError: if there is no such claim or value; the nearest is named.
@@ -234,7 +237,7 @@ def claims(cite: str, **values: object) -> Claims:
         elif not isinstance(value, Mapping):
             message = f"claim {name} is {value!r}, expected a mapping of names"
             raise ValueError(message)
-        elif name == "knobs":
+        elif name in _OF_SETTINGS:
             made[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())
         elif name in ("refused", "accepted"):
             made[name] = tuple(SettingClaim(n, str(reason), cite) for n, reason in value.items())
@@ -261,7 +264,7 @@ def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
             owner = next((f for f, p in _PREFIXES.items() if p == f"{prefix}:"), "")
             if not owner:
                 raise ValueError(unknown_claim(key))
-            value: object = tuple(json.loads(v) for v in text.split("|")) if owner == "knobs" else text
+            value: object = tuple(json.loads(v) for v in text.split("|")) if owner in _OF_SETTINGS else text
             values.setdefault(owner, {})[name] = value
         else:
             claim = key.replace("-", "_")
@@ -338,12 +341,16 @@ def _detail(one: Knob | SettingClaim) -> str:
     return "|".join(json.dumps(v) for v in one.values) if isinstance(one, Knob) else one.reason
 
 
+#: Claims of a setting with two values.
+_OF_SETTINGS = ("knobs", "inert")
+
 #: Claim per name -> what its keys begin with.
 _PREFIXES: Mapping[str, str] = {
     "output_algorithms": "algorithm:",
     "output_definitions": "definition:",
     "output_pairs": "pair:",
     "knobs": "knob:",
+    "inert": "inert:",
     "refused": "refused:",
     "accepted": "accepted:",
 }

@@ -74,6 +74,7 @@ FIELDS = """        use_torch_compile: bool = True
         ppo_mini_batch_size: int = 1
         ppo_epochs: int = 1
         use_dynamic_bsz: bool = False
+        ppo_max_token_len_per_gpu: int = 16384
         clip_ratio: float = 0.2
 """
 

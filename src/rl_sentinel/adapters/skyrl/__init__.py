@@ -20,9 +20,11 @@ from rl_sentinel.adapters.skyrl import (
     logit_functions,
     losses,
     metrics,
+    micro_batches,
     prompt_filters,
     prompts,
     rollout,
+    staleness,
     trainer,
     worker,
 )
@@ -62,6 +64,8 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         evaluation,
         conversations,
         configuration,
+        staleness,
+        micro_batches,
     )
     for module in modules:
         yield from module.boundaries(target)

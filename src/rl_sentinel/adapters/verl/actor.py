@@ -1,6 +1,7 @@
 """The actor's configuration of verl, as each release has it."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from rl_sentinel.adapters.kit.containers import Object, Table
@@ -28,6 +29,12 @@ SECTION: Mapping[str, str] = {
 _REQUIRED: Settings = {"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4}
 
 
+def required(target: Target, section: str) -> dict[str, Codec]:
+    """The fields that this release's class of the actor's section asks for."""
+    known = {field.name for field in fields(target.find(section))}
+    return constants(**{name: value for name, value in _REQUIRED.items() if name in known})
+
+
 def section_names(settings: Settings) -> dict[str, Codec]:
     """Knobs of the actor's section, under verl's names, for the names that are in ``settings``."""
     return {word: Knob(name) for name, word in SECTION.items() if name in settings}
@@ -51,7 +58,7 @@ def actor(
     section: dict[str, Codec] = {}
     if target.has(POLICY):
         section = {"policy_loss": Object(POLICY, {"loss_mode": Constant(name), **own})}
-    config = Object(ACTOR, {**constants(**_REQUIRED), **section, **knobs}, shared=not counted)
+    config = Object(ACTOR, {**required(target, ACTOR), **section, **knobs}, shared=not counted)
     if not counted:
         return config
     places = {"config": "", "counts": "global_batch_info"}

@@ -1,19 +1,19 @@
 """verl's balancing of a batch over ranks: rows in another order, and the tokens that it logs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described, trainer_data
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described
+from rl_sentinel.adapters.verl.row_columns import by_row, numbered_data, row_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -21,6 +21,13 @@ PATH = "verl.trainer.ppo.ray_trainer.RayPPOTrainer._balance_batch"
 
 #: Most ranks of a setting: rows divide among them.
 RANKS = 2
+
+#: Data-parallel ranks, and the devices among which each of them splits its model.
+_SETTINGS: Mapping[str, Settings] = {
+    "one rank": {"ranks": 1},
+    "two ranks": {"ranks": RANKS},
+    "two ranks of two devices": {"ranks": RANKS, "devices": 2},
+}
 
 _CLAIMS = claims(
     "ray_trainer.py, _balance_batch, docstring: reorder the data such that each rank gets similar total tokens",
@@ -41,25 +48,14 @@ def divides(inputs: Inputs) -> str:
     return f"{rows} rows do not divide among {RANKS} ranks" if rows % RANKS else ""
 
 
-def balanced(method: Callable[..., Any], batch: Any, ranks: int, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
+def balanced(method: Callable[..., Any], batch: Any, ranks: int, devices: int, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
     """The columns of each row, wherever it went; how often each is there; and the logged tokens of all ranks."""
     metrics: dict[str, float] = {}
-    group = SimpleNamespace(world_size=ranks, _dispatch_info={"actor": list(range(ranks))})
+    of_device = [rank for rank in range(ranks) for _ in range(devices)]
+    group = SimpleNamespace(world_size=len(of_device), _dispatch_info={"actor": of_device})
     trainer = SimpleNamespace(actor_rollout_wg=group, _get_dp_size=lambda *_about: ranks)
     method(trainer, batch, metrics)
-    order = batch.batch["row"].tolist()
-    place = [order.index(row) if row in order else 0 for row in range(rows)]
-    uids = batch.non_tensor_batch["uid"].tolist()
-    return {
-        "rewards": batch.batch["token_level_rewards"][place].sum(1),
-        "uids": torch.tensor([float(uids[at].rpartition("-")[2]) for at in place]),
-        "uses": torch.tensor([float(order.count(row)) for row in range(rows)]),
-        "tokens": torch.tensor(float(metrics["global_seqlen/mean"]) * ranks),
-    }
-
-
-def _rows(inputs: Inputs) -> Tensor:
-    return torch.arange(inputs.batch.rows)
+    return by_row(batch, rows) | {"tokens": torch.tensor(float(metrics["global_seqlen/mean"]) * ranks)}
 
 
 def _balanced(target: Target) -> Boundary:
@@ -68,8 +64,9 @@ def _balanced(target: Target) -> Boundary:
         name="balanced",
         arguments={
             "method": Constant(Function(PATH)),
-            "batch": trainer_data(target, "", row=Derived(_rows)),
+            "batch": numbered_data(target),
             "ranks": Knob("ranks", 1),
+            "devices": Knob("devices", 1),
             "rows": Derived(lambda inputs: inputs.batch.rows),
         },
         produced_by={"batch": MASK_PRODUCER},
@@ -79,14 +76,12 @@ def _balanced(target: Target) -> Boundary:
         path=PATH,
         stage="batch",
         steps=(step,),
-        reads=frozenset({"reward", "group", "length"}),
+        reads=frozenset({"old_logprob", "token", "group", "length"}),
         outputs={
-            "reward": Output("B", "reward", "reward", at=made["rewards"], form=PerRow()),
-            "uid": Output("B", "", "group", at=made["uids"], form=PerRow()),
-            "uses": Output("B", "", "uses", at=made["uses"], form=PerRow()),
+            **row_outputs(made),
             "tokens": Output("", "tokens", at=made["tokens"]),
         },
-        settings={"one rank": {"ranks": 1}, "two ranks": {"ranks": RANKS}},
+        settings=_SETTINGS,
         claims=_CLAIMS,
         reach="every run; trainer.balance_batch=True",
         requires=(divides, no_empty_response),

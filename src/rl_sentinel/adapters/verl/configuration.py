@@ -1,7 +1,7 @@
 """verl's configuration classes: what each of them lets through before training."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.result_forms import Accepted
@@ -90,7 +90,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 yield Unbound(section.path, "config", str(why))
             continue
         yield from bindable(
-            target, _boundary(section, {n: w for n, w in section.nonsense.items() if set(w[0]) <= known})
+            target,
+            _boundary(
+                replace(section, sound={n: v for n, v in section.sound.items() if n in known}),
+                {n: w for n, w in section.nonsense.items() if set(w[0]) <= known},
+            ),
         )
 
 

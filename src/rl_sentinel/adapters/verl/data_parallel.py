@@ -17,7 +17,7 @@ from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, constants
 from rl_sentinel.adapters.verl.doubles import data_parallel_actor, updated
 from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARISED
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, reads_response_mask, worker_data
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, by_tokens, reads_response_mask, worker_data
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -45,6 +45,12 @@ LOGGED: Mapping[str, Output] = {
     "actor/ppo_kl": Output("", "nats", "kl.k1", over="live"),
 }
 
+#: Claimed where each row has a share of its own in the loss: a mean over tokens weighs unequal micro-batches (SPL001).
+_BY_TOKENS = claims(
+    "docs/perf/perf_tuning.rst: use_dynamic_bsz lets the model process similar tokens per micro-batch, for efficiency",
+    inert={"use_dynamic_bsz": (False, True)},
+)
+
 _PAIRS = claims(
     "dp_actor.py, update_policy: kl_loss of the current and the reference policy; ppo_kl of the old and the current",
     output_pairs={"actor/kl_loss": "logprob against ref_logprob", "actor/ppo_kl": "old_logprob against logprob"},
@@ -61,13 +67,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     source = inspect.getsource(target.find(ACTOR)).partition("def update_policy")[2]
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
-    yield from bindable(target, *(_update(target, mode, source) for mode in modes))
+    yield from bindable(
+        target, *(update_of(target, mode, source, masked=reads_response_mask(source)) for mode in modes)
+    )
     for name in selectable(target) if "loss_mode" in source else ():
         yield from bindable(target, _other(target, name, source))
 
 
-def _update(target: Target, mode: str, source: str) -> Boundary:
-    masked = reads_response_mask(source)
+def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Boundary:
+    """The update of an actor with all that its loss is made of; ``source`` is that of the actor's class.
+
+    ``masked`` says whether the trainer gives it a mask of the trained tokens.
+    """
     logged = {name: output for name, output in LOGGED.items() if name in source and mode == "token-mean"}
     step = _step(target, _vanilla(target, mode), source)
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
@@ -78,7 +89,11 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         unused=frozenset({"token"}),
         outputs={"loss": loss, **{name: replace(o, at=Use("logged")[name]) for name, o in logged.items()}},
         settings={mode: NUMBERS},
-        claims=_algorithm(source) | claims(_KL, kl="k3") | _aggregated(target, mode) | _pairs(logged),
+        claims=_algorithm(source)
+        | claims(_KL, kl="k3")
+        | _aggregated(target, mode)
+        | _pairs(logged)
+        | (_BY_TOKENS if mode != "token-mean" and "use_dynamic_bsz" in source else Claims()),
         reach="actor.use_kl_loss=True, every actor update",
         requires=(no_empty_response, equal_micro_batches, *(() if masked else (every_token_is_trained,))),
     )
@@ -92,7 +107,7 @@ def _other(target: Target, name: str, source: str) -> Boundary:
     knobs = {**mode.section, **{n: Knob(n) for n in REGULARISED}}
     config = actor(target, name, {**knobs, **_kinds("seq-mean-token-mean")}, policy=mode.policy)
     return replace(
-        _update(target, "seq-mean-token-mean", source),
+        update_of(target, "seq-mean-token-mean", source, masked=reads_response_mask(source)),
         steps=(_step(target, config, source),),
         settings={name: numbers},
         claims=replace(said, algorithm=None) if value_of(said.rows) == "all" else said,  # the KL has a mean of its own
@@ -126,7 +141,7 @@ def _pairs(logged: Mapping[str, Output]) -> Claims:
 def _kinds(mode: str) -> Mapping[str, Codec]:
     """Two epochs over one mini-batch, so that the old log-probs are those of the batch; the last step is read."""
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
-    return {**words, **SIZES, **constants(use_torch_compile=False)}
+    return {**words, **SIZES, **by_tokens(), **constants(use_torch_compile=False)}
 
 
 def _vanilla(target: Target, mode: str) -> Codec:

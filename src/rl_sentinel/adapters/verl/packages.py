@@ -11,6 +11,7 @@ cloudpickle==3.1.2
 pyvers==0.1.0
 orjson==3.11.4
 packaging==25.0
+torchdata==0.11.0
 """
 
 #: Packages that the trainer imports and that an installation of verl does not bring.

@@ -9,7 +9,7 @@ import torch
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.doubles import cpu_device, no_memory, return_unmoved
@@ -24,6 +24,14 @@ SIZES: Mapping[str, Codec] = {
     "ppo_micro_batch_size_per_gpu": MICRO_BATCH,
     "use_dynamic_bsz": Constant(value=False),
 }
+
+
+def by_tokens() -> dict[str, Codec]:
+    """Whether micro-batches are of at most so many tokens, by the setting; how many these are."""
+    return {
+        "use_dynamic_bsz": Knob("use_dynamic_bsz", default=False),
+        "ppo_max_token_len_per_gpu": Derived(_longest, frozenset({"extra"})),
+    }
 
 
 def passes(*, dynamic: bool) -> dict[str, Codec]:

@@ -1,0 +1,182 @@
+"""verl's data loaders: which prompt an epoch trains on, in which order, and what a restored run goes on with."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import described
+from rl_sentinel.adapters.verl.shipped import shipped
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+MODULE = "verl.trainer.ppo.ray_trainer"
+PATH = f"{MODULE}.RayPPOTrainer._create_dataloader"
+MAIN = "verl.trainer.main_ppo"
+SAMPLERS = (f"{MAIN}.create_rl_sampler", f"{MODULE}.create_rl_sampler")
+
+#: Words of how a prompt that is too long is cut, by number.
+TRUNCATIONS = ("error", "left", "right", "middle")
+
+_DOCS = "docs/examples/config.rst, data"
+_CLAIMS = claims("ray_trainer.py, _create_dataloader, comment: use sampler for better ckpt resume")
+_KNOBS: dict[str, tuple[Scalar, Scalar]] = {
+    "data.shuffle": (False, True),
+    "data.seed": (1, 2),
+    "data.train_batch_size": (2, 1),
+    "data.truncation": ("error", "left"),
+}
+_SHUFFLED: Settings = {"data.shuffle": True, "data.seed": 1, "data.train_batch_size": 2, "data.truncation": "error"}
+
+
+class Rows:
+    """A dataset of numbered prompts, as many as its files say; it keeps how it was asked to cut long ones."""
+
+    def __init__(self, *about: Any, **options: Any) -> None:  # noqa: ANN401 - whatever the trainer passes
+        """Take what the trainer passes to its dataset: files, and how to read them."""
+        sections = [one for one in (*about, *options.values()) if hasattr(one, "get") and "truncation" in one]
+        files = about[0] if about else next(options[name] for name in ("parquet_files", "data_files"))
+        self.rows = int(files)
+        self.truncation = options.get("truncation") or next((one["truncation"] for one in sections), "error")
+
+    def __len__(self) -> int:
+        """How many prompts there are."""
+        return self.rows
+
+    def __getitem__(self, row: int) -> int:
+        """The number of a prompt."""
+        return row
+
+
+def collated(rows: list[int]) -> list[int]:
+    """The prompts of a batch."""
+    return list(rows)
+
+
+def without_workers(real: Callable[..., Any], **options: Any) -> Any:  # noqa: ANN401 - the loader's own options
+    """The real loader, reading in this process; numbers need no collating."""
+    return real(**{**options, "num_workers": 0, "collate_fn": collated})
+
+
+def stateful(**options: Any) -> Any:  # noqa: ANN401 - the loader's own options
+    """The loader of torchdata, in this process."""
+    return without_workers(importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader, **options)
+
+
+def drawn(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
+    """The order of a run, that of one restored in its second epoch, and how often each prompt is used."""
+    config.data.train_files = config.data.val_files = rows
+
+    def loaders() -> Any:  # noqa: ANN401 - what the trainer keeps
+        trainer = SimpleNamespace(config=config, tokenizer=None, processor=None)
+        create(trainer, *([None] * (len(inspect.signature(create).parameters) - 1)))
+        return trainer
+
+    first = loaders()
+    whole_epoch = _epoch(first)
+    batches = iter(first.train_dataloader)
+    next(batches)
+    state = first.train_dataloader.state_dict() if hasattr(first.train_dataloader, "state_dict") else None
+    whole = [[row for batch in batches for row in batch], _epoch(first)]
+    restored = loaders()
+    restored.train_dataloader.load_state_dict(state)
+    again = [_epoch(restored), _epoch(restored)]
+    validated = [row for batch in first.val_dataloader for row in batch]
+    return {
+        "rest": _places(whole[0], rows),
+        "next": _places(whole[1], rows),
+        "rest restored": _places(again[0], rows),
+        "next restored": _places(again[1], rows),
+        "uses": torch.tensor([float(whole_epoch.count(row)) for row in range(rows)]),
+        "validated": torch.tensor([float(validated.count(row)) for row in range(rows)]),
+        "steps": float(len(first.train_dataloader)),
+        "truncation": float(TRUNCATIONS.index(first.train_dataset.truncation)),
+    }
+
+
+def _epoch(trainer: Any) -> list[int]:  # noqa: ANN401 - what the trainer keeps
+    """All prompts of one pass over the training set, in order."""
+    return [row for batch in trainer.train_dataloader for row in batch]
+
+
+def _places(order: list[int], rows: int) -> torch.Tensor:
+    """``[B]``: where each prompt stands, -1 where it does not."""
+    return torch.tensor([float(order.index(row)) if row in order else -1.0 for row in range(rows)])
+
+
+def pairs_up(inputs: Inputs) -> str:
+    """The prompts fill two whole batches at least, of two each."""
+    rows = inputs.batch.rows
+    return "" if rows % 2 == 0 and rows > 2 else f"{rows} prompts are no two whole batches of 2"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loaders of the trainer for a shuffled set."""
+    if target.has(PATH) and not target.fails("torchdata.stateful_dataloader.StatefulDataLoader"):
+        yield from described(target, PATH, "batch", lambda: [_loaders(target)])
+
+
+def _loaders(target: Target) -> Boundary:
+    source = inspect.getsource(target.find(PATH))
+    source += "".join(inspect.getsource(target.find(path)) for path in SAMPLERS if target.has(path))
+    fields: dict[str, Codec] = {name: Knob(name, default) for name, default in _SHUFFLED.items()}
+    known = {name: pair for name, pair in _KNOBS.items() if _offered(target, source, name)}
+    doubles: dict[str, Callable[..., Any]] = {
+        f"{MODULE}.StatefulDataLoader": stateful,
+        f"{MODULE}.DataLoader": partial(without_workers, torch.utils.data.DataLoader),
+        f"{MODULE}.RLHFDataset": Rows,
+        f"{MAIN}.create_rl_dataset": Rows,
+        f"{MODULE}.create_rl_dataset": Rows,
+    }
+    step = Step(
+        call=drawn,
+        name="drawn",
+        arguments={
+            "create": Constant(Function(PATH)),
+            "config": shipped(target, "", fields),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+        },
+        doubles={path: double for path, double in doubles.items() if target.has(path)},
+        produced_by={"config": "verl/trainer/config: the files that the release ships"},
+    )
+    made, form = Use("drawn"), PerRow()
+    named = {
+        "rest": "uninterrupted.rest",
+        "next": "uninterrupted.next",
+        "rest restored": "resumed.rest",
+        "next restored": "resumed.next",
+        "uses": "uses",
+        "validated": "uses",
+    }
+    outputs = {name: Output("B", "samples", quantity, at=made[name], form=form) for name, quantity in named.items()}
+    outputs |= {name: Output("", "", at=made[name]) for name in ("steps", "truncation")}
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs=outputs,
+        settings={"shuffled": _SHUFFLED},
+        claims=_CLAIMS | claims(_DOCS, knobs=known),
+        reach="every run; one that is restarted from a checkpoint",
+        requires=(pairs_up,),
+    )
+
+
+def _offered(target: Target, source: str, name: str) -> bool:
+    """Whether the release ships the setting, or its code reads it from the section of the data."""
+    word = name.rpartition(".")[2]
+    shipped_files = (target.root / "verl" / "trainer" / "config").rglob("*ppo*.yaml")
+    read = re.search(rf"""data(_config)?(\.get\(\s*["']{word}["']|\.{word}\b)""", source)
+    return read is not None or any(f"\n  {word}:" in file.read_text(encoding="utf-8") for file in shipped_files)

@@ -1,0 +1,211 @@
+"""verl's actor on Megatron, of releases before 0.8: its whole update, with a schedule of one process and no model."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.actor import SECTION, required
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
+from rl_sentinel.adapters.verl.data_parallel import ACTOR as DATA_PARALLEL
+from rl_sentinel.adapters.verl.data_parallel import update_of
+from rl_sentinel.adapters.verl.doubles import ModelDouble, updated
+from rl_sentinel.adapters.verl.engine import NUMBERS
+from rl_sentinel.adapters.verl.shipped import shipped
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, by_tokens, reads_response_mask, worker_data
+from rl_sentinel.adapters.world import one_process
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+MODULE = "verl.workers.actor.megatron_actor"
+ACTOR = f"{MODULE}.MegatronPPOActor"
+UPDATE, ITERATE = f"{ACTOR}.update_policy", f"{ACTOR}.make_minibatch_iterator"
+CONFIG, ENGINE = "verl.workers.config.McoreActorConfig", "verl.workers.config.McoreEngineConfig"
+
+#: What makes the function that runs the model, in releases that have one.
+FORWARD = "verl.models.mcore.get_mcore_forward_fn"
+
+_PRODUCED = f"{MASK_PRODUCER}; workers/megatron_workers.py, update_actor: an iterator over mini-batches of the batch"
+
+
+class MegatronDouble(ModelDouble):
+    """Stands for a chunk of the model and the optimizer; logits hold a log-prob and an entropy at each position."""
+
+    training = True
+
+    def step(self) -> Any:  # noqa: ANN401 - as Megatron's optimizer answers
+        """Store the gradient; the step was made, with a gradient of norm 0 and without zeros."""
+        super().step()
+        return True, 0.0, 0
+
+    def zero_grad_buffer(self, **_about: object) -> None:
+        """Do nothing: the gradient is cleared with the optimizer."""
+
+    def logits(self, input_ids: Tensor) -> Tensor:
+        """``[b, S, 2]`` of rows whose prompts are one token, the number of the row."""
+        rows = input_ids[:, 0]
+        answers = torch.stack([self.leaf[rows], self.answers["entropy"][rows]], dim=-1)
+        return torch.nn.functional.pad(answers, (0, 0, 0, input_ids.shape[1] - answers.shape[1]))
+
+
+class Silent:
+    """A profiler or a log, each of whose methods does nothing."""
+
+    def __call__(self, *_about: object, **_more: object) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        """Do nothing, whatever is passed."""
+        return lambda *_about, **_more: None
+
+
+def megatron_actor(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
+    """An actor of the target's class without what its constructor asks of Megatron; its model is a double."""
+    double, made = MegatronDouble(dict(answers)), object.__new__(kind)
+    vars(made).update(
+        config=config,
+        hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]),
+        tf_config=SimpleNamespace(sequence_parallel=False, overlap_moe_expert_parallel_comm=False),
+        model_config=SimpleNamespace(vocab_size=2),
+        mtp_config=None,
+        actor_module=[double],
+        actor_optimizer=double,
+        use_fused_kernels=False,
+        use_torch_profiler=False,
+        prof=Silent(),
+        router_replay=SimpleNamespace(mode="disabled"),
+        enable_routing_replay=False,
+        has_multi_modal_inputs=False,
+        optimizer_step_args=None,
+    )
+    return made
+
+
+def mini_batches_updated(worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - objects of the target
+    """The update over the worker's own mini-batches; its metrics, and the losses of the last step."""
+    return updated(lambda actor, batch: actor.update_policy(actor.make_minibatch_iterator(batch)), worker, data)
+
+
+def schedule(forward_step_func: Any, data_iterator: Any, model: Any, num_microbatches: int, **about: Any) -> list[Any]:  # noqa: ANN401
+    """Megatron's schedule without pipeline: the loss of each micro-batch over their number, accumulated."""
+    iterator = data_iterator[0] if isinstance(data_iterator, list) else data_iterator
+    logged = []
+    for _ in range(num_microbatches):
+        output, loss_of = forward_step_func(iterator, model[0])
+        loss, measured = loss_of(output)[:2]
+        logged.append(measured)
+        if not about.get("forward_only"):
+            (loss / num_microbatches).backward()
+    return logged
+
+
+def forward(
+    model: Any,  # noqa: ANN401 - the double
+    input_ids: Tensor,
+    *_masks: object,
+    logits_processor: Callable[..., Any] | None = None,
+    logits_processor_args: Mapping[str, Any] | None = None,
+    **_about: object,
+) -> Any:  # noqa: ANN401 - logits, or what the processor makes of them
+    """The model's forward pass: logits at each position, and what the actor makes of them."""
+    logits = model.logits(input_ids)
+    return logits if logits_processor is None else logits_processor(logits, **(logits_processor_args or {}))
+
+
+class NoRouting:
+    """Nothing of a mixture of experts is recorded or replayed."""
+
+    is_replay_backward_action = staticmethod(lambda *_about: False)
+    is_replay_forward_action = staticmethod(lambda *_about: False)
+    is_r2_record_action = staticmethod(lambda *_about: False)
+
+
+def _doubles(target: Target, source: str) -> dict[str, Callable[..., Any]]:
+    ours: dict[str, Callable[..., Any]] = {
+        "get_forward_backward_func": lambda: schedule,
+        "mpu": type("OneProcess", (), {n: staticmethod(f) for n, f in _parallel_state().items()}),
+        "broadcast_dict_tensor": lambda *_tensors, **_about: None,
+        "unwrap_model": lambda model: model,
+        "get_torch_device": lambda: SimpleNamespace(empty_cache=lambda: None),
+        "vocab_parallel_log_probs_from_logits": lambda logits, _labels: logits[..., 0],
+        "vocab_parallel_entropy": lambda logits: logits[..., 1],
+        "RouterReplayHelper": NoRouting,
+        "logger": Silent(),  # transformers gives it a method more, where it is imported
+    }
+    present = {f"{MODULE}.{name}": double for name, double in ours.items() if target.has(f"{MODULE}.{name}")}
+    return {**accelerator(target, MODULE, source), **present, FORWARD: lambda _config: forward}
+
+
+def _parallel_state() -> Mapping[str, Callable[..., Any]]:
+    return {**one_process(), "get_pipeline_model_parallel_last_rank": lambda *_about: 0}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The update, one for each mode of aggregation that the release has."""
+    if not target.has(UPDATE) or not target.has(ITERATE):
+        return
+    if why := target.fails(ACTOR):
+        yield Unbound(UPDATE, "policy-loss", why)
+        return
+    try:
+        source = inspect.getsource(target.find(ACTOR))
+        target.find(FORWARD)
+    except Unbindable as why:
+        yield Unbound(UPDATE, "policy-loss", str(why))
+        return
+    modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
+    yield from bindable(target, *(_update(target, mode, source) for mode in modes))
+
+
+def _update(target: Target, mode: str, source: str) -> Boundary:
+    # Where the other worker knows a mask of trained tokens, so does the trainer, whichever worker it runs.
+    sources = source + (inspect.getsource(target.find(DATA_PARALLEL)) if target.has(DATA_PARALLEL) else "")
+    boundary = update_of(target, mode, source, masked=reads_response_mask(sources))
+    parts: dict[str, Codec] = {
+        "0": Constant(Function(ACTOR)),
+        "1": _config(target, mode),
+        "2": Table({"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}),
+    }
+    tensors: dict[str, Codec] = {
+        "old_log_probs": Column("old_logprob"),
+        "ref_log_prob": Column("ref_logprob"),
+        "advantages": Column("advantage"),
+    }
+    step = Step(
+        call=mini_batches_updated,
+        name="made",
+        doubles=_doubles(target, source),
+        arguments={
+            "worker": Object(
+                megatron_actor, parts, at={"0": "__class__", "1": "config", "2": "actor_optimizer.answers"}
+            ),
+            "data": worker_data(tensors, **constants(temperature=1.0, multi_turn=True)),
+        },
+        produced_by={"data": _PRODUCED},
+    )
+    return replace(
+        boundary,
+        path=f"{ITERATE} -> {UPDATE}",
+        steps=(step, *boundary.steps[1:]),
+        reach="actor.strategy=megatron actor.use_kl_loss=True, every actor update",
+    )
+
+
+def _config(target: Target, mode: str) -> Codec:
+    numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
+    words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=1, shuffle=False)
+    fields: dict[str, Codec] = {**numbers, "clip_ratio": Knob("clip_low"), **words, **SIZES, **by_tokens()}
+    if not target.has(CONFIG):
+        return shipped(target, "actor_rollout_ref.actor", fields, "ppo_megatron_trainer")
+    return Object(CONFIG, {**required(target, CONFIG), **fields, "megatron": Object(ENGINE, {})}, shared=True)

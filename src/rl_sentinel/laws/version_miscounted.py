@@ -1,0 +1,66 @@
+"""STA001 version-miscounted.
+
+What it says:
+    Generation runs ahead of training as far as declared, and no farther: when ``i`` updates of ``B`` samples are
+    finished, and samples may be at most ``eta`` updates old, ``(i + eta + 1) * B`` samples have been admitted beside
+    those that were thrown away (arXiv 2505.24298, equation 3). The count goes on after a restart.
+
+Why it matters:
+    Asynchronous training corrects for stale samples as far as they are stale. One sample too many per update, and
+    staleness grows without an error; one too few, and generation waits for training, at last for ever.
+
+A boundary that breaks it:
+    >>> finished, staleness, batch = 2, 1, 4
+    >>> (finished + staleness) * batch  # the update that is being worked on is forgotten
+    12
+    >>> (finished + staleness + 1) * batch
+    16
+
+Where it does not apply:
+    Boundaries that do not report how many samples they admit (an output of the quantity ``admitted``), with the
+    settings ``finished`` and ``max_staleness``; an update takes as many samples as the batch has rows.
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+
+#: The quantity: samples that were admitted so far, without those that were thrown away.
+QUANTITY = "admitted"
+
+
+def _counts(boundary: Boundary) -> list[str]:
+    return [name for name, output in boundary.outputs.items() if output.quantity == QUANTITY and output.axes == ""]
+
+
+def _applies(boundary: Boundary) -> str:
+    return "" if _counts(boundary) else "it does not report how many samples it admits"
+
+
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    knobs = {**ask.boundary.settings.get(case.setting, {}), **case.override}
+    finished, oldest = (int(knobs.get(name) or 0) for name in ("finished", "max_staleness"))
+    seen = ask(case).values
+    for name in _counts(ask.boundary):
+        most = torch.tensor(float((finished + oldest + 1) * case.batch.rows), device=seen[name].device)
+        reason = f"{finished} updates are finished and samples may be {oldest} updates old"
+        yield Equal(name, most, seen[name], None, tolerance=0.0, reason=reason)
+
+
+LAW = Law(
+    code="STA001",
+    name="version-miscounted",
+    stages=frozenset({"batch"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    expect=_expect,
+)
