@@ -15,7 +15,7 @@ from typing import Any
 from rl_sentinel.audit.known import Known, shipped
 from rl_sentinel.report.advice import advice
 from rl_sentinel.report.finding_block import sentence, when
-from rl_sentinel.report.scenario import scenario
+from rl_sentinel.report.scenario import has_batch, scenario
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 
@@ -81,7 +81,7 @@ def _finding(finding: Mapping[str, Any], known: Known | None) -> Iterator[str]:
     setting = "" if finding["setting"] == "default" else f", {finding['setting']}"
     yield f"### {finding['law']} at `{finding['boundary'].rpartition('.')[2]}`{setting}\n"
     yield f"{finding['level']}: {sentence(evidence)}.\n"
-    if not finding["law"].startswith("CFG"):  # such a finding is about settings and has no batch
+    if has_batch(finding["law"]):
         yield "```"
         yield from (f"{name} = {values}" for name, values in scenario(evidence))
         yield "```\n"

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 from report_fixtures import release, results
 from rl_sentinel.audit.findings import group_by_cause
 from rl_sentinel.report.html import as_html, grid
+from rl_sentinel.report.scenario import has_batch
 
 
 class _Page(HTMLParser):
@@ -34,7 +35,7 @@ def test_page_is_whole() -> None:
     assert page.open == []
     causes = group_by_cause(made.found)
     assert page.seen.count("section") == len(causes)
-    assert page.seen.count("figure") > 3 * sum(not findings[0].law.startswith("CFG") for findings in causes)
+    assert page.seen.count("figure") > 3 * sum(has_batch(findings[0].law) for findings in causes)
     assert "reward" in text
     assert "&lt;" not in as_html([results()]).partition("<body>")[0]
 

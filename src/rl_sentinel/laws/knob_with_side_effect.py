@@ -15,6 +15,10 @@ A boundary that breaks it:
     >>> accumulated([losses[:2], losses[2:]]), accumulated([losses])
     (2.5, 1.25)
 
+How to fix it:
+    Divide by counts of the whole mini-batch, which are passed in, not by those of the parts that the setting
+    cuts: ``rl_sentinel.signal.minibatches.aggregation``.
+
 Where it does not apply:
     Boundaries that claim no setting without effect; values that are refused. Rows that are not trained are left out,
     since what they count for differs with the split already (SPL001).

@@ -16,6 +16,10 @@ A boundary that breaks it:
     >>> (finished + staleness + 1) * batch
     16
 
+How to fix it:
+    Keep one counter of admitted samples, take thrown-away ones out of it, compare it with the updates that are
+    finished, and save it with the checkpoint.
+
 Where it does not apply:
     Boundaries that do not report how many samples they admit (an output of the quantity ``admitted``), with the
     settings ``finished`` and ``max_staleness``; an update takes as many samples as the batch has rows.

@@ -38,10 +38,13 @@ BY_STAGE = {
 #: Settings that are refused, accepted or without effect, and should not be.
 _REFUSED = "accept these settings when the configuration is read"
 _ACCEPTED = "do not use these values: training starts with them. In the code: refuse them when it reads them"
-_WITHOUT_EFFECT = "do not rely on this setting. In the code: connect it, or refuse it when it is read"
 
 #: Law -> the change that removes its cause, whatever is computed.
 BY_LAW = {
+    "CFG001": "do not rely on this setting. In the code: connect it, or refuse it when it is read",
+    "CFG002": "do not compare runs with different values of this setting. In the code: divide by counts of the whole "
+    "mini-batch, not of the parts that the setting cuts",
+    "STA001": "count admitted samples beside those that were thrown away, and restore the count",
     "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
     "MSK005": "leave rows without a trained token out of the sum and of the count",
     "PAR001": "use one of the two functions everywhere: they are not interchangeable",
@@ -56,8 +59,6 @@ def advice(evidence: Mapping[str, Any]) -> str:
     expectation, law = evidence["expectation"], str(evidence["law"])
     if expectation["kind"] == "Refuses":
         return _REFUSED if expectation["accepts"] else _ACCEPTED
-    if law.startswith("CFG"):
-        return _WITHOUT_EFFECT
     if steps := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
         return steps
     if moves_the_wrong_way(evidence):  # the outcome arrives, so its place is right

@@ -6,7 +6,7 @@ from typing import Any
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.advice import advice
 from rl_sentinel.report.formatting import counted, numbers, wrapped
-from rl_sentinel.report.scenario import conditions, scenario
+from rl_sentinel.report.scenario import conditions, has_batch, scenario
 
 #: Where the text beside a label starts.
 _INDENT = " " * 12
@@ -27,7 +27,7 @@ def block(findings: Sequence[Finding]) -> list[str]:
     e = first.evidence
     lines = wrapped(f"{level(first)} {first.law} {sentence(e)} ({e['law_name']})", hanging="  ", lines=5)
     lines += _labelled("where", _where(first))
-    if not first.law.startswith("CFG"):
+    if has_batch(first.law):
         lines += _input(first)
         lines += _output(e["expectation"])
     lines += _labelled("outputs", also_broken(e), lines=2)
@@ -51,7 +51,7 @@ def level(f: Finding) -> str:
 def when(e: Mapping[str, Any]) -> str:
     """The configuration that reaches the boundary, and the condition that the batch meets."""
     reach = str(e["reach"]) or "any run that calls this function"
-    condition = "" if str(e["law"]).startswith("CFG") else conditions(e)
+    condition = conditions(e) if has_batch(str(e["law"])) else ""
     return f"{reach}, {condition}" if condition else reach
 
 

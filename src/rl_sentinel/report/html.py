@@ -12,7 +12,7 @@ from rl_sentinel.report.advice import advice
 from rl_sentinel.report.finding_block import also_broken, level, sentence, when
 from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.results import Results
-from rl_sentinel.report.scenario import scenario_columns
+from rl_sentinel.report.scenario import has_batch, scenario_columns
 
 
 class Cell(NamedTuple):
@@ -98,7 +98,7 @@ def _block(findings: Sequence[Finding]) -> Block:
     first = findings[0]
     evidence = first.evidence
     places = [*(f"{f.boundary} [{f.setting}]" for f in findings[1:]), *(place for f in findings for place in f.also)]
-    grids = [] if first.law.startswith("CFG") else _grids(evidence)
+    grids = _grids(evidence) if has_batch(first.law) else []
     return Block(
         first, level(first), sentence(evidence), also_broken(evidence), when(evidence), advice(evidence), grids, places
     )

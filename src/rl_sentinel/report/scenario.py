@@ -13,6 +13,15 @@ _FIRST = ("group", "mask", "reward")
 _MINOR = frozenset({"prompt_length", "version", "token", "logits"})
 
 
+#: Laws about settings alone, whose findings show no batch.
+_OF_SETTINGS = frozenset({"CFG001", "CFG003"})
+
+
+def has_batch(law: str) -> bool:
+    """Whether a finding of the law is about a batch."""
+    return law not in _OF_SETTINGS
+
+
 def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and values of each column that matters; a changed cell is written as ``before -> after``.
 
