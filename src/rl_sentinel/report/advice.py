@@ -59,6 +59,8 @@ def advice(evidence: Mapping[str, Any]) -> str:
     expectation, law = evidence["expectation"], str(evidence["law"])
     if expectation["kind"] == "Refuses":
         return _REFUSED if expectation["accepts"] else _ACCEPTED
+    if law.startswith("CFG"):
+        return BY_LAW[law]
     if steps := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
         return steps
     if moves_the_wrong_way(evidence):  # the outcome arrives, so its place is right
