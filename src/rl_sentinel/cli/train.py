@@ -20,6 +20,7 @@ from rl_sentinel.train.run import loop
 from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.failed_step import replay_failed_step
 from rl_sentinel.train.run.journal import read_metrics
+from rl_sentinel.train.run.run_context import Callbacks
 
 
 def train(
@@ -48,7 +49,7 @@ def train(
             live.step(metrics, timing)
             board.step(metrics, timing)
 
-        callbacks = loop.Callbacks(live.warming, step, live.say) if ranks.is_first else loop.Callbacks()
+        callbacks = Callbacks(live.warming, step, live.say) if ranks.is_first else Callbacks()
         loop.train(wanted, cache=kept, callbacks=callbacks, ranks=ranks)
     if ranks.is_first:
         _show(folder)

@@ -58,7 +58,7 @@ def test_weights_are_exchanged_and_sample_the_same(tmp_path: Path) -> None:
     own, theirs = _save(tmp_path), load_policy(str(tmp_path))
     token = torch.tensor([[2, 5, 9, 1]])
     torch.testing.assert_close(theirs(token), own(token), atol=1e-5, rtol=1e-5)
-    assert (theirs.end, theirs.padding, theirs.tokenizer.encode("a1")) == (1, 0, own.tokenizer.encode("a1"))
+    assert (theirs.ends[0], theirs.padding, theirs.tokenizer.encode("a1")) == (1, 0, own.tokenizer.encode("a1"))
     prompts = [own.tokenizer.encode(t) for t in ("a", "b10", "ab", "1", "a+", "b")]
     uniform = torch.rand(6, 12, generator=torch.Generator().manual_seed(3))
     samples = [Engine(p, 1.0, 12).sample(prompts, uniform) for p in (own, theirs)]

@@ -17,7 +17,8 @@ from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.failed_step import replay_failed_step
 from rl_sentinel.train.run.journal import read_metrics
-from rl_sentinel.train.run.loop import Callbacks, train
+from rl_sentinel.train.run.loop import train
+from rl_sentinel.train.run.run_context import Callbacks
 from training import folder_cache, recipe
 
 #: Mini-batches of unequal size, parts of three rows, two epochs, a KL in the loss.

@@ -10,7 +10,8 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
-from rl_sentinel.train.config.recipe import Component, suggestion
+from rl_sentinel.train.config.recipe import suggestion
+from rl_sentinel.train.config.settings import Component
 from rl_sentinel.train.config.user_code import ResultCheck, import_object, wrap_function
 
 #: Kinds of parameters that take any further arguments; the recipe sets none of them.

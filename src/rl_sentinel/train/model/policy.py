@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE, CharacterTokenizer
+from rl_sentinel.train.model.chat_template import Message
 from rl_sentinel.train.model.llama import Llama, Shape
 from rl_sentinel.train.model.readout import Readout
 from rl_sentinel.train.run.distributed import Ranks
@@ -22,8 +23,12 @@ class Tokenizer(Protocol):
         """The id of padding."""
 
     @property
-    def end(self) -> int:
-        """The id that ends a response."""
+    def ends(self) -> tuple[int, ...]:
+        """The ids that end a response; the first is the usual one."""
+
+    @property
+    def end_texts(self) -> tuple[str, ...]:
+        """The texts of these ids."""
 
     @property
     def positions(self) -> int | None:
@@ -33,7 +38,10 @@ class Tokenizer(Protocol):
         """The token ids of a text."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
+        """The text of token ids, without those that end a response."""
+
+    def render(self, messages: Sequence[Message], template: str | None) -> str:
+        """Render a conversation by a Jinja template, or by the tokenizer's own."""
 
 
 class Policy:
@@ -46,7 +54,7 @@ class Policy:
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
         """``precision`` is the recipe's."""
         self.model, self.tokenizer = model, tokenizer
-        self.padding, self.end = tokenizer.padding, tokenizer.end
+        self.padding, self.ends = tokenizer.padding, tokenizer.ends
         self.precision, self.single_pass = precision, False
 
     @property

@@ -17,7 +17,8 @@ from rl_sentinel.train.config.recipe import Recipe, suggestion
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.journal import read_metrics
-from rl_sentinel.train.run.loop import Callbacks, train
+from rl_sentinel.train.run.loop import train
+from rl_sentinel.train.run.run_context import Callbacks
 from rl_sentinel.train.run.warm_start import Cache
 
 #: Size of the outliers, in reward units or nats.

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.recipe import Recipe, WarmStartSettings
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.settings import WarmStartSettings
 from rl_sentinel.train.model import character_tokenizer, llama
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.interfaces import Environment
@@ -92,7 +93,7 @@ def _batch(policy: Policy, environment: Environment, settings: WarmStartSettings
     rows = [environment.warm(source) for _ in range(settings.rows)]  # type: ignore[attr-defined]  # checked by try_environment
     encode = policy.tokenizer.encode
     prompts = [encode(prompt) for prompt, _, _ in rows]
-    responses = [encode(text) + ((policy.end,) if ends else ()) for _, text, ends in rows]
+    responses = [encode(text) + ((policy.ends[0],) if ends else ()) for _, text, ends in rows]
     sequences = [p + r for p, r in zip(prompts, responses, strict=True)]
     width = max(len(s) for s in sequences)
     token = torch.tensor([list(s) + [policy.padding] * (width - len(s)) for s in sequences])

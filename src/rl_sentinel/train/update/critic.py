@@ -17,7 +17,7 @@ from rl_sentinel.signal.minibatches import aggregation, prompt_minibatches
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.signal.value import value_loss
-from rl_sentinel.train.config.recipe import CriticSettings, UpdateSettings
+from rl_sentinel.train.config.settings import CriticSettings, UpdateSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, take_optimizer_step
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.recipe import UpdateSettings
+from rl_sentinel.train.config.settings import UpdateSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 

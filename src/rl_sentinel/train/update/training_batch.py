@@ -16,6 +16,7 @@ from rl_sentinel.train.model.policy import Models, Policy
 from rl_sentinel.train.rollout.episodes import Episode, lay_out_episodes
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.run.distributed import ALONE, Ranks
+from rl_sentinel.train.run.stopwatch import Measure, unmeasured
 from rl_sentinel.train.update.critic import Critic
 from rl_sentinel.train.update.response_logprobs import compute_for_rows, response_logprobs, squared_probabilities
 
@@ -55,12 +56,13 @@ def build_training_batch(  # noqa: PLR0913 - the components, the models, the epi
     kl_coefficient: float,
     ranks: Ranks = ALONE,
     critic: Critic | None = None,
+    measure: Measure = unmeasured,
 ) -> tuple[TrainingBatch, Ready]:
     """Lay trajectories out, add the columns that the recipe needs, and call the path.
 
     Log-probs of the policy before the update are computed only if an update has several optimizer steps, a correction
     needs them, or the estimator reads squared probabilities. ``kl_coefficient`` applies if the recipe has the KL in the
-    reward, in reward units per nat.
+    reward, in reward units per nat. ``measure`` times the reference.
 
     Raises:
         PathError: if the path rejects the batch.
@@ -77,7 +79,8 @@ def build_training_batch(  # noqa: PLR0913 - the components, the models, the epi
 
     squares = compute(models.policy, squared_probabilities) if "pi_squared" in selection.reads else None
     old = compute(models.policy) if several_steps or selection.needs_old_logprob or squares is not None else None
-    ref = None if models.reference is None else compute(models.reference)
+    with measure("reference"):
+        ref = None if models.reference is None else compute(models.reference)
     columns = replace(
         laid.rollout,
         old_logprob=laid.rollout.rollout_logprob if old is None else old,
