@@ -13,6 +13,9 @@ LISTED = {
     "reasoning-gym is installed",
     "verifiers is not installed",
     "verifiers is installed",
+    "datasets is not installed",
+    "peft is an extra",
+    "CUDA is not available",
     "recipes lie in the source tree, not in the wheel",
     "examples lie in the source tree, not in the wheel",
 }

@@ -121,11 +121,13 @@ def _start_coroutine(board: _Board, number: int, slots: threading.Semaphore) -> 
         return await call.function(**call.kwargs)
 
     def finish(future: "Future[Any]") -> None:
+        if board.futures.get(number) is not future:
+            return  # the call is made again in another event loop
         slots.release()
         board.done.put((number, TimeoutError() if future.cancelled() else future.exception() or future.result()))
 
-    board.futures[number] = asyncio.run_coroutine_threadsafe(run(), _event_loop())
-    board.futures[number].add_done_callback(finish)
+    future = board.futures[number] = asyncio.run_coroutine_threadsafe(run(), _event_loop())
+    future.add_done_callback(finish)
 
 
 def _abandon(board: _Board, number: int, waiting: deque[int], slots: threading.Semaphore) -> None:

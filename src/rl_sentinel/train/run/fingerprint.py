@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_sentinel.train.config.recipe import Recipe
 
-#: Keys and tables that may change on resume: where a run is computed, for how long, and what is logged beside it.
+#: Keys and tables that may change on resume: where and for how long a run is computed, and its other logs.
 FREE = frozenset({"out", "rollout.url", "checkpoint", "steps", "evaluation", "completions"})
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -184,6 +184,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not text:
         raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
     return [_parse_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
+
+
+def read_evaluations(folders: Sequence[tuple[str, Path]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The evaluations of runs, by name and folder; runs without any are left out.
+
+    Raises:
+        SentinelError: as for :func:`read_metrics`.
+    """
+    places = [(name, folder / "evaluation.jsonl") for name, folder in folders]
+    return [(name, read_metrics(place)) for name, place in places if place.exists() and place.stat().st_size]
 
 
 def _parse_step(line: str, where: str) -> dict[str, Any]:

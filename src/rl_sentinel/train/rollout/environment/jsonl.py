@@ -41,7 +41,7 @@ class Environment:
         for key in ("prompt", "answer"):
             column, columns = getattr(self, key), list(self._rows[0])
             if column not in columns and (column or key == "prompt"):
-                none = ', or set answer = "" if there is none' if key == "answer" else ""
+                none = ', or set answer = "" for data without answers' if key == "answer" else ""
                 raise SentinelError(
                     f"environment.{key} {column!r} is not a column of {self.file}{suggestion(column, columns)}{none}"
                 )
