@@ -16,6 +16,7 @@ LISTED = {
     "datasets is not installed",
     "peft is an extra",
     "CUDA is not available",
+    "CUDA is available",
     "recipes lie in the source tree, not in the wheel",
     "examples lie in the source tree, not in the wheel",
 }

@@ -43,7 +43,8 @@ def test_recipe_of_smollm2_is_valid() -> None:
     environment = select_components(config).environment
     task = environment.task(random.Random(0))
     total = sum(int(n) for n in re.findall(r"\d+", task.prompt.partition("=")[0]))
-    assert environment.reply(task, [f"{total}"], ended=True) == Outcome(reward=1.0, correct=True)
+    for text in (f"{total}", f" {task.prompt.partition('=')[0][-6:].strip()} = {total}.", f"1 + 2 = {total}"):
+        assert environment.reply(task, [text], ended=True) == Outcome(reward=1.0, correct=True), text
     rewards = {(f" {total}", False): 0.3, (f"It is {total}.", True): 0.5, ("no", True): 0.2, ("no", False): 0.0}
     for (text, ended), reward in rewards.items():
         assert environment.reply(task, [text], ended=ended) == Outcome(reward=reward, correct=False)

@@ -114,7 +114,7 @@ def _convert(key: str, value: object, kind: object) -> object:
     if _is_tensor(kind):
         if not isinstance(value, tuple) or any(not isinstance(x, (int, float)) or isinstance(x, bool) for x in value):
             raise SentinelError(f"{key} is {value!r}, expected a list of numbers, such as [1.0, 0.5]")
-        return torch.tensor(value, dtype=torch.get_default_dtype())
+        return torch.tensor(value, dtype=torch.get_default_dtype(), device="cpu")
     kinds: Sequence[type] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}.get(kind, ())  # type: ignore[call-overload]
     if kinds and (not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and kind is not bool)):
         raise SentinelError(f"{key} is {value!r}, expected {_with_article(kind)}")

@@ -109,6 +109,11 @@ def select_components(recipe: Recipe) -> Selection:
     try_environment(environment, recipe)
     form = _loss_form(recipe, choices, loss, choose_tokens, parts=len(parts))
     largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
+    if not form.additive and recipe.update.tokens is not None:
+        raise SentinelError(
+            f"update.tokens is {recipe.update.tokens}, expected none with loss {recipe.loss.name}: "
+            "this loss cannot be computed in parts of a mini-batch"
+        )
     if not form.additive and recipe.update.rows < largest:
         raise SentinelError(
             f"update.rows is {recipe.update.rows}, expected at least {largest} with loss {recipe.loss.name}: "

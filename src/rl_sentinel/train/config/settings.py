@@ -42,11 +42,14 @@ class Component(Table):
 class PolicySettings(Table):
     """A Llama from scratch, by its sizes; or ``load``, a transformers model by folder or name.
 
-    ``precision="bf16"`` runs the model under bfloat16 autocast, for sampling and training. Weights, optimizer,
-    log-probs and the signal stay in float32.
+    ``device`` is where it is: ``auto`` takes CUDA where there is any. ``recompute`` keeps only the inputs of layers for
+    the gradient, and computes the rest again (gradient checkpointing). ``precision="bf16"`` runs the model under
+    bfloat16 autocast, for sampling and training. Weights, optimizer, log-probs and the signal stay in float32.
     """
 
     load: str = ""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    recompute: bool = False
     precision: Literal["fp32", "bf16"] = "fp32"
     hidden: Count = 64
     layers: Count = 2
@@ -142,11 +145,16 @@ class CorrectionSettings(Table):
 
 
 class UpdateSettings(Table):
-    """The update: mini-batches of ``prompts`` prompts, one optimizer step each, computed ``rows`` rows at a time."""
+    """The update: mini-batches of ``prompts`` prompts, one optimizer step each.
+
+    A mini-batch is computed in parts of at most ``rows`` rows and at most ``tokens`` tokens, padding included; a longer
+    row is a part of its own.
+    """
 
     prompts: Count
     epochs: Count = 1
     rows: Count = 1024
+    tokens: Count | None = None
     rate: Rate
     betas: tuple[Share, Share] = (0.9, 0.999)
     decay: Annotated[float, Field(ge=0, le=1e3)] = 0.0

@@ -9,8 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.model.chat_template import Message
-from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.model.device import CPU, resolve_device
+from rl_sentinel.train.model.policy import Policy, init_policy
 from rl_sentinel.train.model.readout import Readout, logits
 
 
@@ -32,7 +34,7 @@ class PretrainedModel(nn.Module):
         """Wrap a model."""
         super().__init__()
         self.inner = inner
-        self.projects = _projects(inner)
+        self.projects, self.recompute = _projects(inner), False
 
     @property
     def head(self) -> Tensor | None:
@@ -50,6 +52,9 @@ class PretrainedModel(nn.Module):
     ) -> Float[Tensor, "..."]:
         """The same as ``llama.Llama.forward``."""
         kwargs: dict[str, Any] = {"use_cache": cache is not None}
+        for layer in self.layers if self.recompute else ():
+            # transformers recomputes layers in training mode only; dropout, in the modules below, stays off
+            layer.training = cache is None and torch.is_grad_enabled()
         if key_mask is not None:
             position = (key_mask.cumsum(1) - 1).clamp(min=0)[:, -token.shape[1] :]
             kwargs |= {"attention_mask": key_mask.long(), "position_ids": position}
@@ -60,6 +65,11 @@ class PretrainedModel(nn.Module):
         else:
             states = self.inner(input_ids=token, **kwargs).logits
         return of(states[:, -1:] if last else states, self.head)
+
+    def enable_recompute(self) -> None:
+        """The same as ``llama.Llama.enable_recompute``."""
+        self.inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]  # as above
+        self.recompute = True
 
     def new_cache(self, width: int) -> TransformersCache:  # noqa: ARG002 - this cache grows by itself
         """An empty KV cache."""
@@ -149,7 +159,7 @@ def require_transformers() -> None:
         raise SentinelError(f"policy.load needs transformers, which is not installed: {fix}") from error
 
 
-def load_policy(name: str, *, precision: str = "fp32") -> Policy:
+def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CPU) -> Policy:
     """Load a policy with transformers, with weights in float32.
 
     Raises:
@@ -166,7 +176,19 @@ def load_policy(name: str, *, precision: str = "fp32") -> Policy:
         raise SentinelError(f"policy.load {name!r} cannot be loaded ({words}): name a folder or a model") from error
     positions = getattr(model.config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
-    return Policy(PretrainedModel(model.train(mode=False)), wrapped, precision=precision)
+    return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
+
+
+def build_policy(recipe: Recipe) -> Policy:
+    """The policy of a recipe: loaded by transformers, or a tiny Llama from scratch.
+
+    Raises:
+        SentinelError: as for :func:`load_policy`.
+    """
+    shape = recipe.policy
+    if not shape.load:
+        return init_policy(recipe)
+    return load_policy(shape.load, precision=shape.precision, device=resolve_device(shape.device))
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:  # noqa: ANN401 - transformers is an extra

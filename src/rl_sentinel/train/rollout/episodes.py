@@ -11,6 +11,7 @@ from torch import Tensor
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.merging import Step
 from rl_sentinel.signal.rollout import Laid, laid_out
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Tokenizer
 from rl_sentinel.train.rollout.interfaces import Engine, Environment, Outcome, Request, Sampled, Task
 from rl_sentinel.train.run import rng
@@ -62,7 +63,8 @@ class UniformDraws:
 
     def for_turn(self, turn: int) -> Float[Tensor, "B T"]:
         """A number in [0, 1) per token and trajectory; the same on every rank."""
-        return torch.rand(self.rows, self.tokens, generator=rng.torch_generator(self.seed, "rollout", self.step, turn))
+        source = rng.torch_generator(self.seed, "rollout", self.step, turn)
+        return torch.rand(self.rows, self.tokens, generator=source, device=CPU)
 
 
 def start_episodes(  # noqa: PLR0913 - where tasks come from, the random numbers, and how many of which kind
@@ -144,7 +146,7 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
             active = [e for e in episodes if e.outcome is None and e.greedy == greedy]
             if not active:
                 continue
-            uniform = draws.for_turn(turn)[torch.tensor([e.row for e in active])]
+            uniform = draws.for_turn(turn)[torch.tensor([e.row for e in active], device=CPU)]
             with measure("sampling"):
                 sampled = engine.sample([e.context for e in active], uniform, greedy=greedy)
             requests = [_record(e, response, tokenizer) for e, response in zip(active, sampled, strict=True)]
@@ -191,17 +193,18 @@ def lay_out_episodes(
         scored={e.name: e.ended or unended != "suppress" for e in episodes},
         merged=merged,
         padding=padding,
+        device=CPU,
     )
     rollout, trajectory = laid.rollout, laid.rollout.trajectory
     more: dict[str, Any] = {"token_reward": None, "turn": _turn_of_token(episodes, laid) if merged else None}
     if all(e.baseline is not None for e in episodes):
-        more["reward_baseline"] = torch.tensor([e.baseline for e in episodes])[trajectory]
+        more["reward_baseline"] = torch.tensor([e.baseline for e in episodes], device=CPU)[trajectory]
     if all(o.parts for o in outcome.values()):
         parts = [[float(x) for x in outcome[e.name].parts] for e in episodes]
-        more["reward_parts"] = torch.tensor(parts)[trajectory]
+        more["reward_parts"] = torch.tensor(parts, device=CPU)[trajectory]
     trains = [not e.failure and (e.ended or unended != "reject") for e in episodes]
     if not all(trains):
-        more["mask"] = rollout.mask & torch.tensor(trains)[trajectory].unsqueeze(1)  # type: ignore[operator]  # laid out padded
+        more["mask"] = rollout.mask & torch.tensor(trains, device=CPU)[trajectory].unsqueeze(1)  # type: ignore[operator]  # laid out padded
     return replace(laid, rollout=replace(rollout, **more))
 
 
@@ -215,7 +218,7 @@ def _encode(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 def _turn_of_token(episodes: Sequence[Episode], laid: Laid) -> Int[Tensor, "B T"]:
     """The turn, from 0, in which each token of merged rows was sampled; 0 for other tokens."""
-    turn = torch.zeros(laid.rollout.mask.shape, dtype=torch.long)  # type: ignore[union-attr]  # laid out padded
+    turn = torch.zeros(laid.rollout.mask.shape, dtype=torch.long, device=CPU)  # type: ignore[union-attr]  # laid out padded
     steps = iter([(number, step) for e in episodes for number, step in enumerate(e.steps)])
     for row, (start, size) in enumerate(zip(laid.prompt_length.tolist(), laid.length.tolist(), strict=True)):
         end = 0

@@ -13,8 +13,8 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
-from rl_sentinel.train.model.policy import build_models, init_policy
-from rl_sentinel.train.model.pretrained import load_policy, require_transformers
+from rl_sentinel.train.model.policy import build_models
+from rl_sentinel.train.model.pretrained import build_policy, require_transformers
 from rl_sentinel.train.rollout.chat import apply_chat
 from rl_sentinel.train.rollout.episodes import Episode, attach_baselines
 from rl_sentinel.train.rollout.prefetch import Prefetcher
@@ -68,8 +68,7 @@ def train(
         require_transformers()
     journal = Journal.open(recipe, ranks)
     try:
-        shape = recipe.policy
-        policy = load_policy(shape.load, precision=shape.precision) if shape.load else init_policy(recipe)
+        policy = build_policy(recipe)
         warm_start(policy, selection.environment, recipe, cache=cache, progress=callbacks.warm_start)
         critic = build_critic(policy, recipe.critic)
         models = build_models(policy, recipe, ranks)

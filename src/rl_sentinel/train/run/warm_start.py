@@ -49,7 +49,7 @@ def warm_start(
         torch.save(policy.model.state_dict(), folder / "weights.pt")
 
     folder = cache("warm", cache_key(recipe, environment), fill)
-    policy.model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    policy.model.load_state_dict(torch.load(folder / "weights.pt", map_location="cpu", weights_only=True))
 
 
 def cache_key(recipe: Recipe, environment: Environment) -> str:
@@ -96,7 +96,7 @@ def _batch(policy: Policy, environment: Environment, settings: WarmStartSettings
     responses = [encode(text) + ((policy.ends[0],) if ends else ()) for _, text, ends in rows]
     sequences = [p + r for p, r in zip(prompts, responses, strict=True)]
     width = max(len(s) for s in sequences)
-    token = torch.tensor([list(s) + [policy.padding] * (width - len(s)) for s in sequences])
-    place = torch.arange(width - 1)
-    first, end = (torch.tensor([len(x) for x in xs]).unsqueeze(1) for xs in (prompts, sequences))
+    token = torch.tensor([list(s) + [policy.padding] * (width - len(s)) for s in sequences], device=policy.device)
+    place = torch.arange(width - 1, device=policy.device)
+    first, end = (torch.tensor([len(x) for x in xs], device=policy.device).unsqueeze(1) for xs in (prompts, sequences))
     return token, (place >= first - 1) & (place < end - 1)

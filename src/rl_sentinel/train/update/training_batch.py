@@ -12,6 +12,7 @@ from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import Selection
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Models, Policy
 from rl_sentinel.train.rollout.episodes import Episode, lay_out_episodes
 from rl_sentinel.train.run import rng
@@ -74,8 +75,8 @@ def build_training_batch(  # noqa: PLR0913 - the components, the models, the epi
     several_steps = update.epochs > 1 or update.prompts < rollout.prompts
 
     def compute(policy: Policy, function: Callable[..., Tensor] = response_logprobs) -> Tensor:
-        temperature, size = rollout.temperature, update.rows
-        return compute_for_rows(policy, laid, temperature=temperature, size=size, ranks=ranks, function=function)
+        settings = {"temperature": rollout.temperature, "size": update.rows, "budget": update.tokens}
+        return compute_for_rows(policy, laid, **settings, ranks=ranks, function=function)  # type: ignore[arg-type]  # numbers
 
     squares = compute(models.policy, squared_probabilities) if "pi_squared" in selection.reads else None
     old = compute(models.policy) if several_steps or selection.needs_old_logprob or squares is not None else None
@@ -106,8 +107,8 @@ def _shuffle_rewards(laid: Laid, generator: torch.Generator) -> Laid:
     rollout = laid.rollout
     assert rollout.trajectory is not None  # noqa: S101 - laid out with it
     trajectory = torch.unique(rollout.trajectory, return_inverse=True)[1]
-    row = torch.zeros(int(trajectory.max()) + 1, dtype=torch.long)
-    row = row.scatter(0, trajectory, torch.arange(len(trajectory)))
-    source = row[torch.randperm(len(row), generator=generator)][trajectory]
+    row = torch.zeros(int(trajectory.max()) + 1, dtype=torch.long, device=CPU)
+    row = row.scatter(0, trajectory, torch.arange(len(trajectory), device=CPU))
+    source = row[torch.randperm(len(row), generator=generator, device=CPU)][trajectory]
     parts = None if rollout.reward_parts is None else rollout.reward_parts[source]
     return replace(laid, rollout=replace(rollout, reward=rollout.reward[source], reward_parts=parts))

@@ -99,7 +99,7 @@ class Engine:
         """Send new weights through a file that the server can read."""
         with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
             place = Path(folder) / "weights.pt"
-            torch.save(dict(weights), place)
+            torch.save({name: weight.cpu() for name, weight in weights.items()}, place)
             self.address.post("/v1/weights", {"path": str(place), "version": version})
         self.version = version
 

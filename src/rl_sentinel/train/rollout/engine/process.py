@@ -12,6 +12,9 @@ from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.prefill import prefill
 from rl_sentinel.train.rollout.interfaces import Sampled
 
+#: Tokens between two checks which rows have ended, on an accelerator; each check waits for the device.
+CHECK_EVERY = 16
+
 
 @dataclass(slots=True)
 class Engine:
@@ -38,7 +41,9 @@ class Engine:
         sampled: dict[int, Sampled] = {}
         for start in range(0, len(order), self.rows):
             rows = order[start : start + self.rows]
-            responses = self._decode([prompts[i] for i in rows], uniform[torch.tensor(rows)], greedy=greedy)
+            responses = self._decode(
+                [prompts[i] for i in rows], uniform[torch.tensor(rows, device=uniform.device)], greedy=greedy
+            )
             sampled |= dict(zip(rows, responses, strict=True))
         return [sampled[i] for i in range(len(prompts))]
 
@@ -47,7 +52,7 @@ class Engine:
         policy, device, rows = self.policy, self.policy.device, len(prompts)
         uniform, tokens = uniform.to(device), min(self.tokens, uniform.shape[1])
         prefilled = prefill(policy, prompts, width=tokens)
-        logits = prefilled.last
+        logits, check_every = prefilled.last, 1 if device.type == "cpu" else CHECK_EVERY
         token = torch.full((rows, tokens), policy.padding, device=device)
         logprob = torch.zeros(rows, tokens, device=device)
         alive, active = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
@@ -58,8 +63,10 @@ class Engine:
             logprob[alive, place] = torch.where(active, distribution.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
             for end in policy.ends:
                 active = active & (new != end)
-            left = int(active.sum())
-            if left == 0 or place == tokens - 1:
+            if place == tokens - 1:
+                break
+            left = int(active.sum()) if (place + 1) % check_every == 0 else len(active)
+            if left == 0:
                 break
             if left <= len(active) // 2:  # copying the cache pays only if it shrinks a lot
                 rest = torch.nonzero(active).squeeze(1)
