@@ -70,8 +70,7 @@ def test_memory_settings_leave_the_weights_alone(tmp_path: Path, change: dict[st
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
 def test_cuda_that_is_missing_is_one_line() -> None:
     assert resolve_device("auto") == resolve_device("cpu") == torch.device("cpu")
-    with pytest.raises(
-        SentinelError, match=r"^policy.device is 'cuda', but torch finds no CUDA device: set"):
+    with pytest.raises(SentinelError, match=r"^policy.device is 'cuda', but torch finds no CUDA device: set"):
         resolve_device("cuda")
 
 

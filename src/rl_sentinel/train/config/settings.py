@@ -39,8 +39,19 @@ class Component(Table):
         return dict(self.model_extra or {})
 
 
+class LoraSettings(Table):
+    """Low-rank matrices of rank ``rank`` beside the weights of the modules ``targets``, scaled by ``alpha / rank``."""
+
+    rank: Count = 16
+    alpha: Positive = 32.0
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] = (
+        *("q_proj", "k_proj", "v_proj", "o_proj"),
+        *("gate_proj", "up_proj", "down_proj"),
+    )
+
+
 class PolicySettings(Table):
-    """A Llama from scratch, by its sizes; or ``load``, a transformers model by folder or name.
+    """A Llama from scratch, by its sizes; or ``load``: a transformers model by folder or name, or a run's folder.
 
     ``device`` is where it is: ``auto`` takes CUDA where there is any. ``recompute`` keeps only the inputs of layers for
     the gradient, and computes the rest again (gradient checkpointing). ``precision="bf16"`` runs the model under
@@ -50,6 +61,7 @@ class PolicySettings(Table):
     load: str = ""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     recompute: bool = False
+    lora: LoraSettings | None = None
     precision: Literal["fp32", "bf16"] = "fp32"
     hidden: Count = 64
     layers: Count = 2

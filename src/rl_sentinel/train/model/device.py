@@ -19,7 +19,7 @@ def resolve_device(name: str) -> torch.device:
         name: ``auto``, ``cpu`` or ``cuda``.
 
     Raises:
-        SentinelError: for ``cuda`` where there is none.
+        SentinelError: for ``cuda`` where torch finds no device.
 
     Example:
         >>> from rl_sentinel.train.model.device import resolve_device

@@ -197,7 +197,7 @@ class Llama(nn.Module):
             raise SentinelError(f"policy.positions is {positions}, expected {length} or more for this sequence")
 
     def enable_recompute(self) -> None:
-        """Compute layers again for the gradient of whole sequences, instead of keeping what is in them."""
+        """Compute layers again for the gradient of whole sequences, instead of keeping their inner values."""
         self.recompute = True
 
     @property

@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.model.chat_template import Message
-from rl_sentinel.train.model.device import CPU, resolve_device
-from rl_sentinel.train.model.policy import Policy, init_policy
+from rl_sentinel.train.model.device import CPU
+from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.readout import Readout, logits
 
 
@@ -177,18 +176,6 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
     positions = getattr(model.config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
-
-
-def build_policy(recipe: Recipe) -> Policy:
-    """The policy of a recipe: loaded by transformers, or a tiny Llama from scratch.
-
-    Raises:
-        SentinelError: as for :func:`load_policy`.
-    """
-    shape = recipe.policy
-    if not shape.load:
-        return init_policy(recipe)
-    return load_policy(shape.load, precision=shape.precision, device=resolve_device(shape.device))
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:  # noqa: ANN401 - transformers is an extra

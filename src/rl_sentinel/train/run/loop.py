@@ -13,8 +13,9 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.model.lora import apply_lora, require_peft
 from rl_sentinel.train.model.policy import build_models
-from rl_sentinel.train.model.pretrained import build_policy, require_transformers
+from rl_sentinel.train.model.pretrained import require_transformers
 from rl_sentinel.train.rollout.chat import apply_chat
 from rl_sentinel.train.rollout.episodes import Episode, attach_baselines
 from rl_sentinel.train.rollout.prefetch import Prefetcher
@@ -29,6 +30,7 @@ from rl_sentinel.train.run.persistence import full_weights, publish_weights, res
 from rl_sentinel.train.run.run_context import Callbacks, Run
 from rl_sentinel.train.run.step_metrics import compute_step_metrics
 from rl_sentinel.train.run.stopwatch import Stopwatch
+from rl_sentinel.train.run.trained_policy import build_policy, is_run
 from rl_sentinel.train.run.training_state import TrainingState
 from rl_sentinel.train.run.warm_start import Cache, warm_start
 from rl_sentinel.train.update.critic import CriticStepError, build_critic
@@ -64,13 +66,16 @@ def train(
     selection = select_components(recipe)
     selection = replace(selection, path=wrap_path(selection.path))
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
-    if recipe.policy.load:
+    if recipe.policy.load and not is_run(recipe.policy.load):
         require_transformers()
+    if recipe.policy.lora is not None:
+        require_peft()
     journal = Journal.open(recipe, ranks)
     try:
         policy = build_policy(recipe)
         warm_start(policy, selection.environment, recipe, cache=cache, progress=callbacks.warm_start)
         critic = build_critic(policy, recipe.critic)
+        apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
         models = build_models(policy, recipe, ranks)
         engine = selection.engine(recipe.rollout, models.sampler, shared=models.sampler is models.policy)
         stopwatch, greedy_too = Stopwatch(), "reward_baseline" in selection.reads

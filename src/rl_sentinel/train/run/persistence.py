@@ -6,6 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.lora import merged_weights
 from rl_sentinel.train.rollout.prefetch import Weights
 from rl_sentinel.train.run.checkpoint import load_newest, save_checkpoint
 from rl_sentinel.train.run.fingerprint import fingerprint
@@ -54,8 +55,13 @@ def publish_weights(run: Run) -> None:
 
 
 def full_weights(run: Run) -> Mapping[str, Tensor]:
-    """The unsharded weights; a copy if sampling runs ahead, since the update changes them in place."""
-    weights = run.ranks.full_weights(run.models.policy.model)
+    """The unsharded weights; a copy if sampling runs ahead, since the update changes them in place.
+
+    A server gets weights with LoRA merged; the sampler in this process has the low-rank matrices too.
+    """
+    model, recipe = run.models.policy.model, run.recipe
+    merged = recipe.policy.lora is not None and recipe.rollout.engine != "process"
+    weights = merged_weights(model) if merged else run.ranks.full_weights(model)
     return {n: w.clone() for n, w in weights.items()} if run.recipe.rollout.staleness else weights
 
 

@@ -88,7 +88,7 @@ def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the componen
         computed_rows.append(part)
         logprobs.append(logprob.detach()[: len(part)])
     for weight in policy.model.parameters():
-        if weight.grad is None:
+        if weight.grad is None and weight.requires_grad:
             weight.grad = torch.zeros_like(weight)
     norm_of_all = _full_norm(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.update.clip))
     # The one place of a mini-batch that waits for the device: a step with a gradient that is not finite is not taken.

@@ -21,7 +21,7 @@ class NonFiniteStepError(SentinelError):
 
 def build_optimizer(policy: Policy, settings: UpdateSettings) -> torch.optim.Optimizer:
     """Build the optimizer of a policy."""
-    weights = policy.model.parameters()
+    weights = [weight for weight in policy.model.parameters() if weight.requires_grad]
     return torch.optim.AdamW(weights, lr=settings.rate, betas=settings.betas, weight_decay=settings.decay)
 
 
