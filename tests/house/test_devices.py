@@ -11,7 +11,7 @@ import rl_sentinel
 PACKAGE = Path(rl_sentinel.__file__).parent
 
 #: Packages that this holds for.
-PACKAGES = ("core", "laws", "search", "signal")
+PACKAGES = ("core", "laws", "search", "signal", "train")
 
 #: Functions of torch that make a tensor from anything but a tensor.
 CONSTRUCTORS = {

@@ -43,7 +43,42 @@ def test_recipe_of_smollm2_is_valid() -> None:
     environment = select_components(config).environment
     task = environment.task(random.Random(0))
     total = sum(int(n) for n in re.findall(r"\d+", task.prompt.partition("=")[0]))
-    assert environment.reply(task, [f"{total}"], ended=True) == Outcome(reward=1.0, correct=True)
+    for text in (f"{total}", f" {task.prompt.partition('=')[0][-6:].strip()} = {total}.", f"1 + 2 = {total}"):
+        assert environment.reply(task, [text], ended=True) == Outcome(reward=1.0, correct=True), text
     rewards = {(f" {total}", False): 0.3, (f"It is {total}.", True): 0.5, ("no", True): 0.2, ("no", False): 0.0}
     for (text, ended), reward in rewards.items():
         assert environment.reply(task, [text], ended=ended) == Outcome(reward=reward, correct=False)
+
+
+DOCS = OWN.parents[1] / "docs" / "train.md"
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="examples lie in the source tree, not in the wheel")
+def test_own_data_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three files of the page: a recipe of at most 25 lines, functions of at most 15."""
+    page = DOCS.read_text(encoding="utf-8")
+    rows = re.search(r'^\{"question".*$', page, re.MULTILINE)
+    reward, own = (re.search(rf"```\w+\n# {name}\n(.*?)```", page, re.DOTALL) for name in ("reward.py", "own.toml"))
+    assert rows is not None
+    assert reward is not None
+    assert own is not None
+    assert len([line for line in reward[1].splitlines() if line.strip()]) <= 15
+    assert len([line for line in own[1].splitlines() if line.strip()]) <= 25
+    files = {
+        "train.jsonl": rows[0],
+        "test.jsonl": rows[0].replace("3", "4"),
+        "reward.py": reward[1],
+        "own.toml": own[1],
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    environment = select_components(load_recipe(Path("own.toml"))).environment
+    task = environment.numbered_task(0, 0)  # type: ignore[attr-defined]  # a data set has it
+    right, wrong = (environment.reply(task, [text], ended=True) for text in ("It is 7.", "It is 8."))
+    assert isinstance(right, Outcome)
+    assert isinstance(wrong, Outcome)
+    assert right.parts == pytest.approx((1.0, 0.96))
+    assert right.correct
+    assert not wrong.correct
+    assert right.reward - wrong.reward == pytest.approx(1.0)

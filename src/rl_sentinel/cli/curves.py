@@ -9,7 +9,7 @@ from rich.console import Console
 from rl_sentinel.cli.place import writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report.curves import picture, table
-from rl_sentinel.train.run.journal import read_metrics
+from rl_sentinel.train.run.journal import read_evaluations, read_metrics
 
 
 def curves(
@@ -20,8 +20,9 @@ def curves(
     """Show the curves of one or more runs on one scale."""
     place = writable(png, "--png") if png else None
     named = [(_name(path, runs), read_metrics(path / "metrics.jsonl")) for path in runs]
-    Console(highlight=False, width=None).print(table(named))
-    if place is not None and not picture(named, place):
+    evaluations = read_evaluations([(_name(path, runs), path) for path in runs])
+    Console(highlight=False, width=None).print(table(named, evaluations))
+    if place is not None and not picture(named, place, evaluations):
         raise SentinelError("--png needs matplotlib, which is not installed: pip install 'rl-sentinel[train]'")
 
 

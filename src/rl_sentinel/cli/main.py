@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import rl_sentinel
-from rl_sentinel.cli import audit, curves, history, look, recall, replay, train, twin
+from rl_sentinel.cli import audit, curves, export, history, look, recall, replay, train, twin
 from rl_sentinel.core.errors import SentinelError
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ app.command("recall")(recall.recall)
 app.command("train")(train.train)
 app.command("twin")(twin.twin)
 app.command("curves")(curves.curves)
+app.command("export")(export.export)
 
 #: What a wrong option raises; typer ships a private copy of click, so the class is looked up by name.
 _USAGE: type[Exception] = next(

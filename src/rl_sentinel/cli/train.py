@@ -19,7 +19,8 @@ from rl_sentinel.train.config.recipe import load_recipe
 from rl_sentinel.train.run import loop
 from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.failed_step import replay_failed_step
-from rl_sentinel.train.run.journal import read_metrics
+from rl_sentinel.train.run.journal import read_evaluations, read_metrics
+from rl_sentinel.train.run.run_context import Callbacks
 
 
 def train(
@@ -48,7 +49,9 @@ def train(
             live.step(metrics, timing)
             board.step(metrics, timing)
 
-        callbacks = loop.Callbacks(live.warming, step, live.say) if ranks.is_first else loop.Callbacks()
+        callbacks = Callbacks()
+        if ranks.is_first:
+            callbacks = Callbacks(live.warming, step, live.say, live.completions, live.evaluation)
         loop.train(wanted, cache=kept, callbacks=callbacks, ranks=ranks)
     if ranks.is_first:
         _show(folder)
@@ -56,9 +59,10 @@ def train(
 
 def _show(folder: Path) -> None:
     """Print the final table, and draw the curves if matplotlib is installed."""
-    run, place = (folder.name, read_metrics(folder / "metrics.jsonl")), folder / "curves.png"
-    Console(highlight=False).print(table([run]))
-    drawn = f", curves in {place.name}" if picture([run], place) else ""
+    runs, place = [(folder.name, read_metrics(folder / "metrics.jsonl"))], folder / "curves.png"
+    evaluations = read_evaluations([(folder.name, folder)])
+    Console(highlight=False).print(table(runs, evaluations))
+    drawn = f", curves in {place.name}" if picture(runs, place, evaluations) else ""
     print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{drawn}")  # noqa: T201 - output of a command
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rl_sentinel.audit.source.cache import kept
 from rl_sentinel.report.training import Live
 from rl_sentinel.train.config.recipe import load_recipe
-from rl_sentinel.train.run.loop import Callbacks
+from rl_sentinel.train.run.run_context import Callbacks
 from rl_sentinel.train.run.twin_runs import PERTURBATIONS, run_twins
 
 

@@ -27,11 +27,12 @@ Run = tuple[str, Sequence[Mapping[str, Any]]]
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def table(runs: Sequence[Run], *, window: int = 10, width: int = 24) -> Table:
+def table(runs: Sequence[Run], evaluations: Sequence[Run] = (), *, window: int = 10, width: int = 24) -> Table:
     """Runs side by side: each metric's mean over the first and the last steps, and its curve between.
 
     Args:
         runs: the runs.
+        evaluations: the lines of their ``evaluation.jsonl``, of which the first and the last are shown.
         window: how many steps a mean is taken over, at either end.
         width: characters of a curve; each is a mean over its share of the steps.
 
@@ -44,14 +45,29 @@ def table(runs: Sequence[Run], *, window: int = 10, width: int = 24) -> Table:
     for name in ("metric", "run", "steps", "first", "last", "curve"):
         found.add_column(name, justify="right" if name in {"steps", "first", "last"} else "left", overflow="fold")
     for key, form in METRICS:
-        known = [(name, [float(line[key]) for line in lines if key in line]) for name, lines in runs]
-        every = [value for _, values in known for value in values if math.isfinite(value)] or [0.0]
-        for name, values in known:
-            if values:
-                ends = (form.format(_mean(part)) for part in (values[:window], values[-window:]))
-                curve = bars(values, width=width, least=min(every), most=max(every))
-                found.add_row(key, escape(name), str(len(values)), *ends, curve)
+        _add_metric(found, key, key, form, runs, window=window, width=width)
+    for key in _evaluated(evaluations):
+        _add_metric(found, key, f"held-out {key}", "{:.3f}", evaluations, window=1, width=width)
     return found
+
+
+def _evaluated(evaluations: Sequence[Run]) -> list[str]:
+    """The metrics of evaluations that are shown: accuracy, reward and pass@k."""
+    keys = dict.fromkeys(key for _, lines in evaluations for line in lines for key in line)
+    return [key for key in keys if key in {"accuracy", "reward"} or key.startswith("pass@")]
+
+
+def _add_metric(  # noqa: PLR0913 - the table, the metric, the runs and the sizes
+    found: Table, key: str, label: str, form: str, runs: Sequence[Run], *, window: int, width: int
+) -> None:
+    """Add a row per run that has the metric."""
+    known = [(name, [float(line[key]) for line in lines if key in line]) for name, lines in runs]
+    every = [value for _, values in known for value in values if math.isfinite(value)] or [0.0]
+    for name, values in known:
+        if values:
+            ends = (form.format(_mean(part)) for part in (values[:window], values[-window:]))
+            curve = bars(values, width=width, least=min(every), most=max(every))
+            found.add_row(label, escape(name), str(len(values)), *ends, curve)
 
 
 def bars(values: Sequence[float], *, width: int, least: float, most: float) -> str:
@@ -73,8 +89,8 @@ def _bar(share: float) -> str:
     return _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] if math.isfinite(share) else " "
 
 
-def picture(runs: Sequence[Run], place: Path) -> bool:
-    """Draw the runs into a PNG, a panel per metric; returns whether matplotlib is installed.
+def picture(runs: Sequence[Run], place: Path, evaluations: Sequence[Run] = ()) -> bool:
+    """Draw the runs into a PNG, a panel per metric, also of evaluations; returns whether matplotlib is installed.
 
     Raises:
         SentinelError: if the file cannot be written.
@@ -84,13 +100,19 @@ def picture(runs: Sequence[Run], place: Path) -> bool:
         from matplotlib.figure import Figure  # noqa: PLC0415 - as above
     except ImportError:
         return False
-    figure = Figure(figsize=(12, 6), layout="constrained")
+    panels = [(key, key, runs) for key, _ in METRICS]
+    panels += [(key, f"held-out {key}", evaluations) for key in _evaluated(evaluations)]
+    rows = -(-len(panels) // 3)
+    figure = Figure(figsize=(12, 3 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (key, _) in zip(figure.subplots(2, 3).flat, METRICS, strict=True):
-        for name, lines in runs:
+    every = list(figure.subplots(rows, 3).flat)
+    for axes in every[len(panels) :]:
+        axes.set_axis_off()
+    for axes, (key, label, lines_of) in zip(every, panels, strict=False):
+        for name, lines in lines_of:
             axes.plot([line["step"] for line in lines if key in line], [line[key] for line in lines if key in line])
             axes.lines[-1].set_label(name)
-        axes.set_title(key)
+        axes.set_title(label)
         axes.set_xlabel("step")
         axes.grid(visible=True, alpha=0.3)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center")

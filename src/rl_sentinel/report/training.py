@@ -1,10 +1,12 @@
 """Progress of a training run on the terminal: a line per step, and a bar."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from rl_sentinel.report.completions import completions_table
 
 #: Parts of a step's line: the metric, how it is written, and its name on the screen.
 COLUMNS = (
@@ -60,6 +62,16 @@ class Live:
             parts = [f"{name} {form.format(seen[key])}" for key, form, name in COLUMNS if key in seen]
             line = f"step {seen['step']} {' '.join(parts)} {spent['tokens_per_second']:.0f} tokens/s"
             self._console.print(line, soft_wrap=True)
+
+    def completions(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """A few responses of a step, at the first step, the last one and some between."""
+        if lines and _now_and_then(int(lines[0]["step"]), self._steps):
+            self._console.print(completions_table(lines))
+
+    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The metrics of a held-out evaluation."""
+        parts = " ".join(f"{name} {value:.3f}" for name, value in metrics.items())
+        self._console.print(f"evaluation after step {step}: {parts}", soft_wrap=True)
 
     def say(self, words: str) -> None:
         """A line of words."""

@@ -264,7 +264,8 @@ def _both_from_hidden(  # noqa: PLR0913 - the columns, a number, a choice
 def _as_autocast(x: Tensor) -> Tensor:
     """In the dtype in which autocast, where it is on, would multiply."""
     kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+    enabled = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # the meta device has none
+    return x.to(torch.get_autocast_dtype(kind)) if enabled else x
 
 
 def _spread(values: Tensor, wanted: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Policies of transformers give the numbers of the tiny Llama with the same weights."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -58,7 +59,7 @@ def test_weights_are_exchanged_and_sample_the_same(tmp_path: Path) -> None:
     own, theirs = _save(tmp_path), load_policy(str(tmp_path))
     token = torch.tensor([[2, 5, 9, 1]])
     torch.testing.assert_close(theirs(token), own(token), atol=1e-5, rtol=1e-5)
-    assert (theirs.end, theirs.padding, theirs.tokenizer.encode("a1")) == (1, 0, own.tokenizer.encode("a1"))
+    assert (theirs.ends[0], theirs.padding, theirs.tokenizer.encode("a1")) == (1, 0, own.tokenizer.encode("a1"))
     prompts = [own.tokenizer.encode(t) for t in ("a", "b10", "ab", "1", "a+", "b")]
     uniform = torch.rand(6, 12, generator=torch.Generator().manual_seed(3))
     samples = [Engine(p, 1.0, 12).sample(prompts, uniform) for p in (own, theirs)]
@@ -118,3 +119,37 @@ def test_tokenizer_has_the_positions_of_its_model() -> None:
     tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=None)
     assert PretrainedTokenizer(tokenizer, "some", 8).positions == 8
     assert PretrainedTokenizer(tokenizer, "some").positions is None
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+def test_every_end_token_ends_a_response(tmp_path: Path) -> None:
+    """The generation config has a second end token, as the models with a token for the end of a message."""
+    _save(tmp_path)
+    place = tmp_path / "generation_config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"eos_token_id": [1, 5]}))
+    policy = load_policy(str(tmp_path))
+    assert policy.ends == (1, 5)
+    assert policy.tokenizer.end_texts == ("$", CHARACTERS[3])
+    assert policy.tokenizer.decode([2, 5, 3, 1]).replace(" ", "") == CHARACTERS[:2]
+    uniform = torch.rand(40, 12, generator=torch.Generator().manual_seed(3))
+    sampled = Engine(policy, 1.0, 12).sample([policy.tokenizer.encode("a")] * 40, uniform)
+    assert {s.token[-1] for s in sampled if s.ended} == {1, 5}
+    assert not any(set(s.token[:-1]) & {1, 5} for s in sampled)
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+def test_chat_template_of_the_tokenizer_or_of_a_file(tmp_path: Path) -> None:
+    _save(tmp_path)
+    messages = [{"role": "user", "content": "1+2"}]
+    with pytest.raises(SentinelError, match=r"chat.template is \"tokenizer\", but the tokenizer has none: name a Jin"):
+        load_policy(str(tmp_path)).tokenizer.render(messages, None)
+    template = "{{ messages[0].content }}{{ eos_token }}{% if add_generation_prompt %}={% endif %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    tokenizer = load_policy(str(tmp_path)).tokenizer
+    assert tokenizer.render(messages, None) == "1+2$="
+    assert tokenizer.encode(tokenizer.render(messages, None))[-2:] == (1, tokenizer.encode("=")[0])
+    assert tokenizer.render(messages, "{{ messages[0].content }}>") == "1+2>"
+    with pytest.raises(SentinelError, match=r"chat template cannot render a conversation \(.*\): fix chat.template"):
+        tokenizer.render(messages, "{{ raise_exception('no') }}")

@@ -13,7 +13,8 @@ from rl_sentinel.train.model.policy import init_policy
 from rl_sentinel.train.rollout.engine import http
 from rl_sentinel.train.rollout.server import Server
 from rl_sentinel.train.run.checkpoint import load_newest
-from rl_sentinel.train.run.loop import Callbacks, train
+from rl_sentinel.train.run.loop import train
+from rl_sentinel.train.run.run_context import Callbacks
 from training import folder_cache, recipe
 
 MORE: dict[str, Any] = {"steps": 4, "checkpoint": {"every": 1}}
@@ -124,6 +125,6 @@ def test_hanging_server_is_not_retried(server: Server) -> None:
 )
 def test_other_answers_are_rejected(server: Server, answer: dict[str, Any], words: str) -> None:
     server.complete = lambda _request: answer  # type: ignore[assignment]  # the server's fault
-    engine = http.Engine(http.Address(server.url), 1.0, 2, end=1)
+    engine = http.Engine(http.Address(server.url), 1.0, 2)
     with pytest.raises(SentinelError, match=words):
         engine.sample([(2,)], torch.zeros(1, 2))

@@ -17,7 +17,8 @@ from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.failed_step import replay_failed_step
 from rl_sentinel.train.run.journal import read_metrics
-from rl_sentinel.train.run.loop import Callbacks, train
+from rl_sentinel.train.run.loop import train
+from rl_sentinel.train.run.run_context import Callbacks
 from training import folder_cache, recipe
 
 #: Mini-batches of unequal size, parts of three rows, two epochs, a KL in the loss.
@@ -97,9 +98,23 @@ def test_slices_and_parts_cover_all_rows() -> None:
     ranks = [Ranks(n, 3) for n in range(3)]
     assert [x for r in ranks for x in r.own_slice(range(7))] == list(range(7))
     rows = torch.arange(7)
-    parts = [r.own_parts(rows, size=2) for r in ranks]
+    parts = [r.own_parts(rows, size=2, lengths=torch.ones(7)) for r in ranks]
     assert {len(p) for p in parts} == {2}
     assert sorted(int(x) for p in parts for part in p for x in part) == list(range(7))
+
+
+def test_parts_keep_to_a_budget_of_tokens() -> None:
+    """All ranks have the same number of parts; a row above the budget is a part of its own."""
+    lengths = torch.tensor([2, 2, 3, 3, 4, 9, 12])
+    rows = lengths.argsort()
+    parts = Ranks(0, 1).own_parts(rows, size=3, lengths=lengths, budget=9)
+    assert [lengths[part].tolist() for part in parts] == [[2, 2, 3], [3, 4], [9], [12]]
+    assert Ranks(0, 1).own_parts(rows[:0], size=3, lengths=lengths, budget=9) == []
+    of_ranks = [Ranks(n, 2).own_parts(rows, size=3, lengths=lengths, budget=9) for n in range(2)]
+    assert [[lengths[part].tolist() for part in parts] for parts in of_ranks] == [
+        [[2, 3], [4], [12]],
+        [[2, 3], [9], []],
+    ]
 
 
 @pytest.mark.slow

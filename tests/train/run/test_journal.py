@@ -13,9 +13,11 @@ from training import recipe
 def test_files_are_truncated_to_a_position(tmp_path: Path) -> None:
     journal = Journal.open(recipe(tmp_path / "run"))
     for step in (1, 2):
-        journal.append({"step": step}, {"step": step, "seconds": 0.5})
+        journal.append(journal.metrics, {"step": step})
+        journal.append(journal.timing, {"step": step, "seconds": 0.5})
     position, before = journal.position(), journal.metrics.read_bytes()
-    journal.append({"step": 3}, {"step": 3, "seconds": 0.5})
+    journal.append(journal.metrics, {"step": 3})
+    journal.append(journal.timing, {"step": 3, "seconds": 0.5})
     with journal.metrics.open("a") as file:
         file.write('{"step": 4, "rew')
     journal.truncate(position)
@@ -28,7 +30,7 @@ def test_files_are_truncated_to_a_position(tmp_path: Path) -> None:
 
 def test_other_metrics_than_at_the_checkpoint_are_rejected(tmp_path: Path) -> None:
     journal = Journal.open(recipe(tmp_path / "run"))
-    journal.append({"step": 1}, {})
+    journal.append(journal.metrics, {"step": 1})
     position = journal.position()
     journal.metrics.write_text('{"step": 9}\n')
     with pytest.raises(SentinelError, match=r"metrics.jsonl differs from the checkpoint, expected the 1 lines that"):
@@ -41,7 +43,7 @@ def test_directory_belongs_to_one_run_of_one_recipe(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match=r"is in use by another run: wait for it, or name another with out=DIR"):
         Journal.open(recipe(tmp_path))
     first.close()
-    first.append({"step": 1}, {"step": 1})
+    first.append(first.metrics, {"step": 1})
     more = {"checkpoint": {"every": 3}, "rollout": {"url": "http://127.0.0.1:9"}, "steps": 9}
     Journal.open(recipe(tmp_path, **more)).close()
     assert json.loads((tmp_path / "recipe.json").read_text())["steps"] == 9
@@ -52,7 +54,7 @@ def test_directory_belongs_to_one_run_of_one_recipe(tmp_path: Path) -> None:
     falling = {"update": {"schedule": "linear"}}
     other = tmp_path / "falling"
     first = Journal.open(recipe(other, **falling))
-    first.append({"step": 1}, {"step": 1})
+    first.append(first.metrics, {"step": 1})
     first.close()
     with pytest.raises(SentinelError, match=r"another recipe \(steps differs\)"):
         Journal.open(recipe(other, steps=9, **falling))
@@ -61,7 +63,7 @@ def test_directory_belongs_to_one_run_of_one_recipe(tmp_path: Path) -> None:
 def test_fewer_steps_than_are_done_are_rejected(tmp_path: Path) -> None:
     journal = Journal.open(recipe(tmp_path, steps=5))
     for step in (1, 2, 3):
-        journal.append({"step": step}, {"step": step})
+        journal.append(journal.metrics, {"step": step})
     journal.close()
     with pytest.raises(SentinelError, match=r"steps is 2, expected at least the 3 that are done in .*: name another"):
         Journal.open(recipe(tmp_path, steps=2))
@@ -96,7 +98,7 @@ def test_full_disk_is_one_line(tmp_path: Path) -> None:
     journal = Journal.open(recipe(tmp_path / "run"))
     journal.metrics.symlink_to("/dev/full")
     with pytest.raises(SentinelError, match=r"metrics.jsonl cannot be written \(No space left on device\): make room"):
-        journal.append({"step": 1}, {})
+        journal.append(journal.metrics, {"step": 1})
     journal.close()
 
 

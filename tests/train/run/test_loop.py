@@ -19,7 +19,8 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.policy import init_policy
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.journal import read_metrics
-from rl_sentinel.train.run.loop import Callbacks, train
+from rl_sentinel.train.run.loop import train
+from rl_sentinel.train.run.run_context import Callbacks
 from training import COMPONENTS, component_name, folder_cache, recipe
 
 MEAN = {"aggregation": "token-mean"}

@@ -62,7 +62,7 @@ def test_file_in_place_of_the_checkpoints_is_one_line(tmp_path: Path) -> None:
 
 def test_partial_line_is_no_step(tmp_path: Path) -> None:
     journal = Journal.open(recipe(tmp_path))
-    journal.append({"step": 1}, {"step": 1})
+    journal.append(journal.metrics, {"step": 1})
     with journal.metrics.open("a") as file:
         file.write('{"step": 2, "rew')
     journal.close()

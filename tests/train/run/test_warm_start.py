@@ -34,7 +34,7 @@ def test_policy_learns_the_demonstrations_once(tmp_path: Path) -> None:
     sign = policy.tokenizer.encode("=")
     logits = policy(torch.tensor([policy.tokenizer.encode("a") + sign]))[0]
     assert steps == 150
-    assert logits.argmax(1).tolist() == [*sign, policy.end]
+    assert logits.argmax(1).tolist() == [*sign, policy.ends[0]]
     again, repeated = _warm_start(tmp_path, recipe(warm=WARM, seed=5))
     assert repeated == 0
     assert torch.equal(again.model.state_dict()["lm_head.weight"], policy.model.state_dict()["lm_head.weight"])

@@ -17,7 +17,7 @@ from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.train.config.recipe import Recipe
 
 #: Log-ratios from far below to equal, in nats: a lower clip that can bind binds on some of them.
-LOW_LOG_RATIOS = torch.linspace(-60.0, 0.0, 6001, dtype=torch.float64).unsqueeze(0)
+LOW_LOG_RATIOS = torch.linspace(-60.0, 0.0, 6001, dtype=torch.float64, device="cpu").unsqueeze(0)
 
 
 class LossForm(NamedTuple):
@@ -51,10 +51,11 @@ def dry_run(
         ValueError: from a function that rejects its parameters.
         SentinelError: if the loss's gradient does not reach the log-probs, or its lower clip never binds.
     """
-    mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])
-    shift = torch.tensor([[0.01, -0.3, 0.2], [0.1, 0.0, 0.0], [-0.02, 0.4, 0.0], [-0.2, 0.05, 0.3]])
-    old, turn = torch.full((4, 3), -1.0), torch.zeros(4, 3).long()
-    reward, group = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 0, 1, 1])
+    column = partial(torch.tensor, device="cpu")
+    mask = column([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])
+    shift = column([[0.01, -0.3, 0.2], [0.1, 0.0, 0.0], [-0.02, 0.4, 0.0], [-0.2, 0.05, 0.3]])
+    old, turn = torch.full_like(shift, -1.0), torch.zeros_like(shift).long()
+    reward, group = column([1.0, 0.0, 1.0, 0.0]), column([0, 0, 1, 1])
     rollout = Rollout(
         reward=reward,
         group=group,
@@ -63,7 +64,7 @@ def dry_run(
         rollout_logprob=old.clone(),
         ref_logprob=old + shift,
         value=shift,
-        pi_squared=torch.full((4, 3), 0.5),
+        pi_squared=torch.full_like(shift, 0.5),
         turn=turn,
         reward_baseline=reward * 0.5,
         reward_parts=reward.unsqueeze(1).repeat(1, parts) if parts else None,
@@ -90,8 +91,8 @@ def dry_run(
             )
         return slope
 
-    first, second, every_row = torch.tensor([0, 1]), torch.tensor([2, 3]), torch.arange(4)
-    half = torch.where(torch.tensor([[True], [True], [False], [False]]), advantage, 0.0)
+    first, second, every_row = column([0, 1]), column([2, 3]), column([0, 1, 2, 3])
+    half = torch.where(column([[True], [True], [False], [False]]), advantage, 0.0)
     return LossForm(
         lazy=torch.allclose(gradient(half, every_row), gradient(half, first)),
         additive=torch.allclose(
@@ -109,7 +110,9 @@ def _require_binding_clip(recipe: Recipe, loss: Callable[..., Tensor]) -> None:
     columns = {"old_logprob": torch.full_like(LOW_LOG_RATIOS, -1.0), "advantage": -torch.ones_like(LOW_LOG_RATIOS)}
     columns |= {"mask": mask, "turn": torch.zeros_like(LOW_LOG_RATIOS).long(), "chosen": ~mask}
     columns = {k: v for k, v in columns.items() if k in inspect.signature(loss).parameters}
-    by = aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=torch.tensor([0]))
+    by = aggregation(
+        recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=torch.tensor([0], device="cpu")
+    )
     clipped, unclipped = (
         f(LOW_LOG_RATIOS - 1.0, **columns, aggregation=by) for f in (loss, partial(loss, clip_low=1.0))
     )

@@ -10,7 +10,8 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
-from rl_sentinel.train.config.recipe import Component, suggestion
+from rl_sentinel.train.config.recipe import suggestion
+from rl_sentinel.train.config.settings import Component
 from rl_sentinel.train.config.user_code import ResultCheck, import_object, wrap_function
 
 #: Kinds of parameters that take any further arguments; the recipe sets none of them.
@@ -113,7 +114,7 @@ def _convert(key: str, value: object, kind: object) -> object:
     if _is_tensor(kind):
         if not isinstance(value, tuple) or any(not isinstance(x, (int, float)) or isinstance(x, bool) for x in value):
             raise SentinelError(f"{key} is {value!r}, expected a list of numbers, such as [1.0, 0.5]")
-        return torch.tensor(value, dtype=torch.get_default_dtype())
+        return torch.tensor(value, dtype=torch.get_default_dtype(), device="cpu")
     kinds: Sequence[type] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}.get(kind, ())  # type: ignore[call-overload]
     if kinds and (not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and kind is not bool)):
         raise SentinelError(f"{key} is {value!r}, expected {_with_article(kind)}")

@@ -1,171 +1,34 @@
 """The recipe of a run: a strict TOML file, with ``key=value`` overrides from the command line."""
 
 import difflib
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import pydantic
 from pydantic import Field
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.signal.normalisation import Over
-from rl_sentinel.signal.reduce import Mode
-
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-#: The range of torch's seeds; a learning rate that stays finite in float32 after the optimizer's divisions.
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Rate = Annotated[float, Field(gt=0, le=1e30)]
-Bound = Annotated[float, Field(allow_inf_nan=True)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Table(pydantic.BaseModel):
-    """A table of a recipe. Unknown keys and values of another type are errors."""
-
-    model_config = pydantic.ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants"
-    )
-
-
-class Component(Table):
-    """A component chosen by name, such as an estimator, with its parameters as further keys."""
-
-    model_config = pydantic.ConfigDict(extra="allow", strict=True, frozen=True)
-    name: str
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """All keys except the name."""
-        return dict(self.model_extra or {})
-
-
-class PolicySettings(Table):
-    """A Llama from scratch, by its sizes; or ``load``, a transformers model by folder or name.
-
-    ``precision="bf16"`` runs the model under bfloat16 autocast, for sampling and training. Weights, optimizer,
-    log-probs and the signal stay in float32.
-    """
-
-    load: str = ""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    hidden: Count = 64
-    layers: Count = 2
-    heads: Count = 4
-    inner: Count = 192
-    positions: Count = 128
-
-
-class WarmStartSettings(Table):
-    """Supervised learning on the environment's demonstrations before RL; the weights are cached."""
-
-    steps: Count
-    rows: Count = 128
-    rate: Rate = 3e-3
-    seed: Seed = 0
-
-
-class NormalisationSettings(Table):
-    """The fields of ``signal.normalisation.Normalisation``."""
-
-    mean: Over
-    deviation: Over
-    leave_one_out: bool = False
-    biased: bool = False
-    epsilon: NotNegative = 1e-6
-
-
-class RolloutSettings(Table):
-    """Sampling: ``prompts`` times ``responses`` trajectories per step, of at most ``tokens`` tokens per turn.
-
-    ``unended`` decides about trajectories that were cut at the token limit: train on their reward, reject them, or
-    train on them with their reward suppressed. ``staleness`` is how many updates the sampling policy lags behind.
-    ``shuffled_rewards`` permutes rewards over trajectories, as a control experiment.
-    """
-
-    engine: str = "process"
-    url: str = ""
-    staleness: Annotated[int, Field(ge=0)] = 0
-    prompts: Count
-    responses: Count
-    tokens: Count
-    temperature: Annotated[float, Field(ge=1e-2, le=1e2)] = 1.0
-    turns: Count = 1
-    merged: bool = True
-    unended: Literal["train", "reject", "suppress"] = "train"
-    shuffled_rewards: bool = False
-
-
-class RewardSettings(Table):
-    """Reward shaping before the estimator: shift, scale, clip, and optionally normalise."""
-
-    bias: float = 0.0
-    scale: float = 1.0
-    least: Bound = -math.inf
-    most: Bound = math.inf
-    normalisation: NormalisationSettings | None = None
-
-
-class LossSettings(Component):
-    """A loss by its module's name, and its aggregation over tokens.
-
-    ``chosen`` is a function of ``signal.covariance``, for a loss that treats some tokens differently.
-    """
-
-    aggregation: Mode
-    length: Count | None = None
-    chosen: Component | None = None
-
-
-class KLSettings(Table):
-    """A KL to the initial policy, by an estimator of ``signal.kl``: logged, in the reward, or in the loss."""
-
-    estimator: str = "k3"
-    reward: NotNegative = 0.0
-    loss: NotNegative = 0.0
-    target: Positive | None = None
-    horizon: Positive | None = None
-
-
-class CorrectionSettings(Table):
-    """Corrections for the difference between the sampling policy and the policy before the update."""
-
-    reject: tuple[Component, ...] = ()
-    weight: str = ""
-    bounds: tuple[Component, ...] = ()
-
-
-class UpdateSettings(Table):
-    """The update: mini-batches of ``prompts`` prompts, one optimizer step each, computed ``rows`` rows at a time."""
-
-    prompts: Count
-    epochs: Count = 1
-    rows: Count = 1024
-    rate: Rate
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    decay: Annotated[float, Field(ge=0, le=1e3)] = 0.0
-    clip: Positive = 1.0
-    ramp: Annotated[int, Field(ge=0)] = 0
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-
-
-class CriticSettings(Table):
-    """The critic of a temporal estimator; ``clip`` bounds the change of a value per update, in reward units."""
-
-    rate: Rate
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    clip: Positive = 0.2
-
-
-class CheckpointSettings(Table):
-    """A checkpoint after every ``every`` steps; the newest ``keep`` are kept."""
-
-    every: Count = 10
-    keep: Annotated[int, Field(ge=2)] = 2
+from rl_sentinel.train.config.settings import (
+    ChatSettings,
+    CheckpointSettings,
+    CompletionsSettings,
+    Component,
+    CorrectionSettings,
+    Count,
+    CriticSettings,
+    EvaluationSettings,
+    KLSettings,
+    LossSettings,
+    PolicySettings,
+    RewardSettings,
+    RolloutSettings,
+    Seed,
+    Table,
+    UpdateSettings,
+    WarmStartSettings,
+)
 
 
 class Recipe(Table):
@@ -182,6 +45,7 @@ class Recipe(Table):
     policy: PolicySettings = PolicySettings()
     warm: WarmStartSettings | None = None
     environment: Component
+    chat: ChatSettings | None = None
     rollout: RolloutSettings
     reward: RewardSettings = RewardSettings()
     path: str = ""
@@ -191,6 +55,8 @@ class Recipe(Table):
     correction: CorrectionSettings = CorrectionSettings()
     update: UpdateSettings
     critic: CriticSettings | None = None
+    evaluation: EvaluationSettings | None = None
+    completions: CompletionsSettings = CompletionsSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
 
 

@@ -28,7 +28,8 @@ from rl_sentinel.train.config.name_resolution import (
     resolve_in_module,
     resolve_in_package,
 )
-from rl_sentinel.train.config.recipe import Component, NormalisationSettings, Recipe, RewardSettings, suggestion
+from rl_sentinel.train.config.recipe import Recipe, suggestion
+from rl_sentinel.train.config.settings import Component, NormalisationSettings, RewardSettings
 from rl_sentinel.train.config.user_code import (
     call_user_code,
     check_advantages,
@@ -70,6 +71,7 @@ class Selection:
     reads: frozenset[str] = frozenset()
     choose_tokens: Callable[..., Tensor] | None = None
     path: Callable[..., Ready] = loss_ready
+    held_out: Environment | None = None
 
     def aggregation(self, recipe: Recipe, mask: Tensor, group: Tensor) -> Aggregation:
         """The loss's aggregation, with the denominator of a whole mini-batch."""
@@ -107,6 +109,11 @@ def select_components(recipe: Recipe) -> Selection:
     try_environment(environment, recipe)
     form = _loss_form(recipe, choices, loss, choose_tokens, parts=len(parts))
     largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
+    if not form.additive and recipe.update.tokens is not None:
+        raise SentinelError(
+            f"update.tokens is {recipe.update.tokens}, expected none with loss {recipe.loss.name}: "
+            "this loss cannot be computed in parts of a mini-batch"
+        )
     if not form.additive and recipe.update.rows < largest:
         raise SentinelError(
             f"update.rows is {recipe.update.rows}, expected at least {largest} with loss {recipe.loss.name}: "
@@ -122,6 +129,7 @@ def select_components(recipe: Recipe) -> Selection:
         reads=reads,
         choose_tokens=choose_tokens,
         path=path,
+        held_out=_held_out(recipe, environment),
     )
 
 
@@ -203,6 +211,18 @@ def _claims(function: Callable[..., Tensor]) -> dict[str, str]:
     inner = inspect.unwrap(getattr(function, "func", function))
     claims: dict[str, str] = getattr(inner, "__globals__", {}).get("CLAIMS", {})
     return claims
+
+
+def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
+    """The environment of evaluations: the recipe's with some other keys."""
+    if recipe.evaluation is None:
+        return None
+    changed = recipe.evaluation.environment
+    if hasattr(environment, "size") and not any(recipe.environment.parameters.get(k) != v for k, v in changed.items()):
+        raise SentinelError(
+            "evaluation.environment is missing, expected held-out data: set evaluation.environment.file or split"
+        )
+    return _environment(Component.model_validate({**recipe.environment.model_dump(), **changed}))
 
 
 def _environment(component: Component) -> Environment:

@@ -4,7 +4,8 @@ import os
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.controller import BOUND
-from rl_sentinel.train.config.recipe import Recipe, RewardSettings
+from rl_sentinel.train.config.recipe import Recipe, suggestion
+from rl_sentinel.train.config.settings import RewardSettings
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
 from rl_sentinel.train.rollout.engine.http import parse_url
 
@@ -38,6 +39,7 @@ def validate_recipe(
     _validate_kl_control(recipe)
     _validate_sizes(recipe)
     _validate_columns(recipe, reads, parts)
+    _validate_evaluation(recipe)
 
 
 def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
@@ -66,6 +68,8 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
         )
     if rollout.url:
         parse_url(rollout.url)
+    if recipe.chat is not None and recipe.warm is not None:
+        raise SentinelError("chat is set with [warm], expected one of them: demonstrations have no chat template")
     if update.prompts > rollout.prompts:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")
     if recipe.policy.hidden % (2 * recipe.policy.heads):
@@ -132,6 +136,21 @@ def _validate_sizes(recipe: Recipe) -> None:
         raise SentinelError(
             f"policy has {weights} weights, expected at most {MAX_WEIGHTS}: lower policy.hidden, layers or inner"
         )
+
+
+def _validate_evaluation(recipe: Recipe) -> None:
+    """Reject a pass@k of more responses than are sampled, and a metric that is not computed."""
+    evaluation = recipe.evaluation
+    if evaluation is None:
+        return
+    if any(k > evaluation.responses for k in evaluation.k):
+        raise SentinelError(
+            f"evaluation.k is {list(evaluation.k)}, expected at most evaluation.responses, {evaluation.responses}: "
+            "pass@k is estimated from so many samples per task"
+        )
+    known = ["accuracy", "reward", *(f"pass@{k}" for k in evaluation.k)]
+    if evaluation.best not in known:
+        raise SentinelError(f"evaluation.best {evaluation.best!r} is unknown{suggestion(evaluation.best, known)}")
 
 
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.chat_template import Message, render_template
 
 #: Token ids of padding, and of the end of a response.
 PADDING, END = 0, 1
@@ -21,7 +22,8 @@ class CharacterTokenizer:
     """Encodes one token per character; the end of a response is a token of its own."""
 
     padding = PADDING
-    end = END
+    ends = (END,)
+    end_texts = (END_CHARACTER,)
 
     def __init__(self, positions: int | None = None) -> None:
         """``positions`` is the longest sequence of the model, in tokens; None if it is unlimited."""
@@ -41,3 +43,14 @@ class CharacterTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, without end tokens; padding, which a policy should not sample, is ``_``."""
         return "".join("_" if i == PADDING else CHARACTERS[i - 2] for i in ids if i != END)
+
+    def render(self, messages: Sequence[Message], template: str | None) -> str:
+        """Render a conversation.
+
+        Raises:
+            SentinelError: without a template; this tokenizer has none of its own.
+        """
+        if template is None:
+            fix = "the tiny model's tokenizer has no template"
+            raise SentinelError(f'chat.template is "tokenizer" without policy.load, expected a Jinja file: {fix}')
+        return render_template(template, messages, {})

@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.readout import Readout, logits
 
 
@@ -135,12 +137,12 @@ class Llama(nn.Module):
     def __init__(self, shape: Shape) -> None:
         """Draw the weights with standard deviation 0.02; norms start at 1."""
         super().__init__()
-        self.shape = shape
+        self.shape, self.recompute = shape, False
         self.model = Trunk(shape)
         self.lm_head = nn.Linear(shape.hidden, shape.vocabulary, bias=False)
         size = shape.hidden // shape.heads
-        rate = shape.base ** (-torch.arange(0, size, 2) / size)
-        angle = torch.outer(torch.arange(shape.positions), rate).repeat(1, 2)
+        rate = shape.base ** (-torch.arange(0, size, 2, device=CPU) / size)
+        angle = torch.outer(torch.arange(shape.positions, device=CPU), rate).repeat(1, 2)
         self.register_buffer("cosine", angle.cos(), persistent=False)
         self.register_buffer("sine", angle.sin(), persistent=False)
         for name, weight in self.named_parameters():
@@ -180,8 +182,10 @@ class Llama(nn.Module):
         if key_mask is not None:
             rotation = rotation[0].unsqueeze(1), rotation[1].unsqueeze(1)
         x = self.model.embed_tokens(token)
+        recompute = self.recompute and cache is None and torch.is_grad_enabled()
         for layer in self.model.layers:
-            x = layer(x, rotation, attention_mask, cache)
+            arguments = (x, rotation, attention_mask, cache)
+            x = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
         if cache is not None:
             cache.read += width
         return of(self.model.norm(x[:, -1:] if last else x), self.lm_head.weight)
@@ -191,6 +195,10 @@ class Llama(nn.Module):
         length = place.stop if isinstance(place, slice) else int(place.max()) + 1
         if length > positions:
             raise SentinelError(f"policy.positions is {positions}, expected {length} or more for this sequence")
+
+    def enable_recompute(self) -> None:
+        """Compute layers again for the gradient of whole sequences, instead of keeping their inner values."""
+        self.recompute = True
 
     @property
     def head(self) -> Tensor:

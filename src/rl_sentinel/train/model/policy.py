@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE, CharacterTokenizer
+from rl_sentinel.train.model.chat_template import Message
+from rl_sentinel.train.model.device import resolve_device
 from rl_sentinel.train.model.llama import Llama, Shape
 from rl_sentinel.train.model.readout import Readout
 from rl_sentinel.train.run.distributed import Ranks
@@ -22,8 +25,12 @@ class Tokenizer(Protocol):
         """The id of padding."""
 
     @property
-    def end(self) -> int:
-        """The id that ends a response."""
+    def ends(self) -> tuple[int, ...]:
+        """The ids that end a response; the first is the usual one."""
+
+    @property
+    def end_texts(self) -> tuple[str, ...]:
+        """The texts of these ids."""
 
     @property
     def positions(self) -> int | None:
@@ -33,7 +40,10 @@ class Tokenizer(Protocol):
         """The token ids of a text."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
+        """The text of token ids, without those that end a response."""
+
+    def render(self, messages: Sequence[Message], template: str | None) -> str:
+        """Render a conversation by a Jinja template, or by the tokenizer's own."""
 
 
 class Policy:
@@ -46,7 +56,7 @@ class Policy:
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
         """``precision`` is the recipe's."""
         self.model, self.tokenizer = model, tokenizer
-        self.padding, self.end = tokenizer.padding, tokenizer.end
+        self.padding, self.ends = tokenizer.padding, tokenizer.ends
         self.precision, self.single_pass = precision, False
 
     @property
@@ -64,8 +74,8 @@ class Policy:
         with self._autocast():
             return of(states, self.model.head)  # type: ignore[arg-type]  # as above
 
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
     def new_cache(self, width: int) -> Any:  # noqa: ANN401 - the model's own kind of cache
         """An empty KV cache for ``width`` tokens."""
@@ -93,12 +103,19 @@ def init_policy(recipe: Recipe) -> Policy:
     torch.default_generator.manual_seed(recipe.seed if recipe.warm is None else recipe.warm.seed)
     sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "inner", "positions")}
     model = Llama(Shape(vocabulary=VOCABULARY_SIZE, **sizes))
-    return Policy(model, CharacterTokenizer(shape.positions), precision=shape.precision)
+    return Policy(
+        model.to(resolve_device(shape.device)), CharacterTokenizer(shape.positions), precision=shape.precision
+    )
 
 
 def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
     """The models of a run: shards the policy over all ranks, and copies it as the reference if there is a KL."""
+    if recipe.policy.recompute:
+        policy.model.enable_recompute()  # type: ignore[operator]  # modules are untyped
+        policy.single_pass = True  # layers can be computed again only without a cache
     reference = None if recipe.kl is None else policy.frozen_copy()
+    if reference is not None:
+        reference.single_pass = policy.single_pass
     if ranks.size == 1 and not recipe.rollout.staleness:
         return Models(policy, policy, reference)
     sampler = policy.frozen_copy()

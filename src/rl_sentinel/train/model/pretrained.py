@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.chat_template import Message
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.readout import Readout, logits
 
@@ -31,7 +33,7 @@ class PretrainedModel(nn.Module):
         """Wrap a model."""
         super().__init__()
         self.inner = inner
-        self.projects = _projects(inner)
+        self.projects, self.recompute = _projects(inner), False
 
     @property
     def head(self) -> Tensor | None:
@@ -49,6 +51,9 @@ class PretrainedModel(nn.Module):
     ) -> Float[Tensor, "..."]:
         """The same as ``llama.Llama.forward``."""
         kwargs: dict[str, Any] = {"use_cache": cache is not None}
+        for layer in self.layers if self.recompute else ():
+            # transformers recomputes layers in training mode only; dropout, in the modules below, stays off
+            layer.training = cache is None and torch.is_grad_enabled()
         if key_mask is not None:
             position = (key_mask.cumsum(1) - 1).clamp(min=0)[:, -token.shape[1] :]
             kwargs |= {"attention_mask": key_mask.long(), "position_ids": position}
@@ -59,6 +64,11 @@ class PretrainedModel(nn.Module):
         else:
             states = self.inner(input_ids=token, **kwargs).logits
         return of(states[:, -1:] if last else states, self.head)
+
+    def enable_recompute(self) -> None:
+        """The same as ``llama.Llama.enable_recompute``."""
+        self.inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]  # as above
+        self.recompute = True
 
     def new_cache(self, width: int) -> TransformersCache:  # noqa: ARG002 - this cache grows by itself
         """An empty KV cache."""
@@ -84,20 +94,32 @@ def _projects(inner: nn.Module) -> bool:
 
 
 class PretrainedTokenizer:
-    """A tokenizer of transformers; its EOS token ends a response."""
+    """A tokenizer of transformers; its EOS token, and those of the model's generation config, end a response."""
 
-    def __init__(self, tokenizer: Any, name: str, positions: int | None = None) -> None:  # noqa: ANN401 - transformers is an extra
-        """``positions`` is the longest sequence of the model, in tokens.
+    def __init__(
+        self,
+        tokenizer: Any,  # noqa: ANN401 - transformers is an extra
+        name: str,
+        positions: int | None = None,
+        more_ends: Sequence[int] = (),
+    ) -> None:
+        """``positions`` is the longest sequence of the model, in tokens; ``more_ends`` are those of its configuration.
 
         Raises:
-            SentinelError: if it has no EOS token.
+            SentinelError: if no token ends a response.
         """
-        if tokenizer.eos_token_id is None:
+        own = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
+        self._tokenizer, self.ends, self.positions = tokenizer, tuple(dict.fromkeys((*own, *more_ends))), positions
+        if not self.ends:
             raise SentinelError(
                 f"eos_token of the tokenizer of policy.load {name} is missing, expected one: it ends a response"
             )
-        self._tokenizer, self.end, self.positions = tokenizer, int(tokenizer.eos_token_id), positions
-        self.padding = self.end if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+        self.padding = self.ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+
+    @property
+    def end_texts(self) -> tuple[str, ...]:
+        """The texts of the end tokens."""
+        return tuple(str(text) for text in self._tokenizer.convert_ids_to_tokens(list(self.ends)))
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The token ids of a text, without added special tokens."""
@@ -105,7 +127,22 @@ class PretrainedTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, without end tokens."""
-        return str(self._tokenizer.decode([i for i in ids if i != self.end], skip_special_tokens=False))
+        return str(self._tokenizer.decode([i for i in ids if i not in self.ends], skip_special_tokens=False))
+
+    def render(self, messages: Sequence[Message], template: str | None) -> str:
+        """Render a conversation.
+
+        Raises:
+            SentinelError: if the tokenizer has no chat template, or the template rejects the conversation.
+        """
+        if template is None and not self._tokenizer.chat_template:
+            raise SentinelError('chat.template is "tokenizer", but the tokenizer has none: name a Jinja file')
+        conversation, options = [dict(m) for m in messages], {"tokenize": False, "add_generation_prompt": True}
+        try:
+            return str(self._tokenizer.apply_chat_template(conversation, chat_template=template, **options))
+        except Exception as error:  # templates raise errors of many types
+            words = " ".join(str(error).split())
+            raise SentinelError(f"chat template cannot render a conversation ({words}): fix chat.template") from error
 
 
 def require_transformers() -> None:
@@ -121,7 +158,7 @@ def require_transformers() -> None:
         raise SentinelError(f"policy.load needs transformers, which is not installed: {fix}") from error
 
 
-def load_policy(name: str, *, precision: str = "fp32") -> Policy:
+def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CPU) -> Policy:
     """Load a policy with transformers, with weights in float32.
 
     Raises:
@@ -137,6 +174,11 @@ def load_policy(name: str, *, precision: str = "fp32") -> Policy:
         words = str(error).partition("\n")[0] or type(error).__name__
         raise SentinelError(f"policy.load {name!r} cannot be loaded ({words}): name a folder or a model") from error
     positions = getattr(model.config, "max_position_embeddings", None)
-    return Policy(
-        PretrainedModel(model.train(mode=False)), PretrainedTokenizer(tokenizer, name, positions), precision=precision
-    )
+    wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
+    return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
+
+
+def _configured_ends(model: Any) -> tuple[int, ...]:  # noqa: ANN401 - transformers is an extra
+    """The end tokens of a model's generation config, such as the end of a message beside the end of a text."""
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    return () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)

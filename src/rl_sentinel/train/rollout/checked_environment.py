@@ -1,8 +1,9 @@
 """Wrap the environment of a recipe, so that its tasks and outcomes are validated before they are used."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -10,8 +11,10 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.user_code import call_user_code, describe
 from rl_sentinel.train.model.character_tokenizer import CharacterTokenizer
-from rl_sentinel.train.rollout.episodes import UniformDraws, require_length, start_episodes
-from rl_sentinel.train.rollout.interfaces import Environment, Outcome, Task
+from rl_sentinel.train.model.chat_template import read_template
+from rl_sentinel.train.rollout.chat import apply_chat
+from rl_sentinel.train.rollout.episodes import UniformDraws, draw_task, require_length, start_episodes
+from rl_sentinel.train.rollout.interfaces import Environment, Outcome, Request, Task
 from rl_sentinel.train.run import rng
 
 
@@ -25,17 +28,21 @@ class CheckedEnvironment:
             SentinelError: if a method is missing.
         """
         self._inner, self._name = inner, name
-        if not all(callable(getattr(inner, n, None)) for n in ("task", "reply")):
+        tasks = any(callable(getattr(inner, n, None)) for n in ("task", "numbered_task"))
+        if not tasks or not callable(getattr(inner, "reply", None)):
             fix = "name a class with the methods of train/rollout/interfaces.py"
             raise SentinelError(
                 f"environment.name {name!r} is {describe(inner)}, expected methods task() and reply(): {fix}"
             )
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the inner environment's own
-        """An attribute of the inner environment."""
+        """An attribute of the inner environment; the results of its optional functions are checked."""
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._inner, name)
+        value = getattr(self._inner, name)
+        if name in ("numbered_task", "replies"):
+            return partial(self._numbered_task if name == "numbered_task" else self._replies, value)
+        return value
 
     def task(self, rng: random.Random) -> Task:
         """Draw a task.
@@ -43,10 +50,7 @@ class CheckedEnvironment:
         Raises:
             SentinelError: if the inner environment raises, or returns anything else.
         """
-        task = call_user_code(self._key("task"), self._inner.task, rng)
-        if not isinstance(task, Task) or not isinstance(task.prompt, str):
-            raise self._wrong("task", describe(task), "a Task with a prompt")
-        return task
+        return self._checked_task("task", call_user_code(self._key("task"), self._inner.task, rng))
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
         """The next text, or an outcome with its numbers converted to floats.
@@ -54,7 +58,25 @@ class CheckedEnvironment:
         Raises:
             SentinelError: if the inner environment raises, or returns neither.
         """
-        reply = call_user_code(self._key("reply"), self._inner.reply, task, responses, ended=ended)
+        return self._checked_reply(call_user_code(self._key("reply"), self._inner.reply, task, responses, ended=ended))
+
+    def _numbered_task(self, function: Callable[[int, int], Task], number: int, seed: int) -> Task:
+        return self._checked_task("numbered_task", call_user_code(self._key("numbered_task"), function, number, seed))
+
+    def _replies(
+        self, function: Callable[[Sequence[Request]], list[str | Outcome]], requests: Sequence[Request]
+    ) -> list[str | Outcome]:
+        replies = call_user_code(self._key("replies"), function, requests)
+        if not isinstance(replies, (list, tuple)) or len(replies) != len(requests):
+            raise self._wrong("replies", describe(replies), f"a list of {len(requests)} replies")
+        return [self._checked_reply(reply) for reply in replies]
+
+    def _checked_task(self, function: str, task: object) -> Task:
+        if not isinstance(task, Task) or not isinstance(task.prompt, str):
+            raise self._wrong(function, describe(task), "a Task with a prompt")
+        return task
+
+    def _checked_reply(self, reply: object) -> str | Outcome:
         if isinstance(reply, str):
             return reply
         if not isinstance(reply, Outcome):
@@ -111,10 +133,17 @@ def try_environment(environment: Environment, recipe: Recipe) -> None:
         raise SentinelError(
             f"environment {recipe.environment.name} has no warm(), expected one with [warm]: remove [warm]"
         )
+    task = draw_task(environment, recipe.seed, 0, 0, prompts=rollout.prompts)
+    if task.messages and recipe.chat is None:
+        raise SentinelError(
+            "chat is missing, expected one where a prompt is a list of messages: add [chat], which renders them"
+        )
+    if recipe.chat is not None and recipe.chat.template != "tokenizer":
+        read_template(recipe.chat.template)
     if recipe.policy.load:
-        environment.task(rng.python_rng(recipe.seed, "task", 0, 0))
         return
     tokenizer = CharacterTokenizer(recipe.policy.positions)
+    environment = apply_chat(environment, recipe.chat, tokenizer)
     draws = UniformDraws(recipe.seed, 0, rollout.responses, rollout.tokens)
     start_episodes(environment, tokenizer, draws, prompts=1, responses=1)
     if warm is not None:

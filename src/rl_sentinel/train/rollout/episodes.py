@@ -11,24 +11,29 @@ from torch import Tensor
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.merging import Step
 from rl_sentinel.signal.rollout import Laid, laid_out
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Tokenizer
-from rl_sentinel.train.rollout.interfaces import Engine, Environment, Outcome, Sampled, Task
+from rl_sentinel.train.rollout.interfaces import Engine, Environment, Outcome, Request, Sampled, Task
 from rl_sentinel.train.run import rng
+from rl_sentinel.train.run.stopwatch import Measure, unmeasured
 
 
 @dataclass(slots=True)
 class Episode:
     """One trajectory while it is sampled.
 
-    ``row`` selects its uniform numbers; ``context`` is the prompt of its next turn. A ``greedy`` episode never trains:
-    its reward is the ``baseline`` of the other episodes of its prompt.
+    ``row`` selects its uniform numbers; ``context`` is the prompt of its next turn. ``text`` is the prompt that the
+    policy reads first, and ``transcript`` everything after it: responses and replies in turn. A ``greedy`` episode
+    never trains: its reward is the ``baseline`` of the other episodes of its prompt.
     """
 
     row: int
     group: int
     task: Task
     context: tuple[int, ...]
+    text: str = ""
     responses: list[str] = field(default_factory=list)
+    transcript: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     ended: bool = True
@@ -40,6 +45,11 @@ class Episode:
     def name(self) -> str:
         """The trajectory id of its steps."""
         return f"{self.group}.{self.row}"
+
+    @property
+    def failure(self) -> str:
+        """Why it has no reward; "" if it has one."""
+        return "" if self.outcome is None else self.outcome.failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,8 @@ class UniformDraws:
 
     def for_turn(self, turn: int) -> Float[Tensor, "B T"]:
         """A number in [0, 1) per token and trajectory; the same on every rank."""
-        return torch.rand(self.rows, self.tokens, generator=rng.torch_generator(self.seed, "rollout", self.step, turn))
+        source = rng.torch_generator(self.seed, "rollout", self.step, turn)
+        return torch.rand(self.rows, self.tokens, generator=source, device=CPU)
 
 
 def start_episodes(  # noqa: PLR0913 - where tasks come from, the random numbers, and how many of which kind
@@ -70,17 +81,28 @@ def start_episodes(  # noqa: PLR0913 - where tasks come from, the random numbers
     Raises:
         SentinelError: if a prompt is empty, cannot be encoded, or leaves no room for a response.
     """
-    tasks = [environment.task(rng.python_rng(draws.seed, "task", draws.step, n)) for n in range(prompts)]
-    encoded = [_encode(tokenizer, task.prompt) for task in tasks]
-    for task, ids in zip(tasks, encoded, strict=True):
+    tasks = [draw_task(environment, draws.seed, draws.step, n, prompts=prompts) for n in range(prompts)]
+    render = getattr(environment, "text", lambda task: task.prompt)
+    texts = [str(render(task)) for task in tasks]
+    encoded = [_encode(tokenizer, text) for text in texts]
+    for text, ids in zip(texts, encoded, strict=True):
         if not ids:
-            raise SentinelError(f"prompt of the environment is {task.prompt!r}, expected one or more tokens")
+            raise SentinelError(f"prompt of the environment is {text!r}, expected one or more tokens")
         require_length(tokenizer, len(ids), draws.tokens, what="rollout.tokens")
     return [
-        Episode(group * responses + copy, group, task, ids, greedy=greedy)
-        for group, (task, ids) in enumerate(zip(tasks, encoded, strict=True))
+        Episode(group * responses + copy, group, task, ids, text, greedy=greedy)
+        for group, (task, text, ids) in enumerate(zip(tasks, texts, encoded, strict=True))
         for copy in range(responses)
     ]
+
+
+def draw_task(environment: Environment, seed: int, step: int, place: int, *, prompts: int) -> Task:
+    """The task at one place of a step: the next one of a data set, or a random one."""
+    numbered = getattr(environment, "numbered_task", None)
+    if numbered is None:
+        return environment.task(rng.python_rng(seed, "task", step, place))
+    task: Task = numbered(step * prompts + place, seed)
+    return task
 
 
 def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str) -> None:
@@ -110,8 +132,9 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
     *,
     turns: int,
     draws: UniformDraws,
+    measure: Measure = unmeasured,
 ) -> None:
-    """Play turns until every episode has its outcome.
+    """Play turns until every episode has its outcome; ``measure`` times the phases.
 
     Raises:
         SentinelError: if an episode has no outcome after the last turn, or one with the wrong number of parts.
@@ -123,10 +146,14 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
             active = [e for e in episodes if e.outcome is None and e.greedy == greedy]
             if not active:
                 continue
-            uniform = draws.for_turn(turn)[torch.tensor([e.row for e in active])]
-            sampled = engine.sample([e.context for e in active], uniform, greedy=greedy)
-            for episode, response in zip(active, sampled, strict=True):
-                _play_turn(episode, response, environment, tokenizer, tokens=draws.tokens)
+            uniform = draws.for_turn(turn)[torch.tensor([e.row for e in active], device=CPU)]
+            with measure("sampling"):
+                sampled = engine.sample([e.context for e in active], uniform, greedy=greedy)
+            requests = [_record(e, response, tokenizer) for e, response in zip(active, sampled, strict=True)]
+            with measure("rewards"):
+                replies = _replies(environment, requests)
+            for episode, response, reply in zip(active, sampled, replies, strict=True):
+                _finish_turn(episode, response, reply, environment, tokenizer, tokens=draws.tokens)
     if any(e.outcome is None for e in episodes):
         raise SentinelError(f"outcome of the environment is missing after turn {turns}: raise rollout.turns")
 
@@ -140,6 +167,9 @@ def attach_baselines(episodes: Sequence[Episode], *, unended: Literal["train", "
     }
     for episode in episodes:
         episode.baseline = baseline.get(episode.group)
+        failure = greedy[episode.group].failure if episode.group in greedy else ""
+        if failure and episode.outcome is not None and not episode.failure:
+            episode.outcome = replace(episode.outcome, failure=f"its greedy response: {failure}")
     return [e for e in episodes if not e.greedy]
 
 
@@ -152,7 +182,8 @@ def lay_out_episodes(
 ) -> Laid:
     """Lay trajectories out as tensors, with each trajectory's outcome on all its rows.
 
-    ``unended`` is the recipe's: train on a trajectory without an end, mask all its tokens, or suppress its reward.
+    ``unended`` is the recipe's: train on a trajectory without an end, mask all its tokens, or suppress its reward. A
+    trajectory whose reward failed is masked too.
     """
     outcome = {e.name: e.outcome for e in episodes if e.outcome is not None}
     laid = laid_out(
@@ -162,17 +193,18 @@ def lay_out_episodes(
         scored={e.name: e.ended or unended != "suppress" for e in episodes},
         merged=merged,
         padding=padding,
+        device=CPU,
     )
     rollout, trajectory = laid.rollout, laid.rollout.trajectory
     more: dict[str, Any] = {"token_reward": None, "turn": _turn_of_token(episodes, laid) if merged else None}
     if all(e.baseline is not None for e in episodes):
-        more["reward_baseline"] = torch.tensor([e.baseline for e in episodes])[trajectory]
+        more["reward_baseline"] = torch.tensor([e.baseline for e in episodes], device=CPU)[trajectory]
     if all(o.parts for o in outcome.values()):
         parts = [[float(x) for x in outcome[e.name].parts] for e in episodes]
-        more["reward_parts"] = torch.tensor(parts)[trajectory]
-    if unended == "reject":
-        ended = torch.tensor([e.ended for e in episodes])[trajectory]
-        more["mask"] = rollout.mask & ended.unsqueeze(1)  # type: ignore[operator]  # laid out padded
+        more["reward_parts"] = torch.tensor(parts, device=CPU)[trajectory]
+    trains = [not e.failure and (e.ended or unended != "reject") for e in episodes]
+    if not all(trains):
+        more["mask"] = rollout.mask & torch.tensor(trains, device=CPU)[trajectory].unsqueeze(1)  # type: ignore[operator]  # laid out padded
     return replace(laid, rollout=replace(rollout, **more))
 
 
@@ -186,7 +218,7 @@ def _encode(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 def _turn_of_token(episodes: Sequence[Episode], laid: Laid) -> Int[Tensor, "B T"]:
     """The turn, from 0, in which each token of merged rows was sampled; 0 for other tokens."""
-    turn = torch.zeros(laid.rollout.mask.shape, dtype=torch.long)  # type: ignore[union-attr]  # laid out padded
+    turn = torch.zeros(laid.rollout.mask.shape, dtype=torch.long, device=CPU)  # type: ignore[union-attr]  # laid out padded
     steps = iter([(number, step) for e in episodes for number, step in enumerate(e.steps)])
     for row, (start, size) in enumerate(zip(laid.prompt_length.tolist(), laid.length.tolist(), strict=True)):
         end = 0
@@ -197,14 +229,35 @@ def _turn_of_token(episodes: Sequence[Episode], laid: Laid) -> Int[Tensor, "B T"
     return turn
 
 
-def _play_turn(
-    episode: Episode, sampled: Sampled, environment: Environment, tokenizer: Tokenizer, *, tokens: int
-) -> None:
-    """Record one response, and the environment's reply to it."""
-    episode.responses.append(tokenizer.decode(sampled.token))
+def _record(episode: Episode, sampled: Sampled, tokenizer: Tokenizer) -> Request:
+    """Record one response, and return what the environment is asked about it."""
+    text = tokenizer.decode(sampled.token)
+    episode.responses.append(text)
+    episode.transcript.append(text)
     episode.ended = episode.ended and sampled.ended
     episode.versions.append(sampled.version)
-    reply = environment.reply(episode.task, tuple(episode.responses), ended=sampled.ended)
+    return Request(episode.task, tuple(episode.responses), sampled.ended)
+
+
+def _replies(environment: Environment, requests: Sequence[Request]) -> list[str | Outcome]:
+    """The environment's replies, all at once if it can."""
+    together = getattr(environment, "replies", None)
+    if together is None:
+        return [environment.reply(r.task, r.responses, ended=r.ended) for r in requests]
+    replies: list[str | Outcome] = together(requests)
+    return replies
+
+
+def _finish_turn(  # noqa: PLR0913 - the turn, who replied, and the limits
+    episode: Episode,
+    sampled: Sampled,
+    reply: str | Outcome,
+    environment: Environment,
+    tokenizer: Tokenizer,
+    *,
+    tokens: int,
+) -> None:
+    """Record the environment's reply to a response."""
     size = len(sampled.token)
     step = Step(
         trajectory=episode.name,
@@ -225,5 +278,6 @@ def _play_turn(
             )
         episode.outcome = reply
     else:
+        episode.transcript.append(reply)
         episode.context = episode.context + sampled.token + _encode(tokenizer, reply)
         require_length(tokenizer, len(episode.context), tokens, what="rollout.tokens")

@@ -2,8 +2,8 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Float
 from torch import Tensor
@@ -11,10 +11,16 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task: the prompt, and what the environment needs to score a response."""
+    """One task: the prompt, and what the environment needs to score a response.
+
+    ``messages`` is a conversation that a chat template renders instead of the prompt, each message with ``role`` and
+    ``content``. ``columns`` are further values for the environment.
+    """
 
     prompt: str
     answer: str
+    messages: tuple[Mapping[str, str], ...] = field(default=(), repr=False)
+    columns: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +28,35 @@ class Outcome:
     """The end of a trajectory: its reward, in reward units, and whether the response was correct.
 
     ``parts`` holds one number per name in ``Environment.parts``, each in its own reward unit, for estimators that
-    weight the parts themselves and do not read ``reward``.
+    weight the parts themselves and do not read ``reward``. ``failure`` says in one line why there is no reward; such a
+    trajectory does not train, and is in no statistic of its group.
     """
 
     reward: float
     correct: bool
     parts: tuple[float, ...] = ()
+    failure: str = ""
+
+
+class Request(NamedTuple):
+    """The arguments of one ``Environment.reply``."""
+
+    task: Task
+    responses: tuple[str, ...]
+    ended: bool
 
 
 class Environment(Protocol):
     """An environment: two stateless functions, so that a killed run can repeat any call after a resume.
 
-    Two members are optional: ``warm`` (see :class:`WarmStartEnvironment`) and ``parts``, the names of the parts of its
-    reward. With ``parts``, each ``Outcome`` has one number per name.
+    Some members are optional:
+
+    - ``warm`` (see :class:`WarmStartEnvironment`);
+    - ``parts``, the names of the parts of its reward; each ``Outcome`` then has one number per name;
+    - ``size`` and ``numbered_task(number, seed)`` of a finite data set, instead of ``task``: the tasks of numbers 0, 1,
+      2, ... are shuffled passes over the data;
+    - ``replies(requests)``, all replies of a turn at once, for an environment that computes them concurrently;
+    - ``text(task)``, the text that the policy reads, if it is not ``task.prompt``.
     """
 
     def task(self, rng: random.Random) -> Task:

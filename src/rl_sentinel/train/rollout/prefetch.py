@@ -56,6 +56,10 @@ class Prefetcher:
             return self._sample(step, weights, version)
         return self._futures.pop(step).result()
 
+    def call(self, function: Callable[[], list[Any]]) -> list[Any]:
+        """Call a function that uses the sampler, after the batches that are being sampled."""
+        return function() if self._thread is None else self._thread.submit(function).result()
+
     def pending(self) -> list[tuple[int, int, Weights]]:
         """Steps that were submitted and not taken, with version and weights, for a checkpoint."""
         return [(step, version, weights) for step, (version, weights) in sorted(self._versions.items())]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from rl_sentinel.train.config.recipe import load_recipe
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Policy, init_policy
 from rl_sentinel.train.rollout.engine.process import Engine
 
@@ -37,7 +38,7 @@ class Server(ThreadingHTTPServer):
 
     def load_weights(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Load weights from a file."""
-        self.policy.model.load_state_dict(torch.load(request["path"], weights_only=True))
+        self.policy.model.load_state_dict(torch.load(request["path"], map_location="cpu", weights_only=True))
         self.version = int(request["version"])
         return {"weight_version": self.version}
 
@@ -45,7 +46,7 @@ class Server(ThreadingHTTPServer):
         """Sample one response per prompt with the uniform numbers of the request; temperature 0 is greedy."""
         temperature = float(request["temperature"])
         engine = Engine(self.policy, temperature or 1.0, int(request["max_tokens"]), version=self.version)
-        prompts, uniform = [tuple(p) for p in request["prompt"]], torch.tensor(request["chance"])
+        prompts, uniform = [tuple(p) for p in request["prompt"]], torch.tensor(request["chance"], device=CPU)
         choices = [
             {
                 "index": n,

@@ -94,7 +94,7 @@ def _load(place: Path) -> Mapping[str, Any]:
         )
     if seal["sha256"] != _digest(place / "state.pt"):
         raise ValueError("its digest differs")
-    state = torch.load(place / "state.pt", weights_only=True)
+    state = torch.load(place / "state.pt", map_location="cpu", weights_only=True)
     if not isinstance(state, Mapping):
         raise TypeError("it has no state")
     return state

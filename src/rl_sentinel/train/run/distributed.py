@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
+import torch
 from torch import Tensor, distributed, nn
 
 from rl_sentinel.core.errors import SentinelError
@@ -22,8 +24,8 @@ class Ranks:
         >>> import torch
         >>> from rl_sentinel.train.run.distributed import Ranks
         >>> ranks = Ranks(rank=0, size=1)
-        >>> ranks.gather([1, 2]), ranks.own_parts(torch.tensor([5, 6]), size=1)
-        ([1, 2], [tensor([5]), tensor([6])])
+        >>> ranks.gather([1, 2]), ranks.own_parts(torch.tensor([1, 0]), size=1, lengths=torch.tensor([3, 3]))
+        ([1, 2], [tensor([1]), tensor([0])])
     """
 
     rank: int
@@ -43,7 +45,7 @@ class Ranks:
             return cls(0, 1)
         try:
             if not distributed.is_initialized():
-                distributed.init_process_group("gloo")
+                distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
         except (ValueError, RuntimeError) as error:
             words = str(error).partition("\n")[0]
             raise SentinelError(
@@ -89,14 +91,27 @@ class Ranks:
                 distributed.all_reduce(values)
         return values
 
-    def own_parts(self, rows: Tensor, *, size: int) -> list[Tensor]:
-        """This rank's rows in parts of ``size``; all ranks have equally many parts, some of which may be empty.
+    def own_parts(self, rows: Tensor, *, size: int, lengths: Tensor, budget: int | None = None) -> list[Tensor]:
+        """This rank's rows in parts; all ranks have equally many parts, some of which may be empty.
 
         All ranks must run a sharded model equally often, since each run gathers its weights.
+
+        Args:
+            rows: the rows of all ranks.
+            size: the most rows of a part.
+            lengths: the tokens of every row, by row number.
+            budget: the most tokens of a part with its padding, unless it is a single row; None for no limit.
         """
-        own = rows[self.rank :: self.size]
-        parts = -(-len(rows[:: self.size]) // size)
-        return [own[n * size : (n + 1) * size] for n in range(parts)]
+        own, longest = rows[self.rank :: self.size], lengths[rows].tolist()
+        turns = [max(longest[n : n + self.size]) for n in range(0, len(longest), self.size)]
+        bounds, start, width = [0], 0, 0
+        for turn, length in enumerate(turns):  # every rank has at most one row per turn
+            width = max(width, length)
+            if turn - start == size or (budget is not None and turn > start and (turn - start + 1) * width > budget):
+                bounds.append(turn)
+                start, width = turn, length
+        bounds += [len(turns)] if turns else []
+        return [own[first:last] for first, last in pairwise(bounds)]
 
     def shard_model(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
         """Shard a model over all ranks with FSDP2; unchanged on a single rank."""
@@ -104,7 +119,7 @@ class Ranks:
             from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - slow, and rarely needed
             from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - as above; older releases of torch lack it
 
-            mesh = init_device_mesh("cpu", (self.size,))
+            mesh = init_device_mesh(next(model.parameters()).device.type, (self.size,))
             for layer in layers:
                 fully_shard(layer, mesh=mesh)
             # A forward pass without a gradient would otherwise leave the root module unsharded.

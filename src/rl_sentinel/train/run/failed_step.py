@@ -13,9 +13,10 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.rollout import Laid, Rollout
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
 from rl_sentinel.train.config.selection import Selection, select_components
-from rl_sentinel.train.model.policy import Policy, init_policy
-from rl_sentinel.train.model.pretrained import load_policy
+from rl_sentinel.train.model.lora import apply_lora
+from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run.checkpoint import save_tensors
+from rl_sentinel.train.run.trained_policy import build_policy
 from rl_sentinel.train.update.critic import CriticStepError, build_critic
 from rl_sentinel.train.update.minibatch_gradient import NotFiniteError, compute_gradient
 from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, build_optimizer, take_optimizer_step
@@ -63,7 +64,7 @@ def replay_failed_step(place: Path) -> tuple[str, str]:
         SentinelError: if the file is not a dump.
     """
     try:
-        dump = torch.load(place, weights_only=True)
+        dump = torch.load(place, map_location="cpu", weights_only=True)
         recipe = parse_recipe(json.loads(dump["recipe"]), where=f"dump {place}")
         laid, edition = _from_columns(dump["laid"]), dump["edition"]
     except SentinelError:
@@ -75,8 +76,8 @@ def replay_failed_step(place: Path) -> tuple[str, str]:
         raise SentinelError(
             f"edition of dump {place} is {edition}, expected {EDITION}: replay it with the release that wrote it"
         )
-    selection, shape = select_components(recipe), recipe.policy
-    policy = load_policy(shape.load, precision=shape.precision) if shape.load else init_policy(recipe)
+    selection, policy = select_components(recipe), build_policy(recipe)
+    apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
     policy.model.load_state_dict(dump["weights"])
     try:
         if "batch" in dump:

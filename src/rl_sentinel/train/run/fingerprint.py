@@ -7,8 +7,8 @@ from typing import Any
 
 from rl_sentinel.train.config.recipe import Recipe
 
-#: Keys and tables that may change on resume: where a run is computed and for how long.
-FREE = frozenset({"out", "rollout.url", "checkpoint", "steps"})
+#: Keys and tables that may change on resume: where and for how long a run is computed, and its other logs.
+FREE = frozenset({"out", "rollout.url", "checkpoint", "steps", "evaluation", "completions", "policy.device"})
 
 
 def fingerprint_keys(recipe: Recipe) -> dict[str, Any]:

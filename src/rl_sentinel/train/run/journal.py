@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -15,18 +15,22 @@ from rl_sentinel.core.paths import expanded
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.run.fingerprint import differing_keys
-from rl_sentinel.train.run.run_directory import RunDirectory
+from rl_sentinel.train.run.run_directory import FURTHER_LOGS, RunDirectory
 
 
 class Journal:
-    """``metrics.jsonl`` and ``timing.jsonl`` of a run, and the lock of its directory."""
+    """The log files of a run, a JSON object per line, and the lock of its directory.
+
+    Beside ``metrics`` and ``timing`` there are further ``logs``; all of them are truncated on resume.
+    """
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         """Only the first rank ``writes``."""
         self.writes = writes
         self.folder = folder
         self.metrics, self.timing = folder / "metrics.jsonl", folder / "timing.jsonl"
-        self.checkpoints = folder / "checkpoints"
+        self.checkpoints, self.best = folder / "checkpoints", folder / "best"
+        self.logs = {name: folder / f"{name}.jsonl" for name in FURTHER_LOGS}
         self._lock = FileLock(folder / ".lock")
 
     @classmethod
@@ -66,31 +70,36 @@ class Journal:
         """Release the lock."""
         self._lock.release()
 
-    def append(self, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """Append a line to each file.
+    def append(self, path: Path, *lines: Mapping[str, Any]) -> None:
+        """Append lines to one of the files.
 
         Raises:
-            SentinelError: if they cannot be written, as on a full disk; ``truncate`` removes a partial line.
+            SentinelError: if it cannot be written, as on a full disk; ``truncate`` removes a partial line.
         """
-        for path, line in ((self.metrics, metrics), (self.timing, timing)) if self.writes else ():
+        if self.writes and lines:
             with _write_errors_in_one_line(path), path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.writelines(json.dumps(line) + "\n" for line in lines)
 
     def count_steps(self) -> int:
         """The number of logged steps."""
         return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
 
     def position(self) -> dict[str, Any]:
-        """The position of the metrics for a checkpoint: the number of lines and their digest."""
+        """The position for a checkpoint: lines and digest of the metrics, bytes of the further logs."""
         if not self.writes:
             return {}
+        sizes = {}
+        for name, path in self.logs.items():
+            with _write_errors_in_one_line(path), path.open("ab") as file:
+                os.fsync(file.fileno())
+                sizes[name] = file.tell()
         text = self.metrics.read_bytes() if self.metrics.exists() else b""
         with _write_errors_in_one_line(self.metrics), self.metrics.open("ab") as file:
             os.fsync(file.fileno())
-        return {"lines": text.count(b"\n"), "sha256": hashlib.sha256(text).hexdigest()}
+        return {"lines": text.count(b"\n"), "sha256": hashlib.sha256(text).hexdigest(), "sizes": sizes}
 
     def truncate(self, position: Mapping[str, Any] | None) -> None:
-        """Truncate both files to a checkpoint's position; to nothing if there is no checkpoint.
+        """Truncate all files to a checkpoint's position; to nothing if there is no checkpoint.
 
         Raises:
             SentinelError: if the metrics differ from those at the checkpoint.
@@ -104,7 +113,12 @@ class Journal:
                 f"{self.metrics} differs from the checkpoint, expected the {lines} lines that the run wrote: "
                 "name another folder with out=DIR"
             )
-        _truncate(self.timing, lines)
+        _truncate(self.timing, sum(step <= lines for step in _steps(self.timing)))
+        sizes = {} if position is None else position.get("sizes", {})
+        for name, path in self.logs.items():
+            if path.exists() and path.stat().st_size > (size := int(sizes.get(name, 0))):
+                with _write_errors_in_one_line(path):
+                    os.truncate(path, size)
 
 
 def _require_resumable(directory: RunDirectory, recipe: Recipe, folder: Path) -> None:
@@ -120,6 +134,12 @@ def _require_resumable(directory: RunDirectory, recipe: Recipe, folder: Path) ->
             f"steps is {recipe.steps}, expected at least the {directory.steps} that are done in {folder}: "
             "name another folder with out=DIR"
         )
+
+
+def _steps(path: Path) -> list[int]:
+    """The steps of a file's complete lines; the directory was inspected, so they are valid."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [int(json.loads(line)["step"]) for line in lines]
 
 
 def _truncate(path: Path, lines: int) -> bytes:
@@ -164,6 +184,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not text:
         raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
     return [_parse_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
+
+
+def read_evaluations(folders: Sequence[tuple[str, Path]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The evaluations of runs, by name and folder; runs without any are left out.
+
+    Raises:
+        SentinelError: as for :func:`read_metrics`.
+    """
+    places = [(name, folder / "evaluation.jsonl") for name, folder in folders]
+    return [(name, read_metrics(place)) for name, place in places if place.exists() and place.stat().st_size]
 
 
 def _parse_step(line: str, where: str) -> dict[str, Any]:

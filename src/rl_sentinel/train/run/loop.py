@@ -1,37 +1,36 @@
 """The training loop: sample, build the training batch, update, log, save a checkpoint. Read it from top to bottom."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.train.config.recipe import Recipe
-from rl_sentinel.train.config.selection import Selection, select_components
-from rl_sentinel.train.model.policy import Models, build_models, init_policy
-from rl_sentinel.train.model.pretrained import load_policy, require_transformers
-from rl_sentinel.train.rollout.episodes import (
-    Episode,
-    UniformDraws,
-    attach_baselines,
-    play_episodes,
-    start_episodes,
-)
-from rl_sentinel.train.rollout.interfaces import Engine
-from rl_sentinel.train.rollout.prefetch import Prefetcher, Weights
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.model.lora import apply_lora, require_peft
+from rl_sentinel.train.model.policy import build_models
+from rl_sentinel.train.model.pretrained import require_transformers
+from rl_sentinel.train.rollout.chat import apply_chat
+from rl_sentinel.train.rollout.episodes import Episode, attach_baselines
+from rl_sentinel.train.rollout.prefetch import Prefetcher
+from rl_sentinel.train.rollout.sampler import Sampler
 from rl_sentinel.train.run import rng
-from rl_sentinel.train.run.checkpoint import load_newest, save_checkpoint
+from rl_sentinel.train.run.completions import completion_lines
 from rl_sentinel.train.run.distributed import ALONE, Ranks
+from rl_sentinel.train.run.evaluation import evaluation_metrics
 from rl_sentinel.train.run.failed_step import dump_failed_step
-from rl_sentinel.train.run.fingerprint import fingerprint
 from rl_sentinel.train.run.journal import Journal
+from rl_sentinel.train.run.persistence import full_weights, publish_weights, resume_run, save_run
+from rl_sentinel.train.run.run_context import Callbacks, Run
 from rl_sentinel.train.run.step_metrics import compute_step_metrics
+from rl_sentinel.train.run.stopwatch import Stopwatch
+from rl_sentinel.train.run.trained_policy import build_policy, is_run
 from rl_sentinel.train.run.training_state import TrainingState
 from rl_sentinel.train.run.warm_start import Cache, warm_start
 from rl_sentinel.train.update.critic import CriticStepError, build_critic
@@ -41,15 +40,6 @@ from rl_sentinel.train.update.training_batch import PathError, TrainingBatch, bu
 
 #: Wraps the path, for twin runs.
 PathWrapper = Callable[[Callable[..., Ready]], Callable[..., Ready]]
-
-
-@dataclass(frozen=True, slots=True)
-class Callbacks:
-    """What the loop reports: warm-start steps (done, total), each step's metrics and timing, and messages."""
-
-    warm_start: Callable[[int, int], None] = lambda _done, _total: None
-    step: Callable[[Mapping[str, Any], Mapping[str, Any]], None] = lambda _metrics, _timing: None
-    message: Callable[[str], None] = lambda _text: None
 
 
 def train(
@@ -76,46 +66,42 @@ def train(
     selection = select_components(recipe)
     selection = replace(selection, path=wrap_path(selection.path))
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
-    if recipe.policy.load:
+    if recipe.policy.load and not is_run(recipe.policy.load):
         require_transformers()
+    if recipe.policy.lora is not None:
+        require_peft()
     journal = Journal.open(recipe, ranks)
     try:
-        shape = recipe.policy
-        policy = load_policy(shape.load, precision=shape.precision) if shape.load else init_policy(recipe)
+        policy = build_policy(recipe)
         warm_start(policy, selection.environment, recipe, cache=cache, progress=callbacks.warm_start)
         critic = build_critic(policy, recipe.critic)
+        apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
         models = build_models(policy, recipe, ranks)
         engine = selection.engine(recipe.rollout, models.sampler, shared=models.sampler is models.policy)
-        sample = partial(_sample, recipe, selection, models, engine, ranks)
-        prefetcher = Prefetcher(sample, staleness=recipe.rollout.staleness)
+        stopwatch, greedy_too = Stopwatch(), "reward_baseline" in selection.reads
+        tokenizer = policy.tokenizer
+        environment = apply_chat(selection.environment, recipe.chat, tokenizer)
+        held_out = apply_chat(selection.held_out, recipe.chat, tokenizer)
+        sampler = Sampler(recipe, environment, held_out, tokenizer, engine, ranks, stopwatch, greedy_too)
+        prefetcher = Prefetcher(sampler.sample_step, staleness=recipe.rollout.staleness)
         state = TrainingState.initial(recipe, models.policy, critic)
-        run = Run(recipe, selection, models, state, journal, callbacks, ranks, prefetcher)
+        run = Run(recipe, selection, models, state, journal, callbacks, ranks, sampler, prefetcher, stopwatch)
         with closing(prefetcher):
-            _resume(run)
+            resume_run(run)
+            if run.state.step == 0:
+                _evaluate(run)
             while run.state.step < recipe.steps:
                 _step(run)
     finally:
         journal.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Everything that a step needs."""
-
-    recipe: Recipe
-    selection: Selection
-    models: Models
-    state: TrainingState
-    journal: Journal
-    callbacks: Callbacks
-    ranks: Ranks
-    prefetcher: Prefetcher
-
-
 def _step(run: Run) -> None:
     recipe, selection, state, ranks = run.recipe, run.selection, run.state, run.ranks
     start, step, coefficient = time.perf_counter(), state.step, state.controller.coefficient
+    measure = run.stopwatch.measure(step)
     episodes = attach_baselines(ranks.gather(run.prefetcher.take(step)), unended=recipe.rollout.unended)
+    _report_failures(run, episodes)
     sampled = time.perf_counter()
     try:
         batch, ready = build_training_batch(
@@ -127,38 +113,85 @@ def _step(run: Run) -> None:
             kl_coefficient=coefficient,
             ranks=ranks,
             critic=state.critic,
+            measure=measure,
         )
         for group in state.optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step)
-        result = update_policy(
-            state.policy,
-            state.optimizer,
-            batch,
-            selection=selection,
-            recipe=recipe,
-            coefficient=coefficient if recipe.kl is not None and recipe.kl.loss else 0.0,
-            order=rng.torch_generator(recipe.seed, "order", step),
-            ranks=ranks,
-        )
-        if _is_checkpoint_step(recipe, step + 1):
-            require_finite_logprobs(state.policy, batch, recipe=recipe)
-        critic_metrics = _fit_critic(run, batch, ready)
+        with measure("update"):
+            result = update_policy(
+                state.policy,
+                state.optimizer,
+                batch,
+                selection=selection,
+                recipe=recipe,
+                coefficient=coefficient if recipe.kl is not None and recipe.kl.loss else 0.0,
+                order=rng.torch_generator(recipe.seed, "order", step),
+                ranks=ranks,
+            )
+            if _is_checkpoint_step(recipe, step + 1):
+                require_finite_logprobs(state.policy, batch, recipe=recipe)
+            critic_metrics = _fit_critic(run, batch, ready)
     except (PathError, NotFiniteError) as error:
         raise _dump(run, error) from error
     metrics = compute_step_metrics(recipe, episodes, batch, ready, result, step=step)
     metrics = {"step": step + 1, **metrics, **critic_metrics}
-    timing = _timing(step + 1, start, sampled, int(batch.mask.sum()))
-    run.journal.append(metrics, timing)
+    seconds = time.perf_counter() - start
+    completions = _log_completions(run, episodes, batch)
+    run.journal.append(run.journal.metrics, metrics)
     state.controller = state.controller.after(metrics["kl"], samples=len(episodes))
     state.step = step + 1
-    _publish(run)
+    with measure("publish"):
+        publish_weights(run)
+    with measure("evaluation"):
+        _evaluate(run)
     if _is_checkpoint_step(recipe, state.step):
-        _save(run)
+        with measure("checkpoint"):
+            save_run(run, run.journal.checkpoints, keep=recipe.checkpoint.keep)
+    tokens = int(batch.mask.sum())
+    timing = {"rollout_seconds": sampled - start, "seconds": seconds, "tokens_per_second": tokens / seconds}
+    timing = {"step": step + 1, **run.stopwatch.timing(step, **timing)}
+    run.journal.append(run.journal.timing, timing)
     run.callbacks.step(metrics, timing)
+    run.callbacks.completions(completions)
 
 
 def _is_checkpoint_step(recipe: Recipe, step: int) -> bool:
     return step % recipe.checkpoint.every == 0 or step == recipe.steps
+
+
+def _report_failures(run: Run, episodes: list[Episode]) -> None:
+    """Report responses without a reward in one line; stop if no response has one."""
+    failures = [e.failure for e in episodes if e.failure]
+    if failures:
+        message = f"step {run.state.step + 1}: {len(failures)} of {len(episodes)} responses have no reward"
+        if len(failures) == len(episodes):
+            raise SentinelError(f"{message}, the first: {failures[0]}")
+        run.callbacks.message(f"{message} and do not train, the first: {failures[0]}")
+
+
+def _log_completions(run: Run, episodes: list[Episode], batch: TrainingBatch) -> list[dict[str, Any]]:
+    """Write the responses of a step, if the recipe wants it, and return what the screen shows of them."""
+    settings, step = run.recipe.completions, run.state.step + 1
+    if not settings.every or step % settings.every:
+        return []
+    lines = completion_lines(episodes, batch, parts=getattr(run.selection.environment, "parts", ()), step=step)
+    run.journal.append(run.journal.logs["completions"], *lines)
+    return lines[:: max(1, len(lines) // max(1, settings.show))][: settings.show]
+
+
+def _evaluate(run: Run) -> None:
+    """Evaluate the policy if this is a step for it, and save a checkpoint of the best evaluation."""
+    settings, state, recipe = run.recipe.evaluation, run.state, run.recipe
+    if settings is None or (state.step % settings.every and state.step != recipe.steps):
+        return
+    sample = partial(run.sampler.sample_evaluation, settings, full_weights(run), state.step)
+    metrics = evaluation_metrics(run.ranks.gather(run.prefetcher.call(sample)), settings)
+    run.journal.append(run.journal.logs["evaluation"], {"step": state.step, **metrics})
+    run.callbacks.evaluation(state.step, metrics)
+    if state.best is None or metrics[settings.best] > state.best:
+        state.best = metrics[settings.best]
+        if state.step:
+            save_run(run, run.journal.best, keep=1)
 
 
 def _fit_critic(run: Run, batch: TrainingBatch, ready: Ready) -> dict[str, float]:
@@ -172,81 +205,6 @@ def _fit_critic(run: Run, batch: TrainingBatch, ready: Ready) -> dict[str, float
     except CriticStepError as error:
         raise NotFiniteError(str(error), batch, error.rows, 0.0, {"critic": error.state}) from error
     return {"value_loss": fit.loss, "explained_variance": fit.explained_variance}
-
-
-def _resume(run: Run) -> None:
-    """Restore the newest intact checkpoint, and truncate the metrics to it."""
-    run.ranks.barrier()
-    journal, say = run.journal, run.callbacks.message
-    loaded = load_newest(journal.checkpoints)
-    for message in loaded.damaged:
-        say(message)
-    saved = loaded.state
-    if saved is None:
-        if journal.count_steps():
-            say(f"no intact checkpoint in {journal.checkpoints}: repeating all {journal.count_steps()} steps")
-        journal.truncate(None)
-        _publish(run)
-        return
-    if saved.get("recipe") != fingerprint(run.recipe):
-        raise SentinelError(
-            f"the newest checkpoint in {journal.checkpoints} is of another recipe than recipe.json beside it, "
-            "expected the same: name another folder with out=DIR"
-        )
-    run.state.restore(run.recipe, saved)
-    journal.truncate(saved["mark"])
-    for step, version, weights in saved["ahead"]:
-        weights_of_version = _full_weights(run) if weights is None else weights
-        run.prefetcher.submit(step, weights_of_version, version, until=run.recipe.steps)
-    say(f"resuming after step {run.state.step} of {run.recipe.steps}")
-
-
-def _save(run: Run) -> None:
-    """Save an unsharded checkpoint from the first rank."""
-    state = run.state.for_checkpoint(run.journal.position())
-    state |= {"ahead": _pending(run), "recipe": fingerprint(run.recipe)}
-    if run.ranks.is_first:
-        save_checkpoint(run.journal.checkpoints, state, step=run.state.step, keep=run.recipe.checkpoint.keep)
-    run.ranks.barrier()
-
-
-def _publish(run: Run) -> None:
-    """Publish the newest weights to the rollout engine."""
-    run.prefetcher.publish(_full_weights(run), version=run.state.step, until=run.recipe.steps)
-
-
-def _full_weights(run: Run) -> Mapping[str, Tensor]:
-    """The unsharded weights; a copy if sampling runs ahead, since the update changes them in place."""
-    weights = run.ranks.full_weights(run.models.policy.model)
-    return {n: w.clone() for n, w in weights.items()} if run.recipe.rollout.staleness else weights
-
-
-def _pending(run: Run) -> list[tuple[int, int, Weights]]:
-    """The prefetched steps for a checkpoint; None stands for the newest weights, which the checkpoint has anyway."""
-    pending = run.prefetcher.pending()
-    return [(step, version, None if version == run.state.step else weights) for step, version, weights in pending]
-
-
-def _sample(  # noqa: PLR0913 - the components, the engine, and the step
-    recipe: Recipe,
-    selection: Selection,
-    models: Models,
-    engine: Engine,
-    ranks: Ranks,
-    step: int,
-    weights: Mapping[str, Tensor],
-    version: int,
-) -> list[Episode]:
-    """Sample this rank's episodes of a step with the weights of a version."""
-    rollout, environment, tokenizer = recipe.rollout, selection.environment, models.sampler.tokenizer
-    engine.load(weights, version)
-    draws = UniformDraws(recipe.seed, step, rollout.prompts * rollout.responses, rollout.tokens)
-    start = partial(start_episodes, environment, tokenizer, draws, prompts=rollout.prompts)
-    episodes = ranks.own_slice(start(responses=rollout.responses))
-    if "reward_baseline" in selection.reads:
-        episodes += ranks.own_slice(start(responses=1, greedy=True))
-    play_episodes(episodes, engine, environment, tokenizer, turns=rollout.turns, draws=draws)
-    return episodes
 
 
 def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
@@ -264,9 +222,3 @@ def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
     except OSError as full:
         return SentinelError(f"{message}; {place} cannot be written ({full.strerror}): make room to dump the step")
     return SentinelError(f"{message}; rl-sentinel train {place} repeats the step")
-
-
-def _timing(step: int, start: float, sampled: float, tokens: int) -> dict[str, Any]:
-    now = time.perf_counter()
-    timing = {"rollout_seconds": sampled - start, "seconds": now - start, "tokens_per_second": tokens / (now - start)}
-    return {"step": step, **{name: round(value, 6) for name, value in timing.items()}}

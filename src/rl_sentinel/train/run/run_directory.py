@@ -8,6 +8,9 @@ from typing import Self
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
 
+#: Names of log files beside the metrics and the times.
+FURTHER_LOGS = ("completions", "evaluation")
+
 _CHOOSE_ANOTHER = "name another folder with out=DIR"
 
 
@@ -31,17 +34,18 @@ class RunDirectory:
         Raises:
             SentinelError: if it has a file with the name of a run's file that no run wrote.
         """
-        logs = [folder / f"{name}.jsonl" for name in ("metrics", "timing")]
+        metrics, timing = (folder / f"{name}.jsonl" for name in ("metrics", "timing"))
+        further = [folder / f"{name}.jsonl" for name in FURTHER_LOGS]
         checkpoints = folder / "checkpoints"
         try:
             recipe = _read_recipe(folder / "recipe.json", folder)
-            steps = max(_count_steps(log) for log in logs)
+            steps = max(_last_step(metrics, gaps=False), _last_step(timing, gaps=True))
             if checkpoints.exists() and not checkpoints.is_dir():
                 raise SentinelError(f"{checkpoints} is a file, expected a folder of a run: {_CHOOSE_ANOTHER}")
             contents = cls(recipe, steps, any(checkpoints.glob("step-*")))
         except OSError as error:
             raise SentinelError(f"out[{folder}] cannot be read ({error.strerror}): {_CHOOSE_ANOTHER}") from error
-        logged = any(log.exists() and log.stat().st_size for log in logs)
+        logged = any(log.exists() and log.stat().st_size for log in (metrics, timing, *further))
         if (contents.started or logged) and recipe is None:
             raise SentinelError(f"out[{folder}] has files of a run but no recipe.json: {_CHOOSE_ANOTHER}")
         return contents
@@ -57,24 +61,30 @@ def _read_recipe(place: Path, folder: Path) -> Recipe | None:
         raise SentinelError(f"{place} cannot be read ({words}), expected a run's recipe: {_CHOOSE_ANOTHER}") from error
 
 
-def _count_steps(place: Path) -> int:
-    """The number of complete lines; a killed run may leave an incomplete line at the end."""
-    lines = _read(place).split(b"\n")[:-1] if place.exists() else []
+def _last_step(place: Path, *, gaps: bool) -> int:
+    """The step of the last complete line; a killed run may leave an incomplete line at the end.
+
+    With ``gaps`` a step may be missing, as the times of a step during whose checkpoint the run was killed.
+    """
+    lines, last = _read(place).split(b"\n")[:-1] if place.exists() else [], 0
     for number, line in enumerate(lines, 1):
-        if not _is_step(line, number):
+        step, expected = _step(line), last + 1
+        if step is None or step < expected or (step > expected and not gaps):
             shown = line[:40].decode(errors="replace")
             raise SentinelError(
-                f"{place} line {number} is {shown!r}, expected step {number} of a run: {_CHOOSE_ANOTHER}"
+                f"{place} line {number} is {shown!r}, expected step {expected} of a run: {_CHOOSE_ANOTHER}"
             )
-    return len(lines)
+        last = step
+    return last
 
 
-def _is_step(line: bytes, number: int) -> bool:
+def _step(line: bytes) -> int | None:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(entry, dict) and entry.get("step") == number
+        return None
+    step = entry.get("step") if isinstance(entry, dict) else None
+    return step if isinstance(step, int) and not isinstance(step, bool) else None
 
 
 def _read(place: Path) -> bytes:

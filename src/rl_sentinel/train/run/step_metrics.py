@@ -20,7 +20,8 @@ def compute_step_metrics(  # noqa: PLR0913 - all results of a step
 ) -> dict[str, Any]:
     """The metrics of a step, without its number.
 
-    ``reward`` and ``accuracy`` are means over trajectories of the environment's outcomes; ``kl`` is in nats per
+    ``reward`` and ``accuracy`` are means over trajectories whose reward did not fail; ``failed`` is the share of the
+    others; ``kl`` is in nats per
     token; ``entropy`` is minus the mean log-prob of the sampled tokens, in nats per token; ``response_length`` is in
     trained tokens per trajectory; ``clip_fraction``, ``ended`` and ``dead_groups`` are shares; ``staleness`` is the
     number of updates that the sampling policy lagged behind, a mean over turns.
@@ -28,17 +29,18 @@ def compute_step_metrics(  # noqa: PLR0913 - all results of a step
     rollout = batch.laid.rollout
     sampled_logprob = rollout.rollout_logprob
     assert sampled_logprob is not None  # noqa: S101 - laid out with it
-    outcomes = [e.outcome for e in episodes if e.outcome is not None]
-    count = len(outcomes)
+    outcomes = [e.outcome for e in episodes if e.outcome is not None and not e.failure]
+    count, scored = len(episodes), max(1, len(outcomes))
     staleness = [step - version for e in episodes for version in e.versions]
     return {
-        "reward": sum(o.reward for o in outcomes) / count,
-        "accuracy": sum(o.correct for o in outcomes) / count,
+        "reward": sum(o.reward for o in outcomes) / scored,
+        "accuracy": sum(o.correct for o in outcomes) / scored,
         "kl": _mean_kl(sampled_logprob, batch, ready, result),
         "clip_fraction": _clip_fraction(recipe, batch, result),
         "entropy": float(-metrics.statistics(sampled_logprob, mask=rollout.mask).mean),
         "response_length": float(row_counts(mask=rollout.mask).sum()) / count,
         "ended": sum(e.ended for e in episodes) / count,
+        "failed": sum(bool(e.failure) for e in episodes) / count,
         "dead_groups": float(metrics.dead_group_fraction(ready.reward, group=ready.group, live=ready.kept)),
         "staleness": sum(staleness) / len(staleness),
         "loss": result.loss,

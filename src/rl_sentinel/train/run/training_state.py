@@ -8,7 +8,8 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.controller import Adaptive, Fixed
-from rl_sentinel.train.config.recipe import KLSettings, Recipe
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.settings import KLSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.update.critic import Critic
 from rl_sentinel.train.update.optimizer_step import build_optimizer
@@ -16,8 +17,9 @@ from rl_sentinel.train.update.optimizer_step import build_optimizer
 
 @dataclass(slots=True)
 class TrainingState:
-    """The policy, its optimizer, the number of steps done, the KL controller, and the critic, if any.
+    """The policy, its optimizer, the number of steps done, the KL controller, the critic, and the best evaluation.
 
+    The last two are None if the recipe has none.
     Random numbers and tasks depend on the step only (``rng``), so they are no state.
     """
 
@@ -26,6 +28,7 @@ class TrainingState:
     step: int
     controller: Adaptive | Fixed
     critic: Critic | None = None
+    best: float | None = None
 
     @classmethod
     def initial(cls, recipe: Recipe, policy: Policy, critic: Critic | None = None) -> Self:
@@ -46,6 +49,7 @@ class TrainingState:
             critic = [self.critic.model.state_dict(), self.critic.optimizer.state_dict()]
         return {
             "step": self.step,
+            "best": self.best,
             "critic": critic,
             "coefficient": self.controller.coefficient,
             "weights": weights,
@@ -68,7 +72,7 @@ class TrainingState:
             if self.critic is not None:
                 self.critic.model.load_state_dict(saved["critic"][0])
                 self.critic.optimizer.load_state_dict(saved["critic"][1])
-            self.step = int(saved["step"])
+            self.step, self.best = int(saved["step"]), saved.get("best")
             self.controller = build_kl_controller(recipe.kl, coefficient=float(saved["coefficient"]))
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             words = str(error).partition("\n")[0]

@@ -14,10 +14,12 @@ from rl_sentinel.signal.path import Choices, loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.train.config.recipe import Recipe, suggestion
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.journal import read_metrics
-from rl_sentinel.train.run.loop import Callbacks, train
+from rl_sentinel.train.run.loop import train
+from rl_sentinel.train.run.run_context import Callbacks
 from rl_sentinel.train.run.warm_start import Cache
 
 #: Size of the outliers, in reward units or nats.
@@ -35,7 +37,7 @@ def rejected_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:
 
 def suppressed_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  # noqa: ARG001 - one signature for all
     """Perturb suppressed rewards of rows that train."""
-    suppressed = torch.zeros(len(rollout.reward)).bool() if rollout.scored is None else ~rollout.scored
+    suppressed = torch.zeros_like(rollout.reward).bool() if rollout.scored is None else ~rollout.scored
     return _perturb_rewards(rollout, suppressed)
 
 
@@ -136,5 +138,5 @@ def _perturb_rewards(rollout: Rollout, where: Tensor) -> tuple[Rollout, int]:
 
 def _perturbed(values: Tensor, where: Tensor, *words: str) -> Tensor:
     """Outliers of random sign at some positions."""
-    negative = torch.rand(values.shape, generator=rng.torch_generator(*words)) < 0.5
+    negative = torch.rand(values.shape, generator=rng.torch_generator(*words), device=CPU) < 0.5
     return torch.where(where, torch.where(negative, -OUTLIER, OUTLIER).to(values.dtype), values)

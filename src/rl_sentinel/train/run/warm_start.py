@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.recipe import Recipe, WarmStartSettings
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.settings import WarmStartSettings
 from rl_sentinel.train.model import character_tokenizer, llama
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.interfaces import Environment
@@ -48,7 +49,7 @@ def warm_start(
         torch.save(policy.model.state_dict(), folder / "weights.pt")
 
     folder = cache("warm", cache_key(recipe, environment), fill)
-    policy.model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    policy.model.load_state_dict(torch.load(folder / "weights.pt", map_location="cpu", weights_only=True))
 
 
 def cache_key(recipe: Recipe, environment: Environment) -> str:
@@ -92,10 +93,10 @@ def _batch(policy: Policy, environment: Environment, settings: WarmStartSettings
     rows = [environment.warm(source) for _ in range(settings.rows)]  # type: ignore[attr-defined]  # checked by try_environment
     encode = policy.tokenizer.encode
     prompts = [encode(prompt) for prompt, _, _ in rows]
-    responses = [encode(text) + ((policy.end,) if ends else ()) for _, text, ends in rows]
+    responses = [encode(text) + ((policy.ends[0],) if ends else ()) for _, text, ends in rows]
     sequences = [p + r for p, r in zip(prompts, responses, strict=True)]
     width = max(len(s) for s in sequences)
-    token = torch.tensor([list(s) + [policy.padding] * (width - len(s)) for s in sequences])
-    place = torch.arange(width - 1)
-    first, end = (torch.tensor([len(x) for x in xs]).unsqueeze(1) for xs in (prompts, sequences))
+    token = torch.tensor([list(s) + [policy.padding] * (width - len(s)) for s in sequences], device=policy.device)
+    place = torch.arange(width - 1, device=policy.device)
+    first, end = (torch.tensor([len(x) for x in xs], device=policy.device).unsqueeze(1) for xs in (prompts, sequences))
     return token, (place >= first - 1) & (place < end - 1)

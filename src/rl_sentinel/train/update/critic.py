@@ -17,7 +17,7 @@ from rl_sentinel.signal.minibatches import aggregation, prompt_minibatches
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.signal.value import value_loss
-from rl_sentinel.train.config.recipe import CriticSettings, UpdateSettings
+from rl_sentinel.train.config.settings import CriticSettings, UpdateSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, take_optimizer_step
 
@@ -49,15 +49,17 @@ class Critic:
 
     def values(self, laid: Laid, rows: Int[Tensor, " n"]) -> Float[Tensor, "n T"]:
         """The value before each response token, in reward units; 0 after a response."""
-        values = self.model(laid.token[rows])[..., 0]
-        lengths = {"prompt_length": laid.prompt_length[rows], "length": laid.length[rows]}
+        device = next(self.model.parameters()).device
+        values = self.model(laid.token[rows].to(device))[..., 0]
+        lengths = {"prompt_length": laid.prompt_length[rows].to(device), "length": laid.length[rows].to(device)}
         width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
         return response_aligned(values, **lengths, width=width, predicts_next=True)
 
     @torch.no_grad()
     def predict(self, laid: Laid, *, size: int) -> Float[Tensor, "B T"]:
         """Values of all rows without a gradient, ``size`` rows at a time."""
-        return torch.cat([self.values(laid, part) for part in torch.split(torch.arange(len(laid.length)), size)])
+        rows = torch.arange(len(laid.length), device=laid.token.device)
+        return torch.cat([self.values(laid, part) for part in torch.split(rows, size)]).to(rows.device)
 
     def fit(self, laid: Laid, ready: Ready, *, update: UpdateSettings, order: torch.Generator) -> FitResult:
         """Fit the values to the returns, with mini-batches of prompts as in the policy update.
@@ -96,11 +98,11 @@ class Critic:
         whole, total = aggregation("token-mean", mask=mask[rows]), 0.0
         try:
             for part in torch.split(rows, update.rows):
+                values = self.values(laid, part)
                 loss = value_loss(
-                    self.values(laid, part),
-                    old[part],
-                    returns[part],
-                    mask=mask[part],
+                    values,
+                    *(column[part].to(values.device) for column in (old, returns)),
+                    mask=mask[part].to(values.device),
                     value_clip=self.settings.clip,
                     aggregation=whole,
                 )
@@ -125,6 +127,6 @@ def build_critic(policy: Policy, settings: CriticSettings | None) -> Critic | No
     model = copy.deepcopy(policy.model)
     head = nn.Linear(model.lm_head.in_features, 1, bias=False)  # type: ignore[union-attr,arg-type]  # a Llama's
     nn.init.zeros_(head.weight)
-    model.lm_head = head
+    model.lm_head = head.to(policy.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, betas=settings.betas, weight_decay=0.0)
     return Critic(model, optimizer, settings)

@@ -1,6 +1,7 @@
 """The gradient of one mini-batch, computed in parts and over ranks. The loss is called here and nowhere else."""
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from rl_sentinel.signal.covariance import covariances
 from rl_sentinel.signal.reduce import Aggregation, live_rows
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import Selection
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.update.response_logprobs import compute_for_rows, response_logprobs, sort_by_length
@@ -70,8 +72,9 @@ def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the componen
     group = batch.laid.rollout.group
     whole = selection.aggregation(recipe, batch.mask[rows], group[rows])
     place = torch.zeros_like(group).scatter(0, rows, torch.arange(len(rows), device=rows.device))
-    total, computed_rows, logprobs = torch.zeros(()), [rows[:0]], [batch.advantage[:0]]
-    for part in ranks.own_parts(rows_with_gradient(batch, rows, lazy=selection.lazy), size=recipe.update.rows):
+    total, computed_rows, logprobs = torch.zeros((), device=policy.device), [rows[:0]], []
+    live, lengths = rows_with_gradient(batch, rows, lazy=selection.lazy), batch.laid.prompt_length + batch.laid.length
+    for part in ranks.own_parts(live, size=recipe.update.rows, budget=recipe.update.tokens, lengths=lengths):
         try:
             computed = part if len(part) else rows[:1]  # a rank without rows still runs the sharded model
             logprob = response_logprobs(policy, batch.laid, computed, temperature=recipe.rollout.temperature)
@@ -85,14 +88,16 @@ def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the componen
         computed_rows.append(part)
         logprobs.append(logprob.detach()[: len(part)])
     for weight in policy.model.parameters():
-        if weight.grad is None:
+        if weight.grad is None and weight.requires_grad:
             weight.grad = torch.zeros_like(weight)
-    norm = _full_norm(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.update.clip))
-    loss_of_all = float(ranks.all_reduce(total))
-    if not torch.tensor([loss_of_all, norm]).isfinite().all():
+    norm_of_all = _full_norm(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.update.clip))
+    # The one place of a mini-batch that waits for the device: a step with a gradient that is not finite is not taken.
+    loss_of_all, norm = torch.stack((ranks.all_reduce(total), norm_of_all)).tolist()
+    if not (math.isfinite(loss_of_all) and math.isfinite(norm)):
         message = f"loss is {loss_of_all}, gradient norm {norm}, expected finite numbers"
         raise NotFiniteError(message, batch, rows, coefficient)
-    return GradientResult(torch.cat(computed_rows), torch.cat(logprobs), loss_of_all, norm)
+    logprob_of_all = torch.cat([batch.advantage[:0], *(part.to(CPU) for part in logprobs)])
+    return GradientResult(torch.cat(computed_rows), logprob_of_all, loss_of_all, norm)
 
 
 def choose_tokens(  # noqa: PLR0913 - as above
@@ -108,8 +113,9 @@ def choose_tokens(  # noqa: PLR0913 - as above
     """Set ``chosen`` for a mini-batch, if the loss reads it: tokens selected by their covariance under the policy."""
     if selection.choose_tokens is None or batch.chosen is not None:
         return batch
-    temperature, size, mask = recipe.rollout.temperature, recipe.update.rows, batch.mask[rows]
-    logprob = compute_for_rows(policy, batch.laid, temperature=temperature, size=size, ranks=ranks, rows=rows)
+    update, mask = recipe.update, batch.mask[rows]
+    parts = {"temperature": recipe.rollout.temperature, "size": update.rows, "budget": update.tokens}
+    logprob = compute_for_rows(policy, batch.laid, **parts, ranks=ranks, rows=rows)  # type: ignore[arg-type]  # numbers
     covariance = covariances(logprob[rows], batch.advantage[rows], mask=mask)
     chosen = torch.zeros_like(batch.mask)
     chosen[rows] = selection.choose_tokens(covariance, mask=mask, generator=generator)
@@ -137,22 +143,28 @@ def compute_loss(  # noqa: PLR0913 - the columns, the rows, and the components
     aggregation: Aggregation,
     coefficient: float,
 ) -> Float[Tensor, ""]:
-    """The loss of some rows of a mini-batch, plus the KL times its coefficient."""
-    mask = batch.mask[rows]
-    old = logprob.detach() if batch.old_logprob is None else batch.old_logprob[rows]
-    columns = {"old_logprob": old, "advantage": batch.advantage[rows], "mask": mask}
-    columns |= {} if batch.chosen is None else {"chosen": batch.chosen[rows]}
+    """The loss of some rows of a mini-batch, plus the KL times its coefficient, on the device of the log-probs."""
+
+    def column(values: Tensor) -> Tensor:
+        return values[rows].to(logprob.device)
+
+    mask = column(batch.mask)
+    old = logprob.detach() if batch.old_logprob is None else column(batch.old_logprob)
+    columns = {"old_logprob": old, "advantage": column(batch.advantage), "mask": mask}
+    columns |= {} if batch.chosen is None else {"chosen": column(batch.chosen)}
+    if aggregation.prompt_tokens is not None:
+        aggregation = replace(aggregation, prompt_tokens=aggregation.prompt_tokens.to(logprob.device))
     read = inspect.signature(selection.loss).parameters
     if "turn" in read and batch.laid.rollout.turn is not None:
-        columns["turn"] = batch.laid.rollout.turn[rows]
+        columns["turn"] = column(batch.laid.rollout.turn)
     loss = selection.loss(logprob, **{k: v for k, v in columns.items() if k in read}, aggregation=aggregation)
     if coefficient and selection.choices.kl is not None and batch.ref_logprob is not None:
-        kl = selection.choices.kl(logprob, batch.ref_logprob[rows], mask=mask)
+        kl = selection.choices.kl(logprob, column(batch.ref_logprob), mask=mask)
         loss = loss + penalty.as_loss(kl, mask=mask, coefficient=coefficient, aggregation=aggregation)
     return loss
 
 
-def _full_norm(norm: Tensor) -> float:
+def _full_norm(norm: Tensor) -> Tensor:
     """A gradient norm, whose tensor may be sharded."""
     full = getattr(norm, "full_tensor", None)
-    return float(norm if full is None else full())
+    return norm if full is None else full()

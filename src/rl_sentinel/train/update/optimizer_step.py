@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.recipe import UpdateSettings
+from rl_sentinel.train.config.settings import UpdateSettings
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 
@@ -20,7 +21,7 @@ class NonFiniteStepError(SentinelError):
 
 def build_optimizer(policy: Policy, settings: UpdateSettings) -> torch.optim.Optimizer:
     """Build the optimizer of a policy."""
-    weights = policy.model.parameters()
+    weights = [weight for weight in policy.model.parameters() if weight.requires_grad]
     return torch.optim.AdamW(weights, lr=settings.rate, betas=settings.betas, weight_decay=settings.decay)
 
 
@@ -47,7 +48,7 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
     backup = torch.cat([x.reshape(-1) for x in tensors]) if backed_up else None  # faster than a clone of each
     optimizer.step()
     moments = [x for x in _moments(optimizer) if x.dim()]  # without the step counts
-    norms = ranks.all_reduce(torch.stack((_norm(_local(weights)), _norm(_local(moments)))))
+    norms = ranks.all_reduce(torch.stack([_norm(_local(x)).to(CPU) for x in (weights, moments)]))
     if norms.isfinite().all():
         return
     what = "weights" if not norms[0].isfinite() else "optimizer's moments"
@@ -75,4 +76,4 @@ def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:
-    return torch.stack(torch._foreach_norm(tensors)).norm() if tensors else torch.zeros(())  # noqa: SLF001 - fused
+    return torch.stack(torch._foreach_norm(tensors)).norm() if tensors else torch.zeros((), device=CPU)  # noqa: SLF001 - fused

@@ -54,20 +54,24 @@ def compute_for_rows(  # noqa: PLR0913 - the model, the rows, and how they are d
     *,
     temperature: float,
     size: int,
+    budget: int | None = None,
     ranks: Ranks = ALONE,
     function: Callable[..., Tensor] = response_logprobs,
     rows: Int[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "B T"]:
     """Apply one of the functions above to all rows, or to ``rows`` with 0 elsewhere, without a gradient.
 
-    The rows are divided over ranks and into parts of ``size`` rows of similar length.
+    The rows are divided over ranks and into parts of similar length, of at most ``size`` rows and ``budget`` tokens.
+    Log-probs stay on the model's device until all parts are computed, so that no part waits for it.
     """
     rows = torch.arange(len(laid.length), device=laid.token.device) if rows is None else rows
     rows = sort_by_length(laid, rows)
     values = torch.zeros(laid.rollout.mask.shape, device=laid.token.device)  # type: ignore[union-attr]  # laid out padded
-    for part in ranks.own_parts(rows, size=size):
-        computed = part if len(part) else rows[:1]  # a rank without rows still runs the sharded model
-        values[part] = function(policy, laid, computed, temperature=temperature)[: len(part)]
+    parts, computed = ranks.own_parts(rows, size=size, budget=budget, lengths=laid.prompt_length + laid.length), []
+    for part in parts:
+        of_part = part if len(part) else rows[:1]  # a rank without rows still runs the sharded model
+        computed.append(function(policy, laid, of_part, temperature=temperature)[: len(part)])
+    values[torch.cat(parts)] = torch.cat(computed).to(values.device)
     return ranks.all_reduce(values)
 
 
@@ -77,17 +81,22 @@ def sort_by_length(laid: Laid, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
 
 
 def _computed(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], of: Scored) -> Float[Tensor, "n T"]:
-    """What ``of`` computes at the response positions of the distinct rows, for each of the rows."""
+    """What ``of`` computes at the response positions of the distinct rows, for each of the rows.
+
+    The batch is on the CPU, where its lengths and equal rows are read; only tokens are sent to the model.
+    """
     rows, copies = _distinct(laid, rows)
     token, prompt_length, length = laid.token[rows], laid.prompt_length[rows], laid.length[rows]
     place = torch.arange(int(length.max()), device=token.device)
     response = token.gather(1, (prompt_length.unsqueeze(1) + place).clamp(max=token.shape[1] - 1))
 
+    on_device, mask = response.to(policy.device), (place < length.unsqueeze(1)).to(policy.device)
+
     def scored(states: Tensor, weight: Tensor | None) -> Tensor:
-        return of(states, weight, response, place < length.unsqueeze(1))
+        return of(states, weight, on_device, mask)
 
     values = (_single_pass if policy.single_pass else _after_prefill)(policy, token, prompt_length, response, scored)
-    return functional.pad(values, (0, _width(laid) - values.shape[1]))[copies]
+    return functional.pad(values, (0, _width(laid) - values.shape[1]))[copies.to(policy.device)]
 
 
 def _width(laid: Laid) -> int:
@@ -112,7 +121,8 @@ def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, respons
     prefilled, width = prefill(policy, prompts, width=response.shape[1], of=unchanged), response.shape[1] - 1
     if width == 0:
         return policy.read(prefilled.last, of)
-    rest = policy(response[:, :width], key_mask=prefilled.extended_mask(width), cache=prefilled.cache, of=unchanged)
+    sent = response[:, :width].to(policy.device)
+    rest = policy(sent, key_mask=prefilled.extended_mask(width), cache=prefilled.cache, of=unchanged)
     return policy.read(torch.cat((prefilled.last, rest), dim=1), of)
 
 
@@ -122,10 +132,10 @@ def _single_pass(policy: Policy, token: Tensor, prompt_length: Tensor, response:
     ``of`` is computed within it, where the head's weight is whole.
     """
     width = response.shape[1]
-    before = prompt_length.unsqueeze(1) - 1 + torch.arange(width, device=token.device)
+    before = (prompt_length.unsqueeze(1) - 1 + torch.arange(width, device=token.device)).to(policy.device)
 
     def at_responses(states: Tensor, weight: Tensor | None) -> Tensor:
         place = before.clamp(max=states.shape[1] - 1).unsqueeze(2).expand(-1, -1, states.shape[2])
         return of(states.gather(1, place), weight)
 
-    return policy(token[:, : int(prompt_length.max()) + width], of=at_responses)
+    return policy(token[:, : int(prompt_length.max()) + width].to(policy.device), of=at_responses)

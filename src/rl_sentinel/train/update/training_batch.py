@@ -12,10 +12,12 @@ from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import Selection
+from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Models, Policy
 from rl_sentinel.train.rollout.episodes import Episode, lay_out_episodes
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.run.distributed import ALONE, Ranks
+from rl_sentinel.train.run.stopwatch import Measure, unmeasured
 from rl_sentinel.train.update.critic import Critic
 from rl_sentinel.train.update.response_logprobs import compute_for_rows, response_logprobs, squared_probabilities
 
@@ -55,12 +57,13 @@ def build_training_batch(  # noqa: PLR0913 - the components, the models, the epi
     kl_coefficient: float,
     ranks: Ranks = ALONE,
     critic: Critic | None = None,
+    measure: Measure = unmeasured,
 ) -> tuple[TrainingBatch, Ready]:
     """Lay trajectories out, add the columns that the recipe needs, and call the path.
 
     Log-probs of the policy before the update are computed only if an update has several optimizer steps, a correction
     needs them, or the estimator reads squared probabilities. ``kl_coefficient`` applies if the recipe has the KL in the
-    reward, in reward units per nat.
+    reward, in reward units per nat. ``measure`` times the reference.
 
     Raises:
         PathError: if the path rejects the batch.
@@ -72,12 +75,13 @@ def build_training_batch(  # noqa: PLR0913 - the components, the models, the epi
     several_steps = update.epochs > 1 or update.prompts < rollout.prompts
 
     def compute(policy: Policy, function: Callable[..., Tensor] = response_logprobs) -> Tensor:
-        temperature, size = rollout.temperature, update.rows
-        return compute_for_rows(policy, laid, temperature=temperature, size=size, ranks=ranks, function=function)
+        settings = {"temperature": rollout.temperature, "size": update.rows, "budget": update.tokens}
+        return compute_for_rows(policy, laid, **settings, ranks=ranks, function=function)  # type: ignore[arg-type]  # numbers
 
     squares = compute(models.policy, squared_probabilities) if "pi_squared" in selection.reads else None
     old = compute(models.policy) if several_steps or selection.needs_old_logprob or squares is not None else None
-    ref = None if models.reference is None else compute(models.reference)
+    with measure("reference"):
+        ref = None if models.reference is None else compute(models.reference)
     columns = replace(
         laid.rollout,
         old_logprob=laid.rollout.rollout_logprob if old is None else old,
@@ -103,8 +107,8 @@ def _shuffle_rewards(laid: Laid, generator: torch.Generator) -> Laid:
     rollout = laid.rollout
     assert rollout.trajectory is not None  # noqa: S101 - laid out with it
     trajectory = torch.unique(rollout.trajectory, return_inverse=True)[1]
-    row = torch.zeros(int(trajectory.max()) + 1, dtype=torch.long)
-    row = row.scatter(0, trajectory, torch.arange(len(trajectory)))
-    source = row[torch.randperm(len(row), generator=generator)][trajectory]
+    row = torch.zeros(int(trajectory.max()) + 1, dtype=torch.long, device=CPU)
+    row = row.scatter(0, trajectory, torch.arange(len(trajectory), device=CPU))
+    source = row[torch.randperm(len(row), generator=generator, device=CPU)][trajectory]
     parts = None if rollout.reward_parts is None else rollout.reward_parts[source]
     return replace(laid, rollout=replace(rollout, reward=rollout.reward[source], reward_parts=parts))

@@ -36,7 +36,7 @@ def test_request_has_ids_uniform_numbers_and_temperature(monkeypatch: pytest.Mon
         return Answer()
 
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
-    engine = http.Engine(http.Address("http://there"), 0.5, 9, end=1, version=3)
+    engine = http.Engine(http.Address("http://there"), 0.5, 9, version=3)
     (response,) = engine.sample([(7, 8)], torch.tensor([[0.25, 0.75]]))
     assert (response.token, response.logprob, response.ended, response.version) == ((4, 1), (-0.5, -0.25), True, 3)
     ((address, content),) = sent
@@ -91,13 +91,13 @@ def test_malformed_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, answer: A
     with pytest.raises(
         SentinelError, match=r"answer of rollout.url http://there is malformed \(.*\), expected token ids and"
     ):
-        http.Engine(http.Address("http://there"), 1.0, 2, end=1).sample([(2,)], torch.zeros(1, 2))
+        http.Engine(http.Address("http://there"), 1.0, 2).sample([(2,)], torch.zeros(1, 2))
 
 
 @pytest.mark.parametrize("answer", [None, [], {"choices": []}, {"choices": [{"logprobs": None}]}])
 def test_malformed_answer_of_vllm_is_one_line(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     monkeypatch.setattr(http.Address, "post", lambda *_: answer)
-    engine = vllm.Engine(http.Address("http://there"), 0.5, 2, end=1)
+    engine = vllm.Engine(http.Address("http://there"), 0.5, 2, ends=(1,))
     for call in (lambda: engine.sample([(2,)], torch.zeros(1, 2)), lambda: engine.load({}, 0)):
         with pytest.raises(
             SentinelError, match=r"answer of rollout.url http://there is malformed .*: use a vLLM release"

@@ -45,8 +45,8 @@ def test_response_stops_at_its_end_token() -> None:
     )
     assert {s.ended for s in responses} == {True, False}
     for one in responses:
-        assert one.ended == (one.token[-1] == policy.end)
-        assert policy.end not in one.token[:-1]
+        assert one.ended == (one.token[-1] == policy.ends[0])
+        assert policy.ends[0] not in one.token[:-1]
         assert (len(one.token) == len(one.logprob) <= 3, one.version) == (True, 5)
         assert one.ended or len(one.token) == 3
 

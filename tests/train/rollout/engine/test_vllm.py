@@ -114,7 +114,7 @@ def test_run_trains_on_samples_of_its_own_weights(tmp_path: Path, server: Vllm, 
 
 
 def test_responses_differ_unless_greedy(server: Vllm) -> None:
-    engine = vllm.Engine(Address(server.url), 1.0, 6, end=1)
+    engine = vllm.Engine(Address(server.url), 1.0, 6, ends=(1,))
     engine.load(server.policy.model.state_dict(), 5)
     uniform = torch.rand(8, 6, generator=torch.Generator().manual_seed(0))
     drawn, again = (engine.sample([(4, 5)] * 8, uniform) for _ in range(2))
@@ -128,11 +128,11 @@ def test_logprobs_before_the_temperature_are_rejected(server: Vllm) -> None:
     """They are another policy's; at temperature 1 both are the same."""
     weights = server.policy.model.state_dict()
     server.raw = True
-    vllm.Engine(Address(server.url), 1.0, 2, end=1).load(weights, 0)
+    vllm.Engine(Address(server.url), 1.0, 2, ends=(1,)).load(weights, 0)
     with pytest.raises(SentinelError, match=r"ignore the temperature, expected them after the temperature of 0.7"):
-        vllm.Engine(Address(server.url), 0.7, 2, end=1).load(weights, 0)
+        vllm.Engine(Address(server.url), 0.7, 2, ends=(1,)).load(weights, 0)
     server.raw = False
-    vllm.Engine(Address(server.url), 0.7, 2, end=1).load(weights, 0)
+    vllm.Engine(Address(server.url), 0.7, 2, ends=(1,)).load(weights, 0)
 
 
 SOUND = {
@@ -158,7 +158,7 @@ SOUND = {
     ],
 )
 def test_other_answers_are_rejected(server: Vllm, choice: dict[str, Any], words: str) -> None:
-    engine = vllm.Engine(Address(server.url), 1.0, 2, end=1)
+    engine = vllm.Engine(Address(server.url), 1.0, 2, ends=(1,))
     server.generate = lambda _content: {"choices": [SOUND]}  # type: ignore[assignment]  # the server's fault
     assert engine.sample([(2,)], torch.zeros(1, 2))[0].logprob == (-0.5,)
     server.generate = lambda _content: {"choices": [SOUND | choice]}  # type: ignore[assignment]  # as above

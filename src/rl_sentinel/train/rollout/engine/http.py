@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.recipe import RolloutSettings
+from rl_sentinel.train.config.settings import RolloutSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.interfaces import Sampled
 
@@ -93,14 +93,13 @@ class Engine:
     address: Address
     temperature: float
     tokens: int
-    end: int
     version: int = 0
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Send new weights through a file that the server can read."""
         with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
             place = Path(folder) / "weights.pt"
-            torch.save(dict(weights), place)
+            torch.save({name: weight.cpu() for name, weight in weights.items()}, place)
             self.address.post("/v1/weights", {"path": str(place), "version": version})
         self.version = version
 
@@ -135,13 +134,13 @@ class Engine:
         return sampled
 
 
-def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:  # noqa: ARG001 - a server shares no weights
+def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:  # noqa: ARG001 - a server has both
     """Build the engine of a recipe.
 
     Raises:
         SentinelError: if ``rollout.url`` is not valid.
     """
-    return Engine(parse_url(settings.url), settings.temperature, settings.tokens, policy.end)
+    return Engine(parse_url(settings.url), settings.temperature, settings.tokens)
 
 
 def _sampled(choice: Mapping[str, Any], version: int) -> Sampled:

@@ -7,10 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.train.config.recipe import RolloutSettings
+from rl_sentinel.train.config.settings import RolloutSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.prefill import prefill
 from rl_sentinel.train.rollout.interfaces import Sampled
+
+#: Tokens between two checks which rows have ended, on an accelerator; each check waits for the device.
+CHECK_EVERY = 16
 
 
 @dataclass(slots=True)
@@ -38,7 +41,9 @@ class Engine:
         sampled: dict[int, Sampled] = {}
         for start in range(0, len(order), self.rows):
             rows = order[start : start + self.rows]
-            responses = self._decode([prompts[i] for i in rows], uniform[torch.tensor(rows)], greedy=greedy)
+            responses = self._decode(
+                [prompts[i] for i in rows], uniform[torch.tensor(rows, device=uniform.device)], greedy=greedy
+            )
             sampled |= dict(zip(rows, responses, strict=True))
         return [sampled[i] for i in range(len(prompts))]
 
@@ -47,7 +52,7 @@ class Engine:
         policy, device, rows = self.policy, self.policy.device, len(prompts)
         uniform, tokens = uniform.to(device), min(self.tokens, uniform.shape[1])
         prefilled = prefill(policy, prompts, width=tokens)
-        logits = prefilled.last
+        logits, check_every = prefilled.last, 1 if device.type == "cpu" else CHECK_EVERY
         token = torch.full((rows, tokens), policy.padding, device=device)
         logprob = torch.zeros(rows, tokens, device=device)
         alive, active = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
@@ -56,9 +61,12 @@ class Engine:
             new = distribution.argmax(dim=1) if greedy else _inverse_cdf(distribution, uniform[alive, place])
             token[alive, place] = torch.where(active, new, policy.padding)
             logprob[alive, place] = torch.where(active, distribution.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
-            active = active & (new != policy.end)
-            left = int(active.sum())
-            if left == 0 or place == tokens - 1:
+            for end in policy.ends:
+                active = active & (new != end)
+            if place == tokens - 1:
+                break
+            left = int(active.sum()) if (place + 1) % check_every == 0 else len(active)
+            if left == 0:
                 break
             if left <= len(active) // 2:  # copying the cache pays only if it shrinks a lot
                 rest = torch.nonzero(active).squeeze(1)
@@ -66,7 +74,7 @@ class Engine:
                 alive, active, new = alive[rest], active[rest], new[rest]
             mask = prefilled.extended_mask(place + 1)
             logits = policy(new.unsqueeze(1), key_mask=mask, cache=prefilled.cache, last=True)
-        return _split_rows(token.tolist(), logprob.tolist(), policy.end, self.version)
+        return _split_rows(token.tolist(), logprob.tolist(), policy.ends, self.version)
 
 
 def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:
@@ -81,11 +89,13 @@ def _inverse_cdf(distribution: Tensor, uniform: Tensor) -> Tensor:
     return torch.searchsorted(total, aim, right=True).squeeze(1).clamp(max=distribution.shape[1] - 1)
 
 
-def _split_rows(token: list[list[int]], logprob: list[list[float]], end: int, version: int) -> list[Sampled]:
-    """Cut each row after its end token."""
+def _split_rows(
+    token: list[list[int]], logprob: list[list[float]], ends: tuple[int, ...], version: int
+) -> list[Sampled]:
+    """Cut each row after its first end token."""
     sampled = []
     for ids, values in zip(token, logprob, strict=True):
-        ended = end in ids
-        size = ids.index(end) + 1 if ended else len(ids)
-        sampled.append(Sampled(tuple(ids[:size]), tuple(values[:size]), ended, version))
+        place = next((n for n, token in enumerate(ids) if token in ends), None)
+        size = len(ids) if place is None else place + 1
+        sampled.append(Sampled(tuple(ids[:size]), tuple(values[:size]), place is not None, version))
     return sampled

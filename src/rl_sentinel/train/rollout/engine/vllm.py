@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.recipe import RolloutSettings
+from rl_sentinel.train.config.settings import RolloutSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.engine.http import MALFORMED, Address, parse_url
 from rl_sentinel.train.rollout.interfaces import Sampled
@@ -46,7 +46,7 @@ class Engine:
     address: Address
     temperature: float
     tokens: int
-    end: int
+    ends: tuple[int, ...]
     version: int = 0
     logprobs_checked: bool = False
 
@@ -73,7 +73,7 @@ class Engine:
         parameters: dict[str, Any] = {
             "temperature": 0.0 if greedy else self.temperature,
             "max_tokens": min(self.tokens, uniform.shape[1]),
-            "stop_token_ids": [self.end],
+            "stop_token_ids": list(self.ends),
             "logprobs": 0,
             "detokenize": False,
         }
@@ -106,7 +106,7 @@ class Engine:
     def _first_token(self, temperature: float, seed: int) -> tuple[int, float]:
         """A token sampled after the end token, and its log-prob."""
         parameters = {"temperature": temperature, "max_tokens": 1, "logprobs": 0, "detokenize": False, "seed": seed}
-        content = {"token_ids": [self.end], "sampling_params": parameters}
+        content = {"token_ids": [self.ends[0]], "sampling_params": parameters}
         answer = self.address.post("/inference/v1/generate", content)
         with self._malformed_in_one_line():
             (token,) = answer["choices"][0]["logprobs"]["content"]
@@ -146,7 +146,7 @@ def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> 
     Raises:
         SentinelError: if ``rollout.url`` is not valid.
     """
-    return Engine(parse_url(settings.url), settings.temperature, settings.tokens, policy.end)
+    return Engine(parse_url(settings.url), settings.temperature, settings.tokens, policy.ends)
 
 
 def write_safetensors(weights: Mapping[str, Tensor], path: Path) -> None:

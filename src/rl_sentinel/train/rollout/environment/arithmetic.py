@@ -19,7 +19,7 @@ class Environment:
         >>> from rl_sentinel.train.rollout.environment.arithmetic import Environment
         >>> from rl_sentinel.train.rollout.interfaces import Task
         >>> Environment().reply(Task("1+2=", "3"), ["3"], ended=True)
-        Outcome(reward=1.0, correct=True, parts=())
+        Outcome(reward=1.0, correct=True, parts=(), failure='')
     """
 
     most: int = 19

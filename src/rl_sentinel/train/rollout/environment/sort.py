@@ -22,7 +22,7 @@ class Environment:
         >>> from rl_sentinel.train.rollout.environment.sort import Environment
         >>> from rl_sentinel.train.rollout.interfaces import Task
         >>> Environment(digits=3).reply(Task("312>", "123"), ["123"], ended=True)
-        Outcome(reward=1.0, correct=True, parts=(1.0, 1.0))
+        Outcome(reward=1.0, correct=True, parts=(1.0, 1.0), failure='')
     """
 
     digits: int = 5

@@ -23,7 +23,7 @@ class Environment:
         >>> from rl_sentinel.train.rollout.interfaces import Task
         >>> environment, task = Environment(), Task("*>", "11 22 33 44 55")
         >>> environment.reply(task, ["e"], ended=True), environment.reply(task, ["e", "55"], ended=True)
-        ('|55>', Outcome(reward=1.0, correct=True, parts=()))
+        ('|55>', Outcome(reward=1.0, correct=True, parts=(), failure=''))
     """
 
     def task(self, rng: random.Random) -> Task:

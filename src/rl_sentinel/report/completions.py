@@ -1,0 +1,39 @@
+"""A few responses of a training step, as a table for the terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+#: The most characters of a prompt and of a completion that are shown.
+PROMPT, COMPLETION = 40, 60
+
+
+def completions_table(lines: Sequence[Mapping[str, Any]]) -> Table:
+    """The end of each prompt, the completion, the rewards by name and the advantage.
+
+    Example:
+        >>> from rl_sentinel.report.completions import completions_table
+        >>> line = {"prompt": "1+2=", "completion": "3", "rewards": {}, "reward": 1.0, "advantage": 0.5}
+        >>> completions_table([line]).row_count
+        1
+    """
+    shown = Table(box=None, pad_edge=False)
+    for name in ("prompt", "completion", "rewards", "advantage"):
+        shown.add_column(name, justify="right" if name == "advantage" else "left", overflow="fold")
+    for line in lines:
+        rewards = line["rewards"] or {"reward": line["reward"]}
+        words = "failed" if line.get("failure") else " ".join(f"{name} {value:.3g}" for name, value in rewards.items())
+        advantage = "-" if line["advantage"] is None else f"{line['advantage']:+.3f}"
+        prompt = _cut(line["prompt"], -PROMPT)
+        shown.add_row(escape(prompt), escape(_cut(line["completion"], COMPLETION)), escape(words), advantage)
+    return shown
+
+
+def _cut(text: str, size: int) -> str:
+    """The first characters of a text in one line, or with a negative size the last ones."""
+    text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    if len(text) <= abs(size):
+        return text
+    return f"{text[:size]}..." if size > 0 else f"...{text[size:]}"

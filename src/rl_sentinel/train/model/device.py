@@ -1,0 +1,39 @@
+"""Devices: the model is on the recipe's device; the batch and its signal are on the CPU."""
+
+import os
+
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+
+#: Where the batch is and the signal is computed: a few numbers per token, beside a model that reads each token.
+CPU = torch.device("cpu")
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a recipe's ``policy.device``: ``auto`` is CUDA where there is any, else the CPU.
+
+    Processes that torchrun starts on one machine take its GPUs in turn.
+
+    Args:
+        name: ``auto``, ``cpu`` or ``cuda``.
+
+    Raises:
+        SentinelError: for ``cuda`` where torch finds no device.
+
+    Example:
+        >>> from rl_sentinel.train.model.device import resolve_device
+        >>> resolve_device("cpu")
+        device(type='cpu')
+    """
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise SentinelError(
+            "policy.device is 'cuda', but torch finds no CUDA device: set policy.device=cpu, or install a CUDA build"
+        )
+    if name == "cpu" or not there:
+        return CPU
+    local_rank = os.environ.get("LOCAL_RANK", "0")
+    device = torch.device("cuda", (int(local_rank) if local_rank.isdecimal() else 0) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

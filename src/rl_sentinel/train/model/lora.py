@@ -1,0 +1,66 @@
+"""LoRA: train low-rank matrices beside frozen weights, with peft."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.settings import LoraSettings
+from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.run import rng
+
+#: How peft names the weights that it wraps.
+_WRAPPED = ".base_layer."
+
+
+def require_peft() -> None:
+    """Check that peft imports.
+
+    Raises:
+        SentinelError: if it does not.
+    """
+    try:
+        import peft  # noqa: F401, PLC0415 - an extra
+    except ImportError as error:
+        fix = "pip install 'rl-sentinel[train]'"
+        raise SentinelError(f"policy.lora needs peft, which is not installed: {fix}") from error
+
+
+def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> None:
+    """Freeze a policy's weights and add trainable low-rank matrices, in place; nothing without settings.
+
+    The policy's output is unchanged at first: one matrix of each pair is 0, the other is random by ``seed``.
+
+    Raises:
+        SentinelError: if peft is not installed, or a target is not a module of the model.
+    """
+    if settings is None:
+        return
+    require_peft()
+    from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415 - an extra
+
+    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=list(settings.targets))
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(rng.derive_seed(seed, "lora"))
+        try:
+            inject_adapter_in_model(config, policy.model)
+        except ValueError as error:
+            words = str(error).partition("\n")[0]
+            raise SentinelError(
+                f"policy.lora.targets is {list(settings.targets)}, expected modules of the model ({words}): "
+                "name some, as q_proj"
+            ) from error
+    for name, weight in policy.model.named_parameters():
+        weight.requires_grad_(".lora_" in name)
+
+
+@torch.no_grad()
+def merged_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a model with its low-rank matrices added, by the names of the model without them."""
+    state = {n.replace(_WRAPPED, "."): w for n, w in model.state_dict().items() if ".lora_" not in n}
+    for name, module in model.named_modules():
+        delta: Any = getattr(module, "get_delta_weight", None)
+        if delta is not None:
+            state[f"{name}.weight"] = state[f"{name}.weight"] + delta("default")
+    return state

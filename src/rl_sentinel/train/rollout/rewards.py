@@ -1,0 +1,150 @@
+"""Reward functions of the user: named in a recipe, called concurrently, weighted and summed."""
+
+import inspect
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from numbers import Real
+from typing import Any, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.settings import Positive, Table
+from rl_sentinel.train.config.user_code import call_user_code, describe, import_object
+from rl_sentinel.train.rollout.concurrent_calls import Call, call_all
+from rl_sentinel.train.rollout.interfaces import Outcome
+
+#: Arguments of a reward function besides the columns of the data; a column of such a name is not passed.
+ARGUMENTS = ("prompt", "response", "answer", "ended")
+
+
+class RewardFunctionSettings(Table):
+    """One reward function, as ``file.py:function``; ``seconds`` limits each call."""
+
+    function: str
+    name: str = ""
+    weight: float = Field(default=1.0, allow_inf_nan=False)
+    seconds: Positive = 30.0
+
+
+class RewardFunction(NamedTuple):
+    """A resolved reward function; ``passes`` are the arguments that it takes."""
+
+    name: str
+    key: str
+    function: Any
+    weight: float
+    seconds: float
+    passes: frozenset[str]
+
+    def call(self, values: Mapping[str, Any]) -> Call:
+        """The call for one response."""
+        kwargs = {name: value for name, value in values.items() if name in self.passes}
+        if not inspect.iscoroutinefunction(self.function):
+            return Call(partial(call_user_code, self.key, self.function), kwargs, self.seconds)
+
+        async def awaited(**kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
+            try:
+                return await self.function(**kwargs)
+            except Exception as error:  # noqa: BLE001 - reported as for a plain function
+                return call_user_code(self.key, _reraise, error)
+
+        return Call(awaited, kwargs, self.seconds)
+
+
+def build_rewards(key: str, value: object, columns: Collection[str]) -> tuple[RewardFunction, ...]:
+    """Resolve the reward functions of a recipe.
+
+    Args:
+        key: the recipe's key, for messages.
+        value: a function as ``file.py:function``, or a list of tables with the keys of ``RewardFunctionSettings``.
+        columns: the columns of the data, which a function may take by name.
+
+    Raises:
+        SentinelError: if one cannot be imported, or takes an argument that does not exist.
+    """
+    tables = [{"function": value}] if isinstance(value, str) else value
+    if not isinstance(tables, (list, tuple)) or not tables or not all(isinstance(t, Mapping) for t in tables):
+        expected = 'a function, as "file.py:function", or a list of tables, as [{ function = "file.py:function" }]'
+        raise SentinelError(f"{key} is {describe(value)}, expected {expected}")
+    rewards = tuple(_build(f"{key}[{n}]" if len(tables) > 1 else key, t, columns) for n, t in enumerate(tables))
+    names = [r.name for r in rewards]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise SentinelError(f"{key} has two functions named {twice!r}, expected different names: set name of one")
+    return rewards
+
+
+def score_all(
+    rewards: Sequence[RewardFunction], responses: Sequence[Mapping[str, Any]], *, correct_from: float
+) -> list[Outcome]:
+    """Score responses, all functions and responses at the same time.
+
+    Args:
+        rewards: the functions.
+        responses: the arguments for each response, by name.
+        correct_from: the least reward of a correct response.
+
+    Returns:
+        An outcome per response. Its reward is the weighted sum and its parts are the functions' own numbers; where a
+        function raised, hung or returned anything but a finite number, it has the failure instead.
+    """
+    results = call_all([reward.call(values) for values in responses for reward in rewards])
+    size = len(rewards)
+    rows = [results[start : start + size] for start in range(0, len(results), size)]
+    return [_outcome(rewards, row, correct_from) for row in rows]
+
+
+def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> RewardFunction:
+    try:
+        settings = RewardFunctionSettings.model_validate(dict(table))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join([key, *map(str, first["loc"])])
+        raise SentinelError(f"{place} is {first['input']!r}: {first['msg'].lower()}") from error
+    function = import_object(key, settings.function)
+    if not callable(function):
+        raise SentinelError(f"{key} {settings.function!r} is {describe(function)}, expected a function: name one")
+    known = {*ARGUMENTS, *columns}
+    parameters = inspect.signature(function).parameters.values()
+    keywords = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    required = {p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    for name in sorted(required - (known & named)):
+        takes = ", ".join([*ARGUMENTS, *sorted(set(columns) - set(ARGUMENTS))])
+        fix = "rename the parameter, or give it a default"
+        raise SentinelError(f"{key} {settings.function!r} takes {name}, expected parameters named {takes}: {fix}")
+    name = settings.name or settings.function.rpartition(":")[2]
+    passes = frozenset(known if keywords else named & known)
+    what = f"{key} {settings.function!r}"
+    return RewardFunction(name, what, function, settings.weight, settings.seconds, passes)
+
+
+def _outcome(rewards: Sequence[RewardFunction], results: Sequence[Any], correct_from: float) -> Outcome:
+    values: list[float] = []
+    for reward, result in zip(rewards, results, strict=True):
+        failure = _failure(reward, result)
+        if failure:
+            return Outcome(0.0, correct=False, parts=(0.0,) * len(rewards), failure=failure)
+        values.append(float(result))
+    total = sum(reward.weight * value for reward, value in zip(rewards, values, strict=True))
+    return Outcome(total, total >= correct_from, parts=tuple(values))
+
+
+def _failure(reward: RewardFunction, result: object) -> str:
+    """Why a result is not a reward, in one line; "" if it is one."""
+    if isinstance(result, TimeoutError):
+        return f"{reward.key} gave no result within {reward.seconds:g} s"
+    if isinstance(result, SentinelError):
+        return str(result)
+    if isinstance(result, BaseException):
+        return f"{reward.key} raised {type(result).__name__}: {result}".partition("\n")[0]
+    number = result.item() if hasattr(result, "item") and getattr(result, "size", 1) == 1 else result
+    if not isinstance(number, Real) or not math.isfinite(number):
+        return f"{reward.key} returned {describe(result)}, expected a finite number"
+    return ""
+
+
+def _reraise(error: Exception) -> None:
+    raise error

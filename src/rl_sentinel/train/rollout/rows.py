@@ -1,0 +1,72 @@
+"""Read the rows of a data set: a JSON lines file, or a folder that the library ``datasets`` saved."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rl_sentinel.core.errors import SentinelError
+
+#: One row: its values by column.
+Row = Mapping[str, Any]
+
+
+@lru_cache(maxsize=8)
+def load_rows(place: str, split: str = "") -> tuple[Row, ...]:
+    """The rows of a file or folder, in order.
+
+    Args:
+        place: a file with a JSON object per line, or a folder of ``datasets``' ``save_to_disk``.
+        split: the split of a folder that has several.
+
+    Raises:
+        SentinelError: if it cannot be read, or has no rows; with the line.
+    """
+    path = Path(place).expanduser()
+    rows = _from_folder(path, split) if path.is_dir() else _from_lines(path, split)
+    if not rows:
+        raise SentinelError(f"environment.file {place} has no rows, expected one or more")
+    return rows
+
+
+def _from_lines(path: Path, split: str) -> tuple[Row, ...]:
+    if split:
+        raise SentinelError(f"environment.split is {split!r} with a file, expected none: only a folder has splits")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        words, expected = getattr(error, "strerror", None) or error, "a JSON object per line"
+        raise SentinelError(f"environment.file {path} cannot be read ({words}), expected {expected}") from error
+    return tuple(_parse(line, f"environment.file {path} line {n}") for n, line in enumerate(lines, 1) if line.strip())
+
+
+def _parse(line: str, where: str) -> Row:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SentinelError(f"{where} cannot be read ({error}), expected a JSON object") from error
+    if not isinstance(row, dict):
+        raise SentinelError(f"{where} is {line[:40]!r}, expected a JSON object with a value per column")
+    return row
+
+
+def _from_folder(path: Path, split: str) -> tuple[Row, ...]:
+    try:
+        import datasets  # noqa: PLC0415 - never required
+    except ImportError as error:
+        fix = "pip install datasets, or name a JSON lines file"
+        raise SentinelError(f"environment.file {path} is a folder, which needs datasets ({error}): {fix}") from error
+    try:
+        data = datasets.load_from_disk(str(path))
+    except Exception as error:  # datasets raises errors of many types for other folders
+        words = str(error).partition("\n")[0]
+        raise SentinelError(
+            f"environment.file {path} cannot be loaded ({words}), expected a folder of save_to_disk"
+        ) from error
+    if isinstance(data, Mapping):
+        if split not in data:
+            splits = ", ".join(map(str, data))
+            raise SentinelError(f"environment.split is {split!r}, expected one of {splits}: the folder has several")
+        data = data[split]
+    return tuple(dict(row) for row in data)

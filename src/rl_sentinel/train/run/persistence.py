@@ -1,0 +1,71 @@
+"""Save a run's checkpoints, resume from them, and publish its weights to the sampler."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.lora import merged_weights
+from rl_sentinel.train.rollout.prefetch import Weights
+from rl_sentinel.train.run.checkpoint import load_newest, save_checkpoint
+from rl_sentinel.train.run.fingerprint import fingerprint
+from rl_sentinel.train.run.run_context import Run
+
+
+def resume_run(run: Run) -> None:
+    """Restore the newest intact checkpoint, and truncate the metrics to it."""
+    run.ranks.barrier()
+    journal, say = run.journal, run.callbacks.message
+    loaded = load_newest(journal.checkpoints)
+    for message in loaded.damaged:
+        say(message)
+    saved = loaded.state
+    if saved is None:
+        if journal.count_steps():
+            say(f"no intact checkpoint in {journal.checkpoints}: repeating all {journal.count_steps()} steps")
+        journal.truncate(None)
+        publish_weights(run)
+        return
+    if saved.get("recipe") != fingerprint(run.recipe):
+        raise SentinelError(
+            f"the newest checkpoint in {journal.checkpoints} is of another recipe than recipe.json beside it, "
+            "expected the same: name another folder with out=DIR"
+        )
+    run.state.restore(run.recipe, saved)
+    journal.truncate(saved["mark"])
+    for step, version, weights in saved["ahead"]:
+        weights_of_version = full_weights(run) if weights is None else weights
+        run.prefetcher.submit(step, weights_of_version, version, until=run.recipe.steps)
+    say(f"resuming after step {run.state.step} of {run.recipe.steps}")
+
+
+def save_run(run: Run, folder: Path, *, keep: int) -> None:
+    """Save an unsharded checkpoint from the first rank."""
+    state = run.state.for_checkpoint(run.journal.position())
+    state |= {"ahead": _pending(run), "recipe": fingerprint(run.recipe)}
+    if run.ranks.is_first:
+        save_checkpoint(folder, state, step=run.state.step, keep=keep)
+    run.ranks.barrier()
+
+
+def publish_weights(run: Run) -> None:
+    """Publish the newest weights to the rollout engine."""
+    run.prefetcher.publish(full_weights(run), version=run.state.step, until=run.recipe.steps)
+
+
+def full_weights(run: Run) -> Mapping[str, Tensor]:
+    """The unsharded weights; a copy if sampling runs ahead, since the update changes them in place.
+
+    A server gets weights with LoRA merged; the sampler in this process has the low-rank matrices too.
+    """
+    model, recipe = run.models.policy.model, run.recipe
+    merged = recipe.policy.lora is not None and recipe.rollout.engine != "process"
+    weights = merged_weights(model) if merged else run.ranks.full_weights(model)
+    return {n: w.clone() for n, w in weights.items()} if run.recipe.rollout.staleness else weights
+
+
+def _pending(run: Run) -> list[tuple[int, int, Weights]]:
+    """The prefetched steps for a checkpoint; None stands for the newest weights, which the checkpoint has anyway."""
+    pending = run.prefetcher.pending()
+    return [(step, version, None if version == run.state.step else weights) for step, version, weights in pending]

@@ -1,0 +1,42 @@
+"""What a step of the training loop needs, and what the loop reports."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.selection import Selection
+from rl_sentinel.train.model.policy import Models
+from rl_sentinel.train.rollout.prefetch import Prefetcher
+from rl_sentinel.train.rollout.sampler import Sampler
+from rl_sentinel.train.run.distributed import Ranks
+from rl_sentinel.train.run.journal import Journal
+from rl_sentinel.train.run.stopwatch import Stopwatch
+from rl_sentinel.train.run.training_state import TrainingState
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What the loop reports: warm-start steps (done, total), each step's metrics and timing, messages, and the rest."""
+
+    warm_start: Callable[[int, int], None] = lambda _done, _total: None
+    step: Callable[[Mapping[str, Any], Mapping[str, Any]], None] = lambda _metrics, _timing: None
+    message: Callable[[str], None] = lambda _text: None
+    completions: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _lines: None
+    evaluation: Callable[[int, Mapping[str, float]], None] = lambda _step, _metrics: None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that a step needs."""
+
+    recipe: Recipe
+    selection: Selection
+    models: Models
+    state: TrainingState
+    journal: Journal
+    callbacks: Callbacks
+    ranks: Ranks
+    sampler: Sampler
+    prefetcher: Prefetcher
+    stopwatch: Stopwatch

@@ -1,0 +1,125 @@
+"""Build the policy of a recipe, load the policy of a run, and export it for transformers."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import Recipe, parse_recipe
+from rl_sentinel.train.model.character_tokenizer import CHARACTERS, END, PADDING, VOCABULARY_SIZE
+from rl_sentinel.train.model.device import resolve_device
+from rl_sentinel.train.model.lora import apply_lora, merged_weights
+from rl_sentinel.train.model.policy import Policy, init_policy
+from rl_sentinel.train.model.pretrained import load_policy, require_transformers
+from rl_sentinel.train.run.checkpoint import load_newest
+
+
+def is_run(place: str) -> bool:
+    """Whether a value of ``policy.load`` is the folder of a run, or the ``best`` folder in it."""
+    return bool(place) and any((folder / "recipe.json").is_file() for folder in _run_folders(place))
+
+
+def build_policy(recipe: Recipe) -> Policy:
+    """The policy of a recipe before training, without LoRA: from a run, by transformers, or a tiny Llama from scratch.
+
+    Raises:
+        SentinelError: if it cannot be loaded.
+    """
+    shape = recipe.policy
+    if is_run(shape.load):
+        policy = load_run(shape.load)[1]
+        policy.precision = shape.precision
+        policy.model.to(resolve_device(shape.device))
+        return policy
+    if shape.load:
+        return load_policy(shape.load, precision=shape.precision, device=resolve_device(shape.device))
+    return init_policy(recipe)
+
+
+def load_run(place: str) -> tuple[Recipe, Policy]:
+    """The recipe and the policy of a run's newest checkpoint, or of its best one; LoRA is merged.
+
+    Raises:
+        SentinelError: if the folder has no run, or no intact checkpoint.
+    """
+    run = next((f for f in _run_folders(place) if (f / "recipe.json").is_file()), None)
+    if run is None:
+        raise SentinelError(f"{place} has no recipe.json, expected the folder of a run")
+    folder = run / "checkpoints" if run == Path(place).expanduser() else run / "best"
+    try:
+        tables = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SentinelError(f"{run / 'recipe.json'} cannot be read ({error}), expected a run's recipe") from error
+    recipe = parse_recipe({**tables, "out": str(run)}, where=str(run / "recipe.json"))
+    saved = load_newest(folder).state
+    if saved is None:
+        raise SentinelError(f"{folder} has no intact checkpoint, expected one: train for a few steps first")
+    policy = build_policy(recipe)
+    apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
+    _load_weights(policy, saved["weights"], folder)
+    if recipe.policy.lora is not None:
+        merged, policy = merged_weights(policy.model), build_policy(recipe)
+        _load_weights(policy, merged, folder)
+    return recipe, policy
+
+
+def export_run(place: str, folder: Path) -> None:
+    """Write the policy of a run, with its tokenizer, as a folder that transformers loads.
+
+    Raises:
+        SentinelError: if transformers is not installed, the run cannot be loaded, or the folder is not empty.
+    """
+    require_transformers()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SentinelError(f"{folder} exists and is not empty, expected a new folder: name another")
+    _, policy = load_run(place)
+    inner = getattr(policy.model, "inner", None)
+    if inner is None:
+        model, tokenizer = _tiny_model(policy)
+    else:
+        model, tokenizer = inner, policy.tokenizer._tokenizer  # type: ignore[attr-defined]  # noqa: SLF001 - of transformers
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _run_folders(place: str) -> tuple[Path, ...]:
+    path = Path(place).expanduser()
+    return (path, path.parent) if path.name == "best" else (path,)
+
+
+def _load_weights(policy: Policy, weights: Mapping[str, Tensor], folder: Path) -> None:
+    try:
+        policy.model.load_state_dict(weights)
+    except RuntimeError as error:
+        words = " ".join(str(error).split())[:120]
+        raise SentinelError(f"checkpoint in {folder} does not fit the run's recipe ({words})") from error
+
+
+def _tiny_model(policy: Policy) -> tuple[Any, Any]:
+    """The tiny Llama and its characters as a model and a tokenizer of transformers."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415 - an extra
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415 - an extra
+
+    shape: Any = policy.model.shape
+    config = LlamaConfig(
+        vocab_size=VOCABULARY_SIZE,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        max_position_embeddings=shape.positions,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=END,
+        pad_token_id=PADDING,
+    )
+    model = LlamaForCausalLM(config)
+    model.load_state_dict(policy.model.state_dict())
+    vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
+    return model, PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="$", pad_token="_")  # noqa: S106 - as above

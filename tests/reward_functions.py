@@ -1,0 +1,99 @@
+"""Reward functions that tests name in recipes."""
+
+import asyncio
+import threading
+import time
+
+#: Set to release the functions that hang, so that no thread outlives its test for long.
+RELEASED = threading.Event()
+
+
+def letters(response: str, answer: str) -> float:
+    """The share of three characters that are the answer."""
+    return response.count(answer) / 3
+
+
+async def short(response: str, *, least: int = 0) -> bool:
+    """Whether a response has at most two characters."""
+    await asyncio.sleep(0)
+    return least <= len(response) <= 2
+
+
+def column(response: str, bonus: float) -> float:
+    """A column of the data."""
+    return bonus + 0 * len(response)
+
+
+def everything(**values: object) -> int:
+    """The number of arguments."""
+    return len(values)
+
+
+def fails_on_b(answer: str) -> float:
+    """Raise for one of two answers."""
+    if answer == "b":
+        raise ValueError("no b\nat all")
+    return 1.0
+
+
+def raises(response: str) -> float:
+    """Raise always."""
+    raise KeyError(response)
+
+
+async def raises_later(response: str) -> float:
+    """The same in an async function."""
+    await asyncio.sleep(0)
+    raise KeyError(response)
+
+
+def hangs_on_b(answer: str) -> float:
+    """Wait for the end of the test for one of two answers."""
+    if answer == "b":
+        RELEASED.wait(30)
+    return 1.0
+
+
+async def hangs_later_on_b(answer: str) -> float:
+    """The same in an async function."""
+    if answer == "b":
+        await asyncio.sleep(30)
+    return 1.0
+
+
+async def blocks_on_b(answer: str) -> float:
+    """Block the event loop, which an async function should not do."""
+    if answer == "b":
+        RELEASED.wait(30)
+    await asyncio.sleep(0.3)
+    return 1.0
+
+
+def waits(response: str) -> float:
+    """Take 50 ms."""
+    time.sleep(0.05)
+    return float(bool(response))
+
+
+async def waits_later(response: str) -> float:
+    """The same in an async function."""
+    await asyncio.sleep(0.05)
+    return float(bool(response))
+
+
+def returns_text(response: str) -> str:
+    """Return what is not a number."""
+    return response
+
+
+def returns_nan(response: str) -> float:
+    """Return what is not finite."""
+    return float("nan")
+
+
+def unknown_argument(mood: str) -> float:
+    """Take an argument that does not exist."""
+    return float(len(mood))
+
+
+NOT_A_FUNCTION = 3

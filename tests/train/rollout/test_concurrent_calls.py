@@ -1,0 +1,69 @@
+"""Concurrent calls: in order, each with its own time limit and its own failure."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import reward_functions
+from rl_sentinel.train.rollout.concurrent_calls import Call, call_all
+
+
+@pytest.fixture(autouse=True)
+def _released() -> Iterator[None]:
+    reward_functions.RELEASED.clear()
+    yield
+    reward_functions.RELEASED.set()
+
+
+def _calls(name: str, answers: str, seconds: float = 5.0) -> list[Call]:
+    return [Call(getattr(reward_functions, name), {"answer": answer}, seconds) for answer in answers]
+
+
+def test_results_are_in_order_and_exceptions_are_results() -> None:
+    results = call_all([Call(lambda n: 1 / n, {"n": n}, 5.0) for n in (1, 0, 4)])
+    assert results[0] == 1.0
+    assert isinstance(results[1], ZeroDivisionError)
+    assert results[2] == 0.25
+    assert call_all([]) == []
+
+
+@pytest.mark.parametrize("name", ["waits", "waits_later"])
+def test_calls_that_wait_do_so_together(name: str) -> None:
+    """128 calls of 50 ms take at most half a second."""
+    start = time.monotonic()
+    calls = [Call(getattr(reward_functions, name), {"response": "a"}, 5.0)] * 128
+    assert call_all(calls) == [1.0] * 128
+    assert time.monotonic() - start <= 0.5
+
+
+@pytest.mark.parametrize("name", ["hangs_on_b", "hangs_later_on_b"])
+def test_call_that_hangs_costs_its_own_result(name: str) -> None:
+    start = time.monotonic()
+    results = call_all(_calls(name, "abab", seconds=0.2), concurrency=3)
+    assert [isinstance(result, TimeoutError) for result in results] == [False, True, False, True]
+    assert [results[0], results[2]] == [1.0, 1.0]
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("name", ["hangs_on_b", "hangs_later_on_b"])
+def test_calls_behind_ones_that_hang_are_made(name: str) -> None:
+    """More calls hang than run at one time."""
+    results = call_all(_calls(name, "bbbaa", seconds=0.1), concurrency=1)
+    assert [isinstance(result, TimeoutError) for result in results] == [True] * 3 + [False] * 2
+
+
+def test_blocked_event_loop_is_replaced() -> None:
+    """The call that blocks starts first; those behind it are made in another loop."""
+    results = call_all(_calls("blocks_on_b", "baa", seconds=1.0))
+    assert isinstance(results[0], TimeoutError)
+    assert results[1:] == [1.0, 1.0]
+    assert call_all(_calls("blocks_on_b", "a")) == [1.0]
+
+
+def test_end_of_the_process_in_a_call_is_a_result() -> None:
+    def leave() -> Any:
+        raise SystemExit(3)
+
+    assert isinstance(call_all([Call(leave, {}, 5.0)])[0], SystemExit)

@@ -1,0 +1,106 @@
+"""Reward functions: what they are given, how they are combined, and what a bad one costs."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import reward_functions
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.rollout.interfaces import Outcome
+from rl_sentinel.train.rollout.rewards import build_rewards, score_all
+
+KEY = "environment.reward"
+PLACE = "reward_functions:"
+
+
+@pytest.fixture(autouse=True)
+def _released() -> Iterator[None]:
+    reward_functions.RELEASED.clear()
+    yield
+    reward_functions.RELEASED.set()
+
+
+def _score(value: Any, *responses: dict[str, Any]) -> list[Outcome]:
+    rewards = build_rewards(KEY, value, ["bonus"])
+    return score_all(rewards, [{"bonus": 0.5, "prompt": "q", "ended": True, **r} for r in responses], correct_from=1.0)
+
+
+def test_weighted_sum_of_plain_and_async_functions() -> None:
+    tables = [
+        {"function": f"{PLACE}letters", "weight": 2.0},
+        {"function": f"{PLACE}short", "name": "brief", "weight": -1.0, "seconds": 3.0},
+        {"function": f"{PLACE}column"},
+    ]
+    assert [r.name for r in build_rewards(KEY, tables, ["bonus"])] == ["letters", "brief", "column"]
+    outcomes = _score(tables, {"response": "aaa", "answer": "a"}, {"response": "a", "answer": "b"})
+    assert outcomes == [
+        Outcome(2.5, correct=True, parts=(1.0, 0.0, 0.5)),
+        Outcome(-0.5, correct=False, parts=(0.0, 1.0, 0.5)),
+    ]
+
+
+def test_keyword_arguments_are_everything() -> None:
+    (outcome,) = _score(f"{PLACE}everything", {"response": "", "answer": "a"})
+    assert outcome.reward == 5  # prompt, response, answer, ended and the column
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fails_on_b", r"'reward_functions:fails_on_b' raised ValueError: no b at all, at .*reward_functions.py:\d+"),
+        ("hangs_on_b", "'reward_functions:hangs_on_b' gave no result within 0.2 s"),
+        ("hangs_later_on_b", "'reward_functions:hangs_later_on_b' gave no result within 0.2 s"),
+    ],
+)
+def test_failure_costs_its_own_response(name: str, words: str) -> None:
+    value = [{"function": f"{PLACE}{name}", "seconds": 0.2}, {"function": f"{PLACE}short"}]
+    responses = [{"response": "x", "answer": answer} for answer in "aba"]
+    outcomes = _score(value, *responses)
+    assert [o.reward for o in outcomes] == [2.0, 0.0, 2.0]
+    assert [bool(o.failure) for o in outcomes] == [False, True, False]
+    assert outcomes[1].parts == (0.0, 0.0)
+    assert "\n" not in outcomes[1].failure
+    assert re.match(rf"environment.reward\[0\] {words}", outcomes[1].failure)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", "raised KeyError: 'x'"),
+        ("raises_later", "raised KeyError: 'x'"),
+        ("returns_text", "returned 'x', expected a finite number"),
+        ("returns_nan", "returned nan, expected a finite number"),
+    ],
+)
+def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
+    (outcome,) = _score(f"{PLACE}{name}", {"response": "x", "answer": "a"})
+    assert outcome.failure.startswith(f"{KEY} '{PLACE}{name}' {words}")
+    assert "\n" not in outcome.failure
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (3, r"environment.reward is 3, expected a function, as \"file.py:function\", or a list of tables"),
+        ([], r"environment.reward is \[\], expected a function"),
+        ([{"function": "nowhere:f"}], r"environment.reward 'nowhere:f' cannot be imported \(No module named"),
+        ([{"weight": 1.0}], r"environment.reward.function is .*: field required"),
+        (
+            [{"function": f"{PLACE}letters", "seconds": 0.0}],
+            "environment.reward.seconds is 0.0: input should be greater than 0",
+        ),
+        ([{"function": f"{PLACE}letters", "limit": 3}], "environment.reward.limit is 3: extra inputs are not"),
+        (f"{PLACE}NOT_A_FUNCTION", "environment.reward 'reward_functions:NOT_A_FUNCTION' is 3, expected a function"),
+        (
+            f"{PLACE}unknown_argument",
+            "takes mood, expected parameters named prompt, response, answer, ended, bonus: rename the parameter",
+        ),
+        ([{"function": f"{PLACE}short"}] * 2, "environment.reward has two functions named 'short'"),
+    ],
+)
+def test_invalid_functions_are_one_line(value: Any, line: str) -> None:
+    with pytest.raises(SentinelError, match=line) as error:
+        build_rewards(KEY, value, ["bonus"])
+    assert "\n" not in str(error.value)

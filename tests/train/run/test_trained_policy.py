@@ -1,0 +1,86 @@
+"""Policies of runs: loaded into another run, and exported for transformers."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.pretrained import load_policy
+from rl_sentinel.train.run.journal import read_metrics
+from rl_sentinel.train.run.loop import train
+from rl_sentinel.train.run.trained_policy import export_run, is_run, load_run
+from training import folder_cache, recipe
+
+extra = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is an extra")
+TOKEN = torch.tensor([[2, 5, 9, 1]])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    more: dict[str, Any] = {"steps": 4, "evaluation": {"every": 1, "best": "reward"}, "checkpoint": {"every": 2}}
+    update = {"prompts": 8, "rate": 1e-2}
+    rollout = {"prompts": 8, "responses": 8}
+    train(recipe(tmp_path / "run", update=update, rollout=rollout, **more), cache=folder_cache(tmp_path / "cache"))
+    return tmp_path / "run"
+
+
+def test_run_starts_from_the_policy_of_another(tmp_path: Path, run: Path) -> None:
+    assert is_run(str(run))
+    assert not is_run("")
+    logged = read_metrics(run / "evaluation.jsonl")
+    evaluation = {"every": 1, "best": "reward"}
+    best = int(max(logged, key=lambda line: float(line["reward"]))["step"])
+    assert 0 < best < 4
+    for place, step in ((run, 4), (run / "best", best)):
+        out = tmp_path / f"next-{place.name}"
+        train(
+            recipe(out, policy={"load": str(place)}, evaluation=evaluation, steps=1),
+            cache=folder_cache(tmp_path / "cache"),
+        )
+        first = read_metrics(out / "evaluation.jsonl")[0]
+        assert first["reward"] == logged[step]["reward"]
+
+
+@pytest.mark.parametrize(("name", "line"), [("none", "has no recipe.json, expected the folder of a run")])
+def test_other_folders_are_one_line(tmp_path: Path, name: str, line: str) -> None:
+    with pytest.raises(SentinelError, match=line):
+        load_run(str(tmp_path / name))
+
+
+def test_run_without_a_checkpoint_is_one_line(tmp_path: Path, run: Path) -> None:
+    for place in (run / "checkpoints").iterdir():
+        (place / "seal.json").unlink()
+    with pytest.raises(SentinelError, match=r"checkpoints has no intact checkpoint, expected one: train for a few"):
+        load_run(str(run))
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+def test_exported_policy_has_equal_logits_and_texts(tmp_path: Path, run: Path) -> None:
+    export_run(str(run), tmp_path / "exported")
+    own, theirs = load_run(str(run))[1], load_policy(str(tmp_path / "exported"))
+    torch.testing.assert_close(theirs(TOKEN), own(TOKEN), atol=1e-5, rtol=1e-5)
+    text = "12+3=ab"
+    assert theirs.tokenizer.encode(text) == own.tokenizer.encode(text)
+    assert theirs.tokenizer.decode(own.tokenizer.encode(text)) == text
+    with pytest.raises(SentinelError, match=r"exported exists and is not empty, expected a new folder: name another"):
+        export_run(str(run), tmp_path / "exported")
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # as above
+@pytest.mark.parametrize("lora", [False, True])
+def test_exported_model_trains_and_is_exported_again(tmp_path: Path, run: Path, lora: bool) -> None:  # noqa: FBT001 - a row of the table
+    """A loaded model, with LoRA merged."""
+    if lora and importlib.util.find_spec("peft") is None:
+        pytest.skip("peft is an extra")
+    export_run(str(run), tmp_path / "one")
+    policy: dict[str, Any] = {"load": str(tmp_path / "one")} | ({"lora": {"rank": 4}} if lora else {})
+    train(recipe(tmp_path / "second", policy=policy, update={"prompts": 2, "rate": 5e-2}), cache=folder_cache(tmp_path))
+    export_run(str(tmp_path / "second"), tmp_path / "two")
+    own, theirs = load_run(str(tmp_path / "second"))[1], load_policy(str(tmp_path / "two"))
+    torch.testing.assert_close(theirs(TOKEN), own(TOKEN), atol=1e-5, rtol=1e-5)
+    assert (theirs(TOKEN) - load_policy(str(tmp_path / "one"))(TOKEN)).abs().max() > 1e-3
