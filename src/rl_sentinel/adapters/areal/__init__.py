@@ -8,8 +8,10 @@ from rl_sentinel.adapters.areal import (
     batches,
     conversations,
     correction,
+    forward,
     losses,
     micro_batches,
+    requests,
     rewards,
     supervised,
     updates,
@@ -42,12 +44,14 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         batches,
         micro_batches,
         versions,
+        requests,
         conversations,
         advantages,
         correction,
         losses,
         supervised,
         updates,
+        forward,
     ):
         yield from module.boundaries(target)
 

@@ -140,7 +140,7 @@ async def labelled_reward(_args: object, samples: Any, **_more: object) -> Any: 
 @contextmanager
 def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, Any]]:
     """The module of a rollout function with the server in the place of HTTP, and a state of its own."""
-    module: dict[str, Any] = inspect.unwrap(rollout).__globals__  # type: ignore[attr-defined]  # a function
+    module: dict[str, Any] = inspect.unwrap(rollout).__globals__
     loads = SimpleNamespace(from_pretrained=lambda *_args, **_options: Words())
     silent = SimpleNamespace(update=lambda _count: None, close=lambda: None)
     doubles: dict[str, Any] = {

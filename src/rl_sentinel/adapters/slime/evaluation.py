@@ -123,7 +123,7 @@ def evaluated(  # noqa: PLR0913 - the functions, and what an evaluation is given
         replaced(module, Dataset=lambda *_a, **_k: SimpleNamespace(samples=samples)),
     ):
         found: Any = asyncio.run(evaluate(run, 0))
-    first = found[0] if isinstance(found, tuple) else found
+    first: Any = found[0] if isinstance(found, tuple) else found
     data: dict[str, Any] = getattr(first, "data", first)
     asked = {key: [_number(server.asked[row][0].get(key)) for row in sorted(server.asked)] for key in PARAMETERS}
     logged = _log(log, run, data) if log is not None else {}

@@ -119,8 +119,8 @@ def _rollouts(
     with serving(run, server) as module:
         for number in range(count):
             found: Any = asyncio.run(_one(module, run, args, number, source))
-            samples = found[0] if isinstance(found, tuple) else found
-            trained += list[list[Any]](getattr(samples, "samples", samples))
+            samples: Any = found[0] if isinstance(found, tuple) else found
+            trained += getattr(samples, "samples", samples)
     return trained
 
 
