@@ -27,18 +27,13 @@ BACKENDS = {
 CONFIG = "areal.api.cli_args.GenerationHyperparameters"
 REQUEST = "areal.api.io_struct.ModelRequest"
 
-#: Field of the configuration -> two values of it; stop words and stop tokens are made lists.
-FIELDS: Mapping[str, tuple[Scalar, Scalar]] = {
-    "temperature": (0.7, 0.3),
-    "top_p": (0.9, 0.5),
-    "top_k": (20, 5),
-    "greedy": (True, False),
-    "min_new_tokens": (2, 3),
-    "stop_token_ids": ("1", "2"),
-    "stop": ("first", "other"),
-    "ignore_eos": (True, False),
-    "skip_special_tokens": (True, False),
-    "frequency_penalty": (0.1, 0.5),
+#: Group -> field of the configuration -> two values of it; stop words and stop tokens are made lists.
+FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
+    "distribution": {"temperature": (0.7, 0.3), "top_p": (0.9, 0.5), "top_k": (20, 5), "greedy": (True, False)},
+    "ends": {"stop_token_ids": ("1", "2"), "ignore_eos": (True, False), "skip_special_tokens": (True, False)},
+    "minimum": {"min_new_tokens": (2, 3)},
+    "stop words": {"stop": ("first", "other")},
+    "penalty": {"frequency_penalty": (0.1, 0.5)},
 }
 
 #: What a token is where a request does not go on from what was sampled.
@@ -54,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name, path in BACKENDS.items():
         if target.has(f"{path}.build_generation_request") and not target.fails(path):
-            yield from bindable(target, _requested(target, name, path))
+            yield from bindable(target, *(_requested(target, name, path, group) for group in FIELDS))
 
 
 class Server:
@@ -131,7 +126,7 @@ def _digest(payload: Mapping[str, Any]) -> float:
     return float(zlib.crc32(repr(plain).encode()) % 100_000)
 
 
-def _requested(target: Target, name: str, path: str) -> Boundary:
+def _requested(target: Target, name: str, path: str, group: str) -> Boundary:
     row = {
         "prompt": RowPrompt(),
         "tokens": RowTokens("token", "int"),
@@ -153,7 +148,7 @@ def _requested(target: Target, name: str, path: str) -> Boundary:
         produced_by={"rows": "areal/workflow/rlvr.py, arun_episode: ModelRequest with the prompt and gconfig"},
     )
     known = {one.name for one in fields(target.find(CONFIG))}
-    knobs = {one: values for one, values in FIELDS.items() if one in known}
+    knobs = {one: values for one, values in FIELDS[group].items() if one in known}
     made, form = Use("made"), Ragged()
     return Boundary(
         path=f"{GENERATE} -> {path}.build_generation_request -> {path}.parse_generation_response",
@@ -164,8 +159,8 @@ def _requested(target: Target, name: str, path: str) -> Boundary:
             "token": Output("B T", "", "token", at=made["tokens"], form=form),
             "parameters of the request": Output("B", "", at=made["asked"], form=PerRow("list")),
         },
-        settings={name: {}},
+        settings={f"{name}, {group}": {}},
         claims=claims(_DOCS, conserves=True) | claims(_HELP, knobs=knobs),
-        reach=f"every run with {name}; the fields of gconfig",
+        reach=f"every run with {name}; gconfig.{', gconfig.'.join(knobs)}",
         requires=(no_empty_response, versions_grow),
     )
