@@ -20,6 +20,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 
 #: Key of the data that says at each position which logits the model answers; cut and packed with the rest of the data.
 ANSWERS = "answers"
@@ -72,7 +73,8 @@ def _log_probs(path: str, forward: str) -> Boundary:
     cut = Object(
         MICRO_BATCHES, {"n_mbs": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"}))}
     )
-    config = Object(CONFIG, {"mb_spec": cut, "temperature": Knob("temperature")}, shared=True)
+    words: dict[str, Codec] = {name: Constant(value=True) for name in ("use_decoupled_loss", "recompute_logprob")}
+    config = Object(CONFIG, {"mb_spec": cut, "temperature": Knob("temperature"), **words}, shared=True)
     engine = Object(engine_with_logits, {"owner": Constant(Function(ENGINE)), "config": config})
     step = Step(
         call=log_probs,

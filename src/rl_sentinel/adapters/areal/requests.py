@@ -55,9 +55,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class Server:
     """A server that samples known tokens, those of one version at a time, as many as a request asks for."""
 
-    def __init__(self, row: dict[str, Any]) -> None:
-        """Take the tokens, their log-probs and the version that samples each."""
-        self.row = row
+    def __init__(self, row: dict[str, Any], room: int) -> None:
+        """Take the tokens, their log-probs and the version that samples each; ``room`` is the most that it can have."""
+        spare = room if len(row["tokens"]) == room else 0  # a response that fills its room has not come to an end
+        more = {"tokens": [WRONG] * spare, "logprobs": [0.0] * spare, "versions": row["versions"][-1:] * spare}
+        self.row = {name: [*values, *more.get(name, [])] for name, values in row.items()}
         self.weights = row["versions"][0]
         self.asked: list[dict[str, Any]] = []
 
@@ -80,12 +82,11 @@ class Server:
         prompt = [0] * len(self.row["prompt"])
         start = len(ids) - len(prompt)
         end = start
-        while end < len(all_tokens) and versions[end] == versions[start]:
+        while end < min(len(all_tokens), start + most) and versions[end] == versions[start]:
             end += 1
-        end = min(end, start + most)
         goes_on = ids == prompt + all_tokens[:start]
         tokens = all_tokens[start:end] if goes_on else [WRONG] * (end - start)
-        why = "stop" if end == len(all_tokens) else "length" if end == start + most else "abort"
+        why = "length" if end == start + most else "stop" if end == len(all_tokens) else "abort"
         return tokens, self.row["logprobs"][start:end], why
 
 
@@ -102,15 +103,21 @@ def requested(  # noqa: PLR0913 - the functions and classes, and what they are p
     made: dict[str, list[Any]] = {"tokens": [], "logprobs": [], "asked": []}
     words = {name: _option(name, value) for name, value in options.items()}
     for row in rows:
-        server = Server(row)
+        server = Server(row, room)
         wanted = config(n_samples=1, max_new_tokens=room, **words)
         asked = request(input_ids=list(row["prompt"]), gconfig=wanted)
         answer = answered(method, asked, backend(), server.respond, lambda server=server: server.weights)  # type: ignore[misc]
         size = len(row["tokens"])
-        made["tokens"].append(torch.tensor([*answer.output_tokens, *[WRONG] * size][:size]))
-        made["logprobs"].append(torch.tensor([*answer.output_logprobs, *[float("inf")] * size][:size]))
+        made["tokens"].append(_of_length(answer.output_tokens, size, WRONG))
+        made["logprobs"].append(_of_length(answer.output_logprobs, size, float("inf")))
         made["asked"].append(_digest(server.asked[0]))
     return made
+
+
+def _of_length(values: list[Any], size: int, wrong: float) -> torch.Tensor:
+    """The values as long as the response; what is missing, or too much, counts as wrong."""
+    own = values if len(values) <= size else [*values[: size - 1], wrong]
+    return torch.tensor([*own, *[wrong] * size][:size])
 
 
 def _option(name: str, value: Scalar) -> Any:  # noqa: ANN401 - a scalar, or a list

@@ -96,6 +96,7 @@ def answered(
         workflow_executor=SimpleNamespace(is_paused=lambda: False),
         get_version=version,
         lora_initialized=False,
+        _create_session=lambda: SimpleNamespace(close=_no_session),
     )
     module = method.__globals__
     context = SimpleNamespace(get_aiohttp_session=_no_session, get=lambda: SimpleNamespace(is_eval=False))

@@ -56,9 +56,15 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
     for place, sample in enumerate(samples):
         row = int(sample.label)
         other_place = place >= len(wanted) or wanted[place] != row
-        columns = (int(sample.prompt.split()[0]) - FIRST, int(sample.metadata["row"]))
+        columns = (_first(sample.prompt) - FIRST, int(sample.metadata["row"]))
         others[row] = float(other_place + sum(one != row for one in columns))
     return {"uses": [float(one) for one in uses], "others": others}
+
+
+def _first(prompt: Any) -> int:  # noqa: ANN401 - a text, or messages
+    """The first number of a prompt."""
+    text = prompt if isinstance(prompt, str) else prompt[0]["content"]
+    return int(text.split()[0])
 
 
 def _row(number: int, length: int) -> dict[str, Any]:

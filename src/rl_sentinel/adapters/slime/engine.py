@@ -43,6 +43,11 @@ class Words:
         """The numbers of each text."""
         return {"input_ids": self.encode(text) if isinstance(text, str) else [self.encode(one) for one in text]}
 
+    def apply_chat_template(self, messages: Any, *_tools: object, **options: object) -> Any:  # noqa: ANN401 - messages
+        """The text of the messages, which has no words of a template; its numbers where they are asked for."""
+        text = messages if isinstance(messages, str) else "".join(one["content"] for one in messages)
+        return self.encode(text) if options.get("tokenize", True) else text
+
     def decode(self, ids: list[int], **_options: object) -> str:
         """The text, in which each number ends with a space."""
         return "".join(f"{one} " for one in ids)
@@ -75,24 +80,37 @@ class Server:
 
     def _sampled(self, one: Response, ids: list[int], most: int) -> dict[str, Any]:
         start = len(ids) - len(one.prompt)
+        spare = most if len(one.tokens) == self.room else 0  # a response that fills its room has not come to an end
+        known = [*one.tokens, *[WRONG] * spare]
+        versions = [*one.versions, *one.versions[-1:] * spare]
+        logprobs = [*one.logprobs, *[0.0] * spare]
         end = start
-        while end < len(one.tokens) and one.versions[end] == one.versions[start]:
+        while end < min(len(known), start + most) and versions[end] == versions[start]:
             end += 1
-        end = min(end, start + most)
-        goes_on = ids == [*one.prompt, *one.tokens[:start]]
-        tokens = one.tokens[start:end] if goes_on else [WRONG] * (end - start)
-        full = end in (start + most, self.room)
-        why = "length" if full else "stop" if end == len(one.tokens) else "abort"
-        version = {} if why == "abort" else {"weight_version": str(one.versions[end - 1])}
+        goes_on = ids == [*one.prompt, *known[:start]]
+        tokens = known[start:end] if goes_on else [WRONG] * (end - start)
+        why = "length" if end == start + most else "stop" if end == len(known) else "abort"
+        version = {} if why == "abort" else {"weight_version": str(versions[end - 1])}
         about = {
             **version,  # which the server leaves out of the answer to a request that it stops
             "finish_reason": {"type": why},
-            "output_token_logprobs": [(p, t, None) for p, t in zip(one.logprobs[start:end], tokens, strict=True)],
+            "output_token_logprobs": [(p, t, None) for p, t in zip(logprobs[start:end], tokens, strict=True)],
             "prompt_tokens": len(ids),
             "completion_tokens": end - start,
             "cached_tokens": 0,
         }
         return {"text": Words().decode(tokens), "meta_info": about}
+
+
+class Silent:
+    """A progress bar that shows nothing."""
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        """Take the options of a bar."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        """A method that does nothing."""
+        return lambda *_args, **_options: None
 
 
 class Arguments(Namespace):
@@ -142,7 +160,6 @@ def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, A
     """The module of a rollout function with the server in the place of HTTP, and a state of its own."""
     module: dict[str, Any] = inspect.unwrap(rollout).__globals__
     loads = SimpleNamespace(from_pretrained=lambda *_args, **_options: Words())
-    silent = SimpleNamespace(update=lambda _count: None, close=lambda: None)
     doubles: dict[str, Any] = {
         "post": server.post,
         "get": server.get,
@@ -152,7 +169,7 @@ def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, A
         "AutoProcessor": SimpleNamespace(from_pretrained=lambda *_args, **_options: None),
         "get_rollout_num_engines": lambda _args: 1,
         "abort_servers_until_idle": server.get,
-        "tqdm": lambda *_args, **_options: silent,
+        "tqdm": Silent,
         "print": lambda *_args, **_options: None,
         "EVAL_PROMPT_DATASET": {},
     }

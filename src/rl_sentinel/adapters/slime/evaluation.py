@@ -8,8 +8,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -17,16 +15,14 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.doubles import replaced
 from rl_sentinel.adapters.slime.engine import arguments, serving
-from rl_sentinel.adapters.slime.generation import MODULES, ROW, room_of, samples_of
+from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
 from rl_sentinel.adapters.slime.ranks import TRACKERS
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.codec import Inputs
 
 CONFIG = "slime.utils.eval_config.build_eval_dataset_configs"
 
@@ -167,17 +163,6 @@ def _log(log: Callable[..., Any], run: Any, data: dict[str, Any]) -> dict[str, f
     return {name: float(value) for name, value in logged.items() if name.startswith("eval/task")}
 
 
-def one_version(batch: Batch) -> Batch:
-    """No weights are updated while an evaluation runs."""
-    return with_columns(batch, version=torch.zeros_like(batch.version))
-
-
-def not_stopped(inputs: Inputs) -> str:
-    """No weights are updated while requests run."""
-    changed = bool((inputs.batch.version != inputs.batch.version.flatten()[0]).any())
-    return "weights are updated while requests run" if changed else ""
-
-
 def _step(target: Target, evaluate: str, log: str = "") -> Step:
     return Step(
         call=evaluated,
@@ -186,7 +171,7 @@ def _step(target: Target, evaluate: str, log: str = "") -> Step:
             "evaluate": Constant(Function(evaluate)),
             "sample": Constant(Function(SAMPLE)),
             "configure": Constant(Function(CONFIG) if target.has(CONFIG) else None),
-            "rows": EachRow(Table(ROW)),
+            "rows": EachRow(Table(ONE_VERSION)),
             "room": Derived(room_of),
             "options": AllSettings(),
             **({"log": Constant(Function(log))} if log else {}),
@@ -207,8 +192,7 @@ def _evaluated(target: Target, evaluate: str, setting: str, knobs: Claims, reach
         settings={setting: {}},
         claims=_CONSERVES | knobs,
         reach=reach,
-        domain=one_version,
-        requires=(no_empty_response, not_stopped),
+        requires=(no_empty_response,),
     )
 
 
@@ -228,6 +212,5 @@ def _logged(target: Target, evaluate: str, log: str) -> Boundary:
             output_definitions={"eval/task-truncated_ratio": "no room left"},
         ),
         reach="every evaluation",
-        domain=one_version,
-        requires=(no_empty_response, not_stopped),
+        requires=(no_empty_response,),
     )

@@ -73,7 +73,8 @@ def samples_of(sample: Callable[..., Any], prompts: list[list[dict[str, Any]]]) 
                 "label": repr(row["reward"]),
             }
             group.append(sample(**{name: value for name, value in about.items() if known is None or name in known}))
-            responses.append(Response(ids, row["tokens"], row["logprobs"], row["versions"]))
+            versions = row.get("versions", [0] * len(row["tokens"]))
+            responses.append(Response(ids, row["tokens"], row["logprobs"], versions))
         groups.append(group)
     return groups, Server(responses, max(1, *(len(one.tokens) for one in responses)))
 
@@ -110,8 +111,8 @@ def _unfinished(group: list[Any]) -> bool:
 
 
 def of_lengths(rows: dict[str, list[Any]], lengths: list[int]) -> dict[str, list[Any]]:
-    """The data of each response, as long as what the server sampled: what is missing counts as wrong."""
-    made: dict[str, list[Any]] = {"rewards": list(rows["rewards"])}
+    """The data of each response, as long as what the server sampled: what is missing, or too much, counts as wrong."""
+    made: dict[str, list[Any]] = {"rewards": [float("inf") if one is None else one for one in rows["rewards"]]}
     wrong = {"tokens": WRONG, "loss_masks": 0, "rollout_log_probs": float("inf")}
     for name, value in wrong.items():
         made[name] = []
@@ -119,7 +120,8 @@ def of_lengths(rows: dict[str, list[Any]], lengths: list[int]) -> dict[str, list
             rows[name] or [[]] * len(lengths), rows["response_lengths"], lengths, strict=True
         ):
             own = list(row)[-int(length) :] if length else []
-            made[name].append(torch.tensor([*own, *[value] * whole][:whole]))
+            cut = own if len(own) <= whole else [*own[: whole - 1], value]
+            made[name].append(torch.tensor([*cut, *[value] * whole][:whole]))
     return made
 
 
@@ -167,6 +169,10 @@ ROW: Mapping[str, Codec] = {
     "versions": RowTokens("version", "int"),
     "reward": Cell("reward"),
 }
+
+
+#: The same where no weights are updated while requests run.
+ONE_VERSION: Mapping[str, Codec] = {name: part for name, part in ROW.items() if name != "versions"}
 
 
 def _generated(target: Target, module: str, settings: Mapping[str, Settings]) -> Boundary:

@@ -16,8 +16,7 @@ from rl_sentinel.adapters.kit.requirements import (
 )
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.engine import Server, arguments, serving
-from rl_sentinel.adapters.slime.evaluation import not_stopped, one_version
-from rl_sentinel.adapters.slime.generation import MODULES, ROW, room_of, samples_of
+from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -143,7 +142,7 @@ def _loop(path: str, *, hook: bool) -> Boundary:
         arguments={
             "run": Constant(Function(path)),
             "sample": Constant(Function(SAMPLE)),
-            "prompts": EachPrompt(EachRow(Table(ROW))),
+            "prompts": EachPrompt(EachRow(Table(ONE_VERSION))),
             "room": Derived(room_of),
             "options": AllSettings(),
             "hook": Constant(hook),
@@ -161,7 +160,6 @@ def _loop(path: str, *, hook: bool) -> Boundary:
         reads=frozenset({"group", "length"}),
         outputs=outputs,
         settings=FAMILIES,
-        domain=one_version,
         reach="every run; --dynamic-sampling-filter-path, --rollout-all-samples-process-path",
-        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, not_stopped, _one_stays),
+        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, _one_stays),
     )
