@@ -150,6 +150,9 @@ class Claims:
     suppresses: Said[Literal["unscored"]] | None = _claim("replaces the reward of a row that is not scored")
     trajectories: Said[Literal["step-wise"]] | None = _claim("a trajectory has several rows, one for each step")
     conserves: Said[Literal[True]] | None = _claim("keeps all rows and tokens")
+    packs: Said[Literal[True]] | None = _claim(
+        "puts several sequences into one, in which none has an effect on another"
+    )
     padding: Said[Literal["zero"]] | None = _claim("0 after the end of the response")
     kl: Said[KlEstimator] | None = _claim("the KL estimator that a reward, a loss or a metric uses", "policy-loss")
     measure: Said[str] | None = _claim("which mean of the KL a controller reads")

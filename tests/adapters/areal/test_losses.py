@@ -100,6 +100,7 @@ def test_what_came_later_is_not_missed(loads: Loads) -> None:
     assert not [b for b in every if isinstance(b, Unbound)]
     assert {(b.path, s) for b in every if isinstance(b, Boundary) for s in b.settings} == {
         *((PPO, s) for s in PLAIN),
+        (PPO, "sequence, padded"),
         (CRITIC, "default"),
         (CRITIC, "huber"),
     }

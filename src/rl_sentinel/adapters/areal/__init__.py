@@ -8,8 +8,11 @@ from rl_sentinel.adapters.areal import (
     batches,
     conversations,
     correction,
+    dataloader,
+    forward,
     losses,
     micro_batches,
+    requests,
     rewards,
     supervised,
     updates,
@@ -42,12 +45,15 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         batches,
         micro_batches,
         versions,
+        requests,
+        dataloader,
         conversations,
         advantages,
         correction,
         losses,
         supervised,
         updates,
+        forward,
     ):
         yield from module.boundaries(target)
 

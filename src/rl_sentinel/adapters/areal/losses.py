@@ -1,9 +1,11 @@
 """AReaL's policy losses and its value loss, on packed sequences."""
 
 from collections.abc import Iterator, Mapping
+from inspect import signature
 
 from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
 from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.sequences import SequenceEnds
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, Knob
 from rl_sentinel.adapters.target import Target
@@ -54,6 +56,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             numbers: dict[str, Codec] = {"eps_clip": Constant(0.2), "rejection_sampling": rejection(settings)}
             ppo.append(_ppo(name, settings, numbers, "rollout_logprob"))
     yield from bindable(target, *ppo)
+    if (
+        target.has(PPO)
+        and not target.fails(PPO)
+        and "importance_sampling_level" in signature(target.find(PPO)).parameters
+    ):
+        yield from bindable(target, _padded())
     yield from bindable(target, *(_sapo(name, settings) for name, settings in GATES.items()), optional=True)
     yield from bindable(target, _critic())
 
@@ -81,6 +89,26 @@ def _ppo(name: str, settings: Settings, numbers: Mapping[str, Codec], sampler: s
         ", ".join([*also, *(f"{prefix}.{k}={v}" for k, v in settings.items())]),
         {"proximal_logprobs": PACKED if also else f"{PACKED}; {_NOT_DECOUPLED}"},
     )
+
+
+def _padded() -> Boundary:
+    """The sequence-level loss on padded sequences, which it knows by their two axes."""
+    settings: Settings = {"eps_clip": 0.2, "importance_sampling_level": "sequence"}
+    arguments = {
+        "logprobs": Column("logprob"),
+        "old_logprobs": Column("old_logprob"),
+        "advantages": Column("advantage"),
+        "eps_clip_higher": Constant(None),
+        "loss_mask": Column("mask"),
+        "c_clip": Constant(None),
+        "proximal_logprobs": Column("old_logprob"),
+        "cu_seqlens": Constant(None),
+        **{n: Knob(n) for n in settings},
+    }
+    cited = "functional.py, _compute_sequence_level_ratio_and_advantages: 2D tensors are padded, [batch, sequence]"
+    produced = dict.fromkeys(("logprobs", "old_logprobs", "advantages", "loss_mask", "cu_seqlens"), cited)
+    reach = "actor.importance_sampling_level=sequence, on padded data"
+    return _loss(PPO, "policy-loss", arguments, produced, {"sequence, padded": settings}, _SEQUENCE, reach)
 
 
 def _sapo(name: str, settings: Settings) -> Boundary:

@@ -113,6 +113,7 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
             "utils/data.py, pad_packed_tensor_dict: a new sequence filled with pad_value at the end, where padding is "
             "needed; split_padded_tensor_dict_into_mb_list: backward_indices restore the order",
             conserves=True,
+            packs=True,
         ),
         reach="actor.mb_spec, actor.pad_to_maximum",
         requires=(padded_to_longest, no_empty_response),

@@ -74,6 +74,19 @@ def _generate(method: Callable[..., Any], request: type, row: dict[str, Any]) ->
         build_generation_request=lambda *_a, **_k: SimpleNamespace(endpoint="", payload={}, method="POST"),
         parse_generation_response=parse,
     )
+    asked = request(input_ids=[0])
+    asked.gconfig.n_samples = 1
+    return answered(method, asked, backend, respond, lambda: weights[0])
+
+
+def answered(
+    method: Callable[..., Any],
+    request: Any,  # noqa: ANN401 - AReaL's class
+    backend: Any,  # noqa: ANN401 - a backend of AReaL, or a double of one
+    respond: Callable[..., Any],
+    version: Callable[[], int],
+) -> Any:  # noqa: ANN401 - AReaL's response
+    """What the client answers to a request; ``respond`` is the server, ``version`` what the client believes it has."""
     engine = SimpleNamespace(
         config=SimpleNamespace(use_lora=False, request_retries=1, request_timeout=1.0, return_routed_experts=False),
         backend=backend,
@@ -81,8 +94,9 @@ def _generate(method: Callable[..., Any], request: type, row: dict[str, Any]) ->
         rid_queue=[],
         choose_server=lambda: "server",
         workflow_executor=SimpleNamespace(is_paused=lambda: False),
-        get_version=lambda: weights[0],
+        get_version=version,
         lora_initialized=False,
+        _create_session=lambda: SimpleNamespace(close=_no_session),
     )
     module = method.__globals__
     context = SimpleNamespace(get_aiohttp_session=_no_session, get=lambda: SimpleNamespace(is_eval=False))
@@ -90,9 +104,7 @@ def _generate(method: Callable[..., Any], request: type, row: dict[str, Any]) ->
     own = {name: module[name] for name in doubles if name in module}
     try:
         module.update({name: doubles[name] for name in own})
-        asked = request(input_ids=[0])
-        asked.gconfig.n_samples = 1
-        return asyncio.run(method(engine, asked))
+        return asyncio.run(method(engine, request))
     finally:
         module.update(own)
 
@@ -170,7 +182,7 @@ def _generated() -> Boundary:
         },
         claims=claims(_ENDS, conserves=True),
         reach="every run whose weights are updated while it samples",
-        requires=(no_empty_response, _versions_grow),
+        requires=(no_empty_response, versions_grow),
     )
 
 
@@ -196,7 +208,7 @@ def _dumped() -> Boundary:
     )
 
 
-def _versions_grow(inputs: Inputs) -> str:
+def versions_grow(inputs: Inputs) -> str:
     """Weights are never replaced by older ones."""
     falls = (inputs.batch.version.diff(dim=1) < 0) & inputs.batch.valid[:, 1:]
     return "a response has a token of older weights after one of newer weights" if bool(falls.any()) else ""

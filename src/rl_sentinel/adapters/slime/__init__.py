@@ -13,12 +13,16 @@ from rl_sentinel.adapters.slime import (
     conversations,
     correction,
     data_source,
+    datasets,
+    evaluation,
     fsdp,
+    generation,
     kl,
     logprobs,
     losses,
     metrics,
     rollout,
+    rollout_loop,
     updates,
 )
 from rl_sentinel.adapters.target import Target
@@ -49,8 +53,12 @@ SETUP = (
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
         data_source,
+        datasets,
         conversations,
         rollout,
+        generation,
+        rollout_loop,
+        evaluation,
         advantages,
         correction,
         kl,

@@ -129,7 +129,7 @@ def _packing() -> Boundary:
         steps=(step,),
         unused=frozenset({"prompt_length", "reward"}),
         outputs=outputs,
-        claims=claims("data_packing.py, unpack_sequences: sequences from a packed batch", conserves=True),
+        claims=claims("data_packing.py, unpack_sequences: sequences from a packed batch", conserves=True, packs=True),
         reach="--train-backend fsdp",
         requires=(no_empty_response,),
     )
@@ -184,6 +184,7 @@ def _log_probs(path: str) -> Boundary:
             "compute_log_prob, docstring: token log-probabilities for packed batches",
             output_algorithms={"logprob": "log-prob of the token"},
             knobs={"temperature": (0.7, 1.6)},
+            packs=True,
         ),
         reach="--train-backend fsdp, --rollout-temperature",
         requires=(no_empty_response,),

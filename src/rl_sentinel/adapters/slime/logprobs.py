@@ -23,6 +23,7 @@ _CLAIMS = claims(
     gradient="own",
     output_algorithms={"logprob": "log-prob of the token", "entropy": "entropy of the logits"},
     knobs={"temperature": (0.7, 1.6)},
+    packs=True,
 )
 
 

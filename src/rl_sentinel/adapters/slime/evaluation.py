@@ -1,0 +1,216 @@
+"""slime's evaluation: sampling parameters of data sets, rewards of their samples, and what is logged of them."""
+
+import asyncio
+import inspect
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.slime.doubles import replaced
+from rl_sentinel.adapters.slime.engine import arguments, serving
+from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
+from rl_sentinel.adapters.slime.ranks import TRACKERS
+from rl_sentinel.adapters.slime.samples import SAMPLE
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.claims import Claims, claims
+
+CONFIG = "slime.utils.eval_config.build_eval_dataset_configs"
+
+#: Where releases log an evaluation, newest first.
+LOGS = (
+    "slime.observability.rollout_metrics.log_eval_rollout_data",
+    "slime.ray.rollout.log_eval_rollout_data",
+    "slime.ray.rollout._log_eval_rollout_data",
+)
+
+#: Parameter of a request -> its option, and two values of it; the first one is not the default.
+PARAMETERS: Mapping[str, tuple[str, tuple[Scalar, Scalar]]] = {
+    "temperature": ("temperature", (0.7, 0.3)),
+    "top_p": ("top_p", (0.9, 0.5)),
+    "top_k": ("top_k", (20, 5)),
+    "max_new_tokens": ("max_response_len", (64, 96)),
+    "min_new_tokens": ("min_new_tokens", (2, 3)),
+    "repetition_penalty": ("repetition_penalty", (1.1, 1.5)),
+    "stop": ("stop", ("first", "other")),
+    "stop_token_ids": ("stop_token_ids", ("1", "2")),
+    "skip_special_tokens": ("skip_special_tokens", (True, False)),
+    "no_stop_trim": ("no_stop_trim", (True, False)),
+}
+
+#: Options of the command line that replace those of the rollout.
+_COMMAND_LINE = ("temperature", "top_p", "top_k", "max_response_len", "min_new_tokens")
+
+_PRODUCER = "slime/utils/arguments.py, _resolve_eval_datasets: names and paths of --eval-prompt-data, or --eval-config"
+_CONSERVES = claims("sglang_rollout.py, eval_rollout_single_dataset: rewards of all samples, by index", conserves=True)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The rewards of an evaluation by where its parameters come from; and what is logged of it."""
+    module = next((one for one in MODULES if target.has(f"{one}.eval_rollout")), "")
+    if not module or target.fails(module):
+        return
+    evaluate = f"{module}.eval_rollout"
+    yield from bindable(target, *(_evaluated(target, evaluate, *one) for one in _sources(target)))
+    log = next((path for path in LOGS if target.has(path)), "")
+    if log:
+        yield from bindable(target, _logged(target, evaluate, log))
+
+
+def _sources(target: Target) -> Iterator[tuple[str, Claims, str]]:
+    """Setting, its knobs and how to reach it: the command line; each data set and defaults of them, by its class."""
+    options = {f"eval_{name}": values for name, values in PARAMETERS.values() if name in _COMMAND_LINE}
+    if target.has("slime.utils.arguments"):
+        text = target.root.joinpath("slime", "utils", "arguments.py").read_text(encoding="utf-8")
+        options = {name: values for name, values in options.items() if f"--{name.replace('_', '-')}" in text}
+    words = "arguments.py, add_eval_arguments: override the rollout version during eval"
+    yield "command line", claims(words, knobs=options), ", ".join(f"--{name.replace('_', '-')}" for name in options)
+    config = "slime.utils.eval_config.EvalDatasetConfig"
+    if not target.has(config) or target.fails(config):
+        return
+    known = _annotations(target.find(config))
+    named = {name: values for name, values in PARAMETERS.values() if name in known}
+    for where, says in {
+        "dataset": "eval_config.py, EvalDatasetConfig: dataset-specific overrides",
+        "defaults": "eval_config.py, build_eval_dataset_configs: defaults are the values that no data set sets",
+    }.items():
+        knobs = {f"{where}.{name}": values for name, values in named.items()}
+        yield f"--eval-config, {where}", claims(says, knobs=knobs), f"--eval-config with eval.{where}"
+
+
+def _annotations(owner: type) -> set[str]:
+    return {name for kind in owner.__mro__ for name in vars(kind).get("__annotations__", {})}
+
+
+def evaluated(  # noqa: PLR0913 - the functions, and what an evaluation is given
+    evaluate: Callable[..., Any],
+    sample: Callable[..., Any],
+    configure: Callable[..., Any] | None,
+    rows: list[dict[str, Any]],
+    room: int,
+    options: Settings,
+    log: Callable[..., Any] | None = None,
+) -> dict[str, Any]:
+    """The rewards of an evaluation set by row, the parameters that the server was asked with, and what is logged."""
+    (samples,), server = samples_of(sample, [rows])
+    server.room = room
+    words = {name: _option(name, value) for name, value in options.items()}
+    run = arguments(
+        room,
+        1,
+        eval_prompt_data=["task", "prompts.jsonl"],
+        use_wandb=True,
+        partial_rollout=False,
+        **{name: value for name, value in words.items() if "." not in name},
+    )
+    if configure is not None:
+        run.eval_datasets = _configured(configure, run, words)
+    with (
+        serving(evaluate, server) as module,
+        replaced(module, Dataset=lambda *_a, **_k: SimpleNamespace(samples=samples)),
+    ):
+        found: Any = asyncio.run(evaluate(run, 0))
+    first: Any = found[0] if isinstance(found, tuple) else found
+    data: dict[str, Any] = getattr(first, "data", first)
+    asked = {key: [_number(server.asked[row][0].get(key)) for row in sorted(server.asked)] for key in PARAMETERS}
+    logged = _log(log, run, data) if log is not None else {}
+    return {"rewards": list(data["task"]["rewards"]), **asked, "logged": logged}
+
+
+def _configured(configure: Callable[..., Any], run: Any, words: Mapping[str, Any]) -> Any:  # noqa: ANN401 - slime's class
+    own: dict[str, dict[str, Any]] = {"dataset": {}, "defaults": {}}
+    for name, value in words.items():
+        where, _, key = name.partition(".")
+        if key:
+            own[where][key] = value
+    sets = [{"name": "task", "path": "prompts.jsonl", **own["dataset"]}]
+    takes_args = "args" in inspect.signature(configure).parameters
+    return configure(*([run] if takes_args else []), sets, own["defaults"])
+
+
+def _option(name: str, value: Scalar) -> Any:  # noqa: ANN401 - a scalar, or a list
+    """The value of an option: stop words and stop tokens are lists."""
+    if name.endswith("stop_token_ids"):
+        return [int(str(value))]
+    return [value] if name.endswith("stop") else value
+
+
+def _number(value: object) -> float:
+    """A parameter as a number; others than numbers by a digest, of which equal ones have the same."""
+    if isinstance(value, int | float):
+        return float(value)
+    return -1.0 if value is None else float(zlib.crc32(repr(value).encode()) % 1000)
+
+
+def _log(log: Callable[..., Any], run: Any, data: dict[str, Any]) -> dict[str, float]:  # noqa: ANN401 - a namespace
+    logged: dict[str, Any] = {}
+
+    def keep(*passed: Any, **_options: object) -> None:  # noqa: ANN401 - as the trackers
+        for numbers in passed:
+            logged.update(numbers if isinstance(numbers, dict) else {})
+
+    with replaced(log.__globals__, **dict.fromkeys(TRACKERS, SimpleNamespace(log=keep)), print=lambda *_a, **_k: None):
+        log(0, run, data)
+    return {name: float(value) for name, value in logged.items() if name.startswith("eval/task")}
+
+
+def _step(target: Target, evaluate: str, log: str = "") -> Step:
+    return Step(
+        call=evaluated,
+        name="evaluated",
+        arguments={
+            "evaluate": Constant(Function(evaluate)),
+            "sample": Constant(Function(SAMPLE)),
+            "configure": Constant(Function(CONFIG) if target.has(CONFIG) else None),
+            "rows": EachRow(Table(ONE_VERSION)),
+            "room": Derived(room_of),
+            "options": AllSettings(),
+            **({"log": Constant(Function(log))} if log else {}),
+        },
+        produced_by={"rows": _PRODUCER},
+    )
+
+
+def _evaluated(target: Target, evaluate: str, setting: str, knobs: Claims, reach: str) -> Boundary:
+    result, form = Use("evaluated"), PerRow("list")
+    return Boundary(
+        path=f"{CONFIG} -> {evaluate}" if target.has(CONFIG) else evaluate,
+        stage="batch",
+        steps=(_step(target, evaluate),),
+        reads=frozenset({"reward", "length"}),
+        outputs={"reward": Output("B", "reward", "reward", at=result["rewards"], form=form)}
+        | {name: Output("B", "", at=result[name], form=form) for name in PARAMETERS},
+        settings={setting: {}},
+        claims=_CONSERVES | knobs,
+        reach=reach,
+        requires=(no_empty_response,),
+    )
+
+
+def _logged(target: Target, evaluate: str, log: str) -> Boundary:
+    outputs = {
+        "eval/task": Output("", "reward", "outcome.mean", over="all"),
+        "eval/task-truncated_ratio": Output("", "", "full_length.mean", over="all"),
+    }
+    return Boundary(
+        path=f"{evaluate} -> {log}",
+        stage="metric",
+        steps=(_step(target, evaluate, log),),
+        reads=frozenset({"reward", "length"}),
+        outputs={name: replace(one, at=Use("evaluated")["logged"][name]) for name, one in outputs.items()},
+        claims=claims(
+            "rollout_metrics.py, log_eval_rollout_data: the share of samples that were cut off",
+            output_definitions={"eval/task-truncated_ratio": "no room left"},
+        ),
+        reach="every evaluation",
+        requires=(no_empty_response,),
+    )

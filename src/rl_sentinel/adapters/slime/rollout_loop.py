@@ -1,0 +1,165 @@
+"""slime's loop of a rollout: prompts are drawn from the data source, generated, filtered and handed to training."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.slime.engine import Server, arguments, serving
+from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
+from rl_sentinel.adapters.slime.samples import SAMPLE
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Inputs
+
+#: Setting -> which options a run has: a filter that drops every other prompt, a hook that is given all samples.
+FAMILIES: Mapping[str, Settings] = {"default": {}, "filtered": {"filtered": True}}
+
+DROP, HOOK = f"{__name__}.drop_first_prompt", f"{__name__}.note_all_samples"
+#: The option of the hook, which early releases lack.
+ALL_SAMPLES = "rollout_all_samples_process_path"
+
+_PRODUCER = "slime/rollout/data_source.py, get_samples: the prompts of an epoch in order, one rollout after the other"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """How often each sample is trained, and handed to the hook that gets those that the filter dropped, too."""
+    module = next((one for one in MODULES if target.has(f"{one}.generate_rollout_async")), "")
+    if not module or target.fails(module):
+        return
+    source = target.root.joinpath(*target.located(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    yield from bindable(target, _loop(f"{module}.generate_rollout_async", hook=ALL_SAMPLES in source))
+
+
+def drop_first_prompt(_args: object, samples: list[Any], **_more: object) -> bool:
+    """Drop the first prompt, the third one, and so on."""
+    return int(samples[0].index) // len(samples) % 2 == 1
+
+
+def note_all_samples(args: Any, groups: list[list[Any]], *_source: object) -> None:  # noqa: ANN401 - a namespace
+    """Note which samples are handed to the hook."""
+    args.noted.update(one.index for group in groups for one in group)
+
+
+class Prompts:
+    """A data source that hands out the prompts in order: a function, or an object, by release."""
+
+    def __init__(self, groups: list[list[Any]]) -> None:
+        """Take the samples of each prompt."""
+        self.left = list(groups)
+
+    def get_samples(self, count: int) -> list[list[Any]]:
+        """The next prompts."""
+        taken, self.left = self.left[:count], self.left[count:]
+        return taken
+
+    __call__ = get_samples
+
+    def add_samples(self, groups: list[list[Any]]) -> None:
+        """Take back what was not trained."""
+        self.left = [*groups, *self.left]
+
+
+def uses_in_rollouts(  # noqa: PLR0913 - the functions, and what a run is given
+    run: Callable[..., Any],
+    sample: Callable[..., Any],
+    prompts: list[list[dict[str, Any]]],
+    room: int,
+    options: Settings,
+    hook: bool,  # noqa: FBT001 - whether the release has it
+) -> dict[str, list[float]]:
+    """How often each sample is trained, and handed to the hook, by how often it should be.
+
+    Each rollout trains one prompt. A prompt that the filter drops is never trained; one that is not drawn counts as
+    used as it should be.
+    """
+    groups, server = samples_of(sample, prompts)
+    server.room = room
+    kept = [number for number in range(len(groups)) if not options.get("filtered") or number % 2 == 1]
+    noted = Counter[int]()
+    args = arguments(
+        room,
+        len(groups[0]),
+        rollout_batch_size=1,
+        over_sampling_batch_size=1,
+        dynamic_sampling_filter_path=DROP if options.get("filtered") else None,
+        noted=noted,
+        **({ALL_SAMPLES: HOOK} if hook else {}),
+    )
+    trained = Counter(one.index for group in _rollouts(run, args, server, groups, len(kept)) for one in group)
+    rows = [(number, one.index) for number, group in enumerate(groups) for one in group]
+    drawn = max(kept, default=-1)
+    return {
+        "trained": [float(trained[row]) if number in kept else float(trained[row] == 0) for number, row in rows],
+        "noted": [float(noted[row]) if number <= drawn else 1.0 for number, row in rows],
+    }
+
+
+def _rollouts(
+    run: Callable[..., Any],
+    args: Any,  # noqa: ANN401 - a namespace
+    server: Server,
+    groups: list[list[Any]],
+    count: int,
+) -> list[list[Any]]:
+    source, trained = Prompts(groups), list[list[Any]]()
+    with serving(run, server) as module:
+        for number in range(count):
+            found: Any = asyncio.run(_one(module, run, args, number, source))
+            samples: Any = found[0] if isinstance(found, tuple) else found
+            trained += getattr(samples, "samples", samples)
+    return trained
+
+
+async def _one(module: dict[str, Any], run: Callable[..., Any], args: Any, number: int, source: Prompts) -> Any:  # noqa: ANN401
+    state = module["GenerateState"](args)
+    state.semaphore = asyncio.Semaphore(args.sglang_server_concurrency)  # each rollout has its own event loop here
+    return await run(args, number, source)
+
+
+def _one_stays(inputs: Inputs) -> str:
+    """A rollout goes on until it has a prompt that the filter keeps."""
+    alone = bool(inputs.settings.get("filtered")) and len(group_sizes(inputs)) == 1
+    return "the filter drops the only prompt, and slime draws prompts until one stays" if alone else ""
+
+
+def _loop(path: str, *, hook: bool) -> Boundary:
+    step = Step(
+        call=uses_in_rollouts,
+        name="uses",
+        arguments={
+            "run": Constant(Function(path)),
+            "sample": Constant(Function(SAMPLE)),
+            "prompts": EachPrompt(EachRow(Table(ONE_VERSION))),
+            "room": Derived(room_of),
+            "options": AllSettings(),
+            "hook": Constant(hook),
+        },
+        produced_by={"prompts": _PRODUCER},
+    )
+    form = PerRow("list")
+    outputs = {"trained": Output("B", "samples", "uses", at=Use("uses")["trained"], form=form)}
+    if hook:
+        outputs["all samples"] = Output("B", "samples", "uses", at=Use("uses")["noted"], form=form)
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group", "length"}),
+        outputs=outputs,
+        settings=FAMILIES,
+        reach="every run; --dynamic-sampling-filter-path, --rollout-all-samples-process-path",
+        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, _one_stays),
+    )

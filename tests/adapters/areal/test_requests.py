@@ -1,0 +1,147 @@
+"""AReaL's requests and data loaders, on a specimen of their call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from rl_sentinel.adapters.areal import FRAMEWORK, dataloader, requests
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.knob_without_effect import LAW as CFG001
+from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+Loads = Callable[..., Target]
+
+CONFIGS = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class GenerationHyperparameters:
+        n_samples: int = 1
+        max_new_tokens: int = 8
+        temperature: float = 1.0
+
+    @dataclass
+    class TrainDatasetConfig:
+        path: str
+        type: str
+        batch_size: int
+        num_workers: int
+        shuffle: bool
+        drop_last: bool = True
+
+    @dataclass
+    class ValidDatasetConfig(TrainDatasetConfig):
+        drop_last: bool = False
+"""
+
+REQUEST = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class ModelRequest:
+        input_ids: list
+        gconfig: object
+"""
+
+CLIENT = """
+    from types import SimpleNamespace
+
+    async def arequest_with_retry(**request):
+        raise RuntimeError("there is no server")
+
+    class RemoteInfEngine:
+        async def agenerate(self, request):
+            tokens, logprobs, stop = [], [], None
+            left = request.gconfig.max_new_tokens
+            while stop not in ("stop", "length"):
+                payload = self.backend.build_generation_request(request, request.input_ids + tokens, left)
+                answer = await arequest_with_retry(payload=payload)
+                part, own, stop = self.backend.parse_generation_response(answer)
+                tokens += part
+                logprobs += own
+                left -= SPENT
+            return SimpleNamespace(output_tokens=tokens, output_logprobs=logprobs)
+"""
+
+BACKEND = """
+    class SGLangBackend:
+        def build_generation_request(self, request, ids, most):
+            params = {"max_new_tokens": most, "temperature": HEAT}
+            return {"input_ids": ids, "sampling_params": params}
+
+        def parse_generation_response(self, answer):
+            about = answer["meta_info"]
+            pairs = about["output_token_logprobs"]
+            return [pair[1] for pair in pairs], [pair[0] for pair in pairs], about["finish_reason"]["type"]
+"""
+
+LOADER = """
+    from torch.utils.data import DataLoader as StatefulDataLoader, Subset
+
+    def create_dataloader(dataset, rank, world_size, config):
+        last = len(dataset) - len(dataset) % config.batch_size if CUT else len(dataset)
+        own = Subset(dataset, range(rank, last, world_size))
+        return StatefulDataLoader(own, batch_size=config.batch_size // world_size, collate_fn=list)
+"""
+
+
+def _loaded(loads: Loads, **words: str) -> Target:
+    files = {
+        "areal/__init__.py": "",
+        "areal/api/cli_args.py": CONFIGS,
+        "areal/api/io_struct.py": REQUEST,
+        "areal/infra/remote_inf_engine.py": CLIENT,
+        "areal/engine/sglang_remote.py": BACKEND,
+        "areal/utils/dataloader.py": LOADER,
+    }
+    defaults = {"SPENT": "len(part)", "HEAT": "request.gconfig.temperature", "CUT": "config.drop_last"}
+    for name, word in {**defaults, **words}.items():
+        files = {path: source.replace(name, word) for path, source in files.items()}
+    return loads(FRAMEWORK, files)
+
+
+def _requests(target: Target) -> dict[str, Boundary]:
+    every = [b for b in requests.boundaries(target) if isinstance(b, Boundary)]
+    return {setting: b for b in every for setting in b.settings}
+
+
+def _loaders(target: Target) -> dict[str, Boundary]:
+    every = [b for b in dataloader.boundaries(target) if isinstance(b, Boundary)]
+    return {setting: b for b in every for setting in b.settings}
+
+
+@pytest.mark.parametrize("bound", [_requests, _loaders])
+def test_answers(loads: Loads, bound: Callable[[Target], dict[str, Boundary]]) -> None:
+    target = _loaded(loads)
+    every = bound(target)
+    assert every
+    assert answering({("specimen", setting): boundary for setting, boundary in every.items()}, target) == []
+
+
+@pytest.mark.parametrize(("spent", "found"), [("len(part)", False), ("0", True)])
+def test_room_of_a_request_that_goes_on(loads: Loads, spent: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A response may have as many tokens as asked for, over all of its requests."""
+    target = _loaded(loads, SPENT=spent)
+    boundary = _requests(target)["SGLang, distribution"]
+    assert (judged_at(PLC004, boundary, "SGLang, distribution", target).found is not None) is found
+
+
+@pytest.mark.parametrize(("heat", "found"), [("request.gconfig.temperature", False), ("1.0", True)])
+def test_option_that_is_not_sent(loads: Loads, heat: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    target = _loaded(loads, HEAT=heat)
+    boundary = _requests(target)["SGLang, distribution"]
+    assert "top_k" not in boundary.reach
+    judgement = judged_at(CFG001, boundary, "SGLang, distribution", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("cut", "found"), [("config.drop_last", False), ("True", True)])
+def test_last_samples_of_a_validation(loads: Loads, cut: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    target = _loaded(loads, CUT=cut)
+    judgement = judged_at(DAT002, _loaders(target)["validation"], "validation", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found

@@ -1,0 +1,69 @@
+"""PAD002: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.packing_differs import LAW
+from specimens import judged, specimen
+
+OUTPUTS = {"logprob": Output("B T", "nats", "logprob")}
+CLAIMS = {"packs": "yes"}
+
+
+def _unpacked(packed: Tensor, starts: list[int], batch: Batch) -> Tensor:
+    rows = torch.zeros(batch.rows, batch.width)
+    for row, (start, length) in enumerate(zip(starts, batch.length.tolist(), strict=True)):
+        rows[row, :length] = packed[start : start + length]
+    return rows
+
+
+def _sound(batch: Batch) -> Tensor:
+    ends = batch.length.cumsum(0)
+    return _unpacked(batch.logprob[batch.valid], (ends - batch.length).tolist(), batch)
+
+
+def _one_early(batch: Batch) -> Tensor:
+    """Every sequence after the first one starts one token early."""
+    starts = (batch.length.cumsum(0) - batch.length - 1).clamp(min=0)
+    return _unpacked(batch.logprob[batch.valid], starts.tolist(), batch)
+
+
+def _positions_go_on(batch: Batch) -> Tensor:
+    """Positions are counted over the pack, where they should start anew with each sequence."""
+    positions = torch.arange(int(batch.length.sum())).float()
+    ends = batch.length.cumsum(0)
+    return _unpacked(positions, (ends - batch.length).tolist(), batch)
+
+
+def test_sound() -> None:
+    boundary = specimen(_sound, reads="logprob length", stage="batch", outputs=OUTPUTS, claims=CLAIMS)
+    judgement = judged(LAW, boundary)
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken_by_a_cut() -> None:
+    boundary = specimen(_one_early, reads="logprob length", stage="batch", outputs=OUTPUTS, claims=CLAIMS)
+    found = judged(LAW, boundary).found
+    assert found is not None
+    assert found.case.batch.rows == 2
+    sentence = found.expectation.sentence()
+    assert sentence.startswith("a sequence has the numbers that it has alone, yet packing row 1 with all other rows")
+
+
+def test_broken_by_positions() -> None:
+    boundary = specimen(_positions_go_on, reads="logprob length", stage="batch", outputs=OUTPUTS, claims=CLAIMS)
+    found = judged(LAW, boundary).found
+    assert found is not None
+    assert found.expectation.sentence() == (
+        "a sequence has the numbers that it has alone, yet packing row 1 with all other rows moves logprob at row 1, "
+        "token 0 from 0 to 1"
+    )
+    assert LAW.level(found.case) == "fault"
+
+
+def test_not_applicable() -> None:
+    judgement = judged(LAW, specimen(_sound, reads="logprob length", stage="batch", outputs=OUTPUTS))
+    assert judgement.reason == "it does not claim to pack sequences"
