@@ -10,7 +10,7 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.settings import LoraSettings
-from rl_sentinel.train.model.lora import apply_lora, merged_weights
+from rl_sentinel.train.model.lora import apply_lora, merged_weights, require_lora
 from rl_sentinel.train.model.policy import init_policy
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.journal import read_metrics
@@ -111,3 +111,9 @@ def test_missing_peft_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SentinelError, match=r"^policy.lora needs peft, which is not installed: pip install"):
         train(recipe(tmp_path / "run", policy={"lora": {}}), cache=folder_cache(tmp_path / "cache"))
     assert not (tmp_path / "run").exists()
+
+
+def test_several_processes_are_refused() -> None:
+    """The merged weights that an engine gets are those of one process."""
+    with pytest.raises(SentinelError, match=r"^policy\.lora with 2 processes is not supported: start one"):
+        require_lora(2)

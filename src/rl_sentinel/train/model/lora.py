@@ -14,6 +14,17 @@ from rl_sentinel.train.run import rng
 _WRAPPED = ".base_layer."
 
 
+def require_lora(processes: int) -> None:
+    """Check that peft imports, and that one process trains.
+
+    Raises:
+        SentinelError: if peft is missing, or several processes train.
+    """
+    if processes > 1:
+        raise SentinelError(f"policy.lora with {processes} processes is not supported: start one, or leave policy.lora out")
+    require_peft()
+
+
 def require_peft() -> None:
     """Check that peft imports.
 

@@ -32,6 +32,11 @@ def resume_run(run: Run) -> None:
             f"the newest checkpoint in {journal.checkpoints} is of another recipe than recipe.json beside it, "
             "expected the same: name another folder with out=DIR"
         )
+    if saved.get("data", "") != _data_digest(run):
+        raise SentinelError(
+            f"environment.file has changed since the newest checkpoint in {journal.checkpoints}, expected the same rows: "
+            "restore the file, or name another folder with out=DIR"
+        )
     run.state.restore(run.recipe, saved)
     journal.truncate(saved["mark"])
     for step, version, weights in saved["ahead"]:
@@ -43,7 +48,7 @@ def resume_run(run: Run) -> None:
 def save_run(run: Run, folder: Path, *, keep: int) -> None:
     """Save an unsharded checkpoint from the first rank."""
     state = run.state.for_checkpoint(run.journal.position())
-    state |= {"ahead": _pending(run), "recipe": fingerprint(run.recipe)}
+    state |= {"ahead": _pending(run), "recipe": fingerprint(run.recipe), "data": _data_digest(run)}
     if run.ranks.is_first:
         save_checkpoint(folder, state, step=run.state.step, keep=keep)
     run.ranks.barrier()
@@ -63,6 +68,11 @@ def full_weights(run: Run) -> Mapping[str, Tensor]:
     merged = recipe.policy.lora is not None and recipe.rollout.engine != "process"
     weights = merged_weights(model) if merged else run.ranks.full_weights(model)
     return {n: w.clone() for n, w in weights.items()} if run.recipe.rollout.staleness else weights
+
+
+def _data_digest(run: Run) -> str:
+    """The digest of the environment's data; empty if it reads no file."""
+    return str(getattr(run.selection.environment, "digest", ""))
 
 
 def _pending(run: Run) -> list[tuple[int, int, Weights]]:

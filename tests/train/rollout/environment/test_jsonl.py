@@ -10,6 +10,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.selection import select_components
 from rl_sentinel.train.rollout.environment.jsonl import Environment
 from rl_sentinel.train.rollout.interfaces import Outcome, Request
+from rl_sentinel.train.rollout.rows import load_rows
 from rl_sentinel.train.run.journal import read_metrics
 from rl_sentinel.train.run.loop import train
 from training import folder_cache, recipe
@@ -108,3 +109,18 @@ def test_own_data_trains_and_resumes_to_the_same_bytes(tmp_path: Path, letters: 
     (max((tmp_path / "run" / "checkpoints").iterdir()) / "seal.json").unlink()
     train(recipe(tmp_path / "run", **more), cache=folder_cache(tmp_path))
     assert [(tmp_path / "run" / f"{name}.jsonl").read_bytes() for name in names] == before
+
+
+def test_changed_data_is_noticed_on_resume(letters: str, tmp_path: Path) -> None:
+    """The rows decide what a resumed run samples; a file with the same rows is the same data."""
+    environment = {"name": "jsonl", "file": letters, "reward": LETTERS}
+    more: dict[str, Any] = {"environment": environment, "checkpoint": {"every": 1}}
+    train(recipe(tmp_path / "run", steps=1, **more), cache=folder_cache(tmp_path / "cache"))
+    text = Path(letters).read_text(encoding="utf-8")
+    load_rows.cache_clear()
+    Path(letters).write_text(text + "\n", encoding="utf-8")
+    train(recipe(tmp_path / "run", steps=2, **more), cache=folder_cache(tmp_path / "cache"))
+    load_rows.cache_clear()
+    Path(letters).write_text(text.replace("0.5", "0.25"), encoding="utf-8")
+    with pytest.raises(SentinelError, match=r"environment\.file has changed since the newest checkpoint"):
+        train(recipe(tmp_path / "run", steps=3, **more), cache=folder_cache(tmp_path / "cache"))

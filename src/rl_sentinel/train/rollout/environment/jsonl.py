@@ -1,5 +1,7 @@
 """Prompts from a data file, scored by reward functions of the user."""
 
+import hashlib
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +68,11 @@ class Environment:
     def size(self) -> int:
         """The number of rows, a count."""
         return len(self._rows)
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the rows, by which a resumed run notices that the file has changed."""
+        return hashlib.sha256(json.dumps(self._rows, sort_keys=True, default=str).encode()).hexdigest()
 
     def numbered_task(self, number: int, seed: int) -> Task:
         """The task of a number: each pass over the rows has an order of its own."""
