@@ -31,6 +31,24 @@ def test_recipe_runs_and_prints_a_table(place: Path, capsys: pytest.CaptureFixtu
     assert live.splitlines()[1].split() == ["prompt", "completion", "rewards", "advantage"]
 
 
+def test_plan_prints_the_memory_and_trains_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, output, _ = run_cli(capsys, "train", str(place), "--plan")
+    assert status == 0
+    names = [line.split("  ")[0].strip() for line in output.splitlines()]
+    assert names[:4] == ["each of 1 process", "weights", "gradients", "optimizer"]
+    assert names[-2:] == ["total", "cpu has"]
+    assert not (place.parent / "run").exists()
+
+
+def test_plan_refuses_a_recipe_that_cannot_fit(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_sentinel.train.run.memory_plan._available", lambda _device: 1000)
+    status, _, errors = run_cli(capsys, "train", str(place), "--plan")
+    assert (status, errors.count("\n")) == (2, 1)
+    assert "lower update.rows or update.tokens" in errors
+
+
 def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "train", str(place), "sede=1") == f"recipe {place}[sede] is unknown, did you mean seed"
     assert error_line(capsys, "train", str(place), "rollout.responses=1").startswith(

@@ -1,5 +1,6 @@
 """``rl-sentinel train``: train by a recipe, or repeat the failed step of a run."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -8,18 +9,21 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from rl_sentinel.audit.source.cache import kept
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
 from rl_sentinel.report.curves import picture, table
+from rl_sentinel.report.formatting import counted
 from rl_sentinel.report.tensorboard import TensorBoard
 from rl_sentinel.report.training import Live
-from rl_sentinel.train.config.recipe import load_recipe
+from rl_sentinel.train.config.recipe import Recipe, load_recipe
 from rl_sentinel.train.run import loop
 from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.failed_step import replay_failed_step
 from rl_sentinel.train.run.journal import read_evaluations, read_metrics
+from rl_sentinel.train.run.memory_plan import memory_size, plan_memory
 from rl_sentinel.train.run.run_context import Callbacks
 
 
@@ -30,6 +34,10 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As out=DIR, seed=1, update.rate=1e-3.")
     ] = None,
+    *,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print the memory that a process needs, and do not train.")
+    ] = False,
 ) -> None:
     """Train a language model by RECIPE into the folder out=DIR; resume from its newest checkpoint.
 
@@ -38,6 +46,9 @@ def train(
     if recipe.suffix == ".pt":
         _replay(recipe, overrides or ())
     wanted = load_recipe(recipe, overrides or ())
+    if plan:
+        _plan(wanted)
+        return
     folder, ranks = expanded(wanted.out, "out"), Ranks.join()
     with (
         closing(ranks),
@@ -55,6 +66,19 @@ def train(
         loop.train(wanted, cache=kept, callbacks=callbacks, ranks=ranks)
     if ranks.is_first:
         _show(folder)
+
+
+def _plan(recipe: Recipe) -> None:
+    """Print what each process needs, for as many as torchrun would start, and check that it fits."""
+    processes = int(os.environ.get("WORLD_SIZE", "1")) if os.environ.get("WORLD_SIZE", "1").isdecimal() else 1
+    needed = plan_memory(recipe, processes=max(1, processes))
+    shown = Table(box=None)
+    shown.add_column(f"each of {counted(needed.processes, 'process', 'processes')}")
+    shown.add_column("memory", justify="right")
+    for name, size in (*needed.needs.items(), ("total", needed.total), (f"{needed.device} has", needed.available)):
+        shown.add_row(name, memory_size(size))
+    Console(highlight=False).print(shown)
+    needed.require_room()
 
 
 def _show(folder: Path) -> None:

@@ -17,6 +17,7 @@ from rl_sentinel.train.model.pretrained import PretrainedTokenizer, load_policy,
 from rl_sentinel.train.rollout.engine.process import Engine
 from rl_sentinel.train.run.journal import read_metrics
 from rl_sentinel.train.run.loop import train
+from rl_sentinel.train.run.memory_plan import plan_memory
 from training import folder_cache, recipe, sample_episodes
 
 THERE = importlib.util.find_spec("transformers") is not None
@@ -153,3 +154,16 @@ def test_chat_template_of_the_tokenizer_or_of_a_file(tmp_path: Path) -> None:
     assert tokenizer.render(messages, "{{ messages[0].content }}>") == "1+2>"
     with pytest.raises(SentinelError, match=r"chat template cannot render a conversation \(.*\): fix chat.template"):
         tokenizer.render(messages, "{{ raise_exception('no') }}")
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+def test_memory_of_a_loaded_model_is_that_of_its_weights(tmp_path: Path) -> None:
+    """The tiny Llama has the same shapes by transformers, so it needs the same memory but for what a pass keeps."""
+    own = _save(tmp_path)
+    loaded, built = plan_memory(recipe(policy={"load": str(tmp_path)})).needs, plan_memory(recipe()).needs
+    assert loaded["weights"] == 4 * sum(p.numel() for p in own.model.parameters())
+    assert {n: v for n, v in loaded.items() if n != "activations"} == {
+        n: v for n, v in built.items() if n != "activations"
+    }
+    assert 0.5 < loaded["activations"] / built["activations"] < 2

@@ -21,7 +21,9 @@ def require_lora(processes: int) -> None:
         SentinelError: if peft is missing, or several processes train.
     """
     if processes > 1:
-        raise SentinelError(f"policy.lora with {processes} processes is not supported: start one, or leave policy.lora out")
+        raise SentinelError(
+            f"policy.lora with {processes} processes is not supported: start one, or leave policy.lora out"
+        )
     require_peft()
 
 

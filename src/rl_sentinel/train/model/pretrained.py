@@ -29,11 +29,11 @@ class TransformersCache:
 class PretrainedModel(nn.Module):
     """A causal language model of transformers, called with the trainer's keywords."""
 
-    def __init__(self, inner: nn.Module) -> None:
-        """Wrap a model."""
+    def __init__(self, inner: nn.Module, *, projects: bool | None = None) -> None:
+        """Wrap a model; ``projects`` says that logits are the product with the head, None finds it out."""
         super().__init__()
         self.inner = inner
-        self.projects, self.recompute = _projects(inner), False
+        self.projects, self.recompute = _projects(inner) if projects is None else projects, False
 
     @property
     def head(self) -> Tensor | None:
@@ -176,6 +176,26 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
     positions = getattr(model.config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
+
+
+def init_pretrained(name: str) -> tuple[Policy, Any]:
+    """A policy of the shapes of a model, without its weights, and its configuration of transformers.
+
+    Raises:
+        SentinelError: if transformers is not installed, or cannot read the configuration.
+    """
+    require_transformers()
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
+
+    try:
+        config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    except Exception as error:  # as in load_policy
+        words = str(error).partition("\n")[0] or type(error).__name__
+        raise SentinelError(f"policy.load {name!r} cannot be read ({words}): name a folder or a model") from error
+    positions = getattr(config, "max_position_embeddings", None)
+    wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
+    return Policy(PretrainedModel(model, projects=True), wrapped), config
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:  # noqa: ANN401 - transformers is an extra

@@ -34,8 +34,8 @@ def resume_run(run: Run) -> None:
         )
     if saved.get("data", "") != _data_digest(run):
         raise SentinelError(
-            f"environment.file has changed since the newest checkpoint in {journal.checkpoints}, expected the same rows: "
-            "restore the file, or name another folder with out=DIR"
+            f"environment.file has changed since the newest checkpoint in {journal.checkpoints}, expected the same "
+            "rows: restore the file, or name another folder with out=DIR"
         )
     run.state.restore(run.recipe, saved)
     journal.truncate(saved["mark"])

@@ -39,21 +39,31 @@ def build_policy(recipe: Recipe) -> Policy:
     return init_policy(recipe)
 
 
+def read_run_recipe(place: str) -> Recipe:
+    """The recipe of a run.
+
+    Raises:
+        SentinelError: if the folder has no run, or its recipe is damaged.
+    """
+    run = next((f for f in _run_folders(place) if (f / "recipe.json").is_file()), None)
+    if run is None:
+        raise SentinelError(f"{place} has no recipe.json, expected the folder of a run")
+    try:
+        tables = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SentinelError(f"{run / 'recipe.json'} cannot be read ({error}), expected a run's recipe") from error
+    return parse_recipe({**tables, "out": str(run)}, where=str(run / "recipe.json"))
+
+
 def load_run(place: str) -> tuple[Recipe, Policy]:
     """The recipe and the policy of a run's newest checkpoint, or of its best one; LoRA is merged.
 
     Raises:
         SentinelError: if the folder has no run, or no intact checkpoint.
     """
-    run = next((f for f in _run_folders(place) if (f / "recipe.json").is_file()), None)
-    if run is None:
-        raise SentinelError(f"{place} has no recipe.json, expected the folder of a run")
+    recipe = read_run_recipe(place)
+    run = Path(recipe.out)
     folder = run / "checkpoints" if run == Path(place).expanduser() else run / "best"
-    try:
-        tables = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SentinelError(f"{run / 'recipe.json'} cannot be read ({error}), expected a run's recipe") from error
-    recipe = parse_recipe({**tables, "out": str(run)}, where=str(run / "recipe.json"))
     saved = load_newest(folder).state
     if saved is None:
         raise SentinelError(f"{folder} has no intact checkpoint, expected one: train for a few steps first")

@@ -1,0 +1,199 @@
+"""What a recipe needs of a device's memory, computed before any weight is loaded."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.kernels import sizes
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.config.settings import LoraSettings
+from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE, CharacterTokenizer
+from rl_sentinel.train.model.device import CPU, resolve_device
+from rl_sentinel.train.model.llama import Llama, Shape
+from rl_sentinel.train.model.policy import Policy, Tokenizer
+from rl_sentinel.train.model.pretrained import init_pretrained
+from rl_sentinel.train.rollout.chat import apply_chat
+from rl_sentinel.train.rollout.episodes import UniformDraws, start_episodes
+from rl_sentinel.train.rollout.interfaces import Environment
+from rl_sentinel.train.run.trained_policy import is_run, read_run_recipe
+
+#: Bytes of a number in float32, in which weights, gradients and the optimizer are.
+FLOAT = 4
+
+#: Rows that the engine of this process decodes at a time.
+DECODED = 256
+
+#: Steps whose prompts are read for the longest one.
+SEEN_STEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes by purpose for each process, and the memory of its device."""
+
+    needs: dict[str, int]
+    device: str
+    available: int
+    processes: int
+
+    @property
+    def total(self) -> int:
+        """The sum, in bytes."""
+        return sum(self.needs.values())
+
+    def require_room(self) -> None:
+        """Check that the device has the memory.
+
+        Raises:
+            SentinelError: if it does not.
+        """
+        if self.total > self.available:
+            has = memory_size(self.available)
+            raise SentinelError(
+                f"the recipe needs {memory_size(self.total)} on {self.device}, which has {has}: lower update.rows or "
+                "update.tokens, set policy.recompute=true, or train with [policy.lora]"
+            )
+
+
+def memory_size(size: int) -> str:
+    """A number of bytes in MiB or GiB.
+
+    Example:
+        >>> from rl_sentinel.train.run.memory_plan import memory_size
+        >>> memory_size(3 * 2**29), memory_size(2**20)
+        ('1.50 GiB', '1.0 MiB')
+    """
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+
+
+def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
+    """Compute what each process of a recipe needs.
+
+    Weights, gradients and the optimizer are counted exactly. Activations are the tensors that one forward pass of the
+    largest part of a mini-batch saves for its gradient, at the longest prompt of the first steps and the longest
+    response; with LoRA they are those of full training, which are more. Not counted: torch itself, fragmentation, and
+    the critic's activations.
+
+    Args:
+        recipe: the recipe.
+        processes: how many processes share the policy (FSDP).
+
+    Raises:
+        SentinelError: if the recipe is wrong, or its model cannot be read.
+    """
+    environment, rollout = select_components(recipe).environment, recipe.rollout
+    with FakeTensorMode():  # tensors that have shapes and no memory
+        policy, shape = _policy_without_memory(recipe)
+        model, low_rank = policy.model, _low_rank_weights(policy.model, recipe.policy.lora)
+        before = sum(p.numel() for p in model.parameters())
+        trained = low_rank or before
+        width = _longest_prompt(recipe, environment, policy.tokenizer) + rollout.tokens * rollout.turns
+        activations = _saved_bytes(policy, recipe, width=width, processes=processes)
+    copies = int(recipe.kl is not None) + int(processes > 1 or bool(rollout.staleness))
+    decoded = min(DECODED, -(-rollout.prompts * rollout.responses // processes)) if rollout.engine == "process" else 0
+    device = resolve_device(recipe.policy.device)
+    needs = {
+        "weights": FLOAT * (before + low_rank) // processes,
+        "gradients": FLOAT * trained // processes,
+        "optimizer": 2 * FLOAT * trained // processes,
+        "reference and sampler": FLOAT * before * copies,
+        "critic": 4 * FLOAT * before if recipe.critic is not None else 0,
+        "activations": activations,
+        "logits of a block": _block_bytes(model, device),
+        "KV cache": 2 * FLOAT * shape.layers * shape.keys * decoded * width,
+    }
+    return MemoryPlan({k: v for k, v in needs.items() if v}, str(device), _available(device), processes)
+
+
+@dataclass(frozen=True, slots=True)
+class _CacheShape:
+    """Layers, and the numbers of keys (or values) that each keeps for a token."""
+
+    layers: int
+    keys: int
+
+
+def _low_rank_weights(model: nn.Module, settings: LoraSettings | None) -> int:
+    """The number of weights that LoRA adds, and trains alone; 0 without it."""
+    if settings is None:
+        return 0
+    targets = [m for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.split(".")[-1] in settings.targets]
+    return sum(settings.rank * (m.in_features + m.out_features) for m in targets)
+
+
+def _policy_without_memory(recipe: Recipe) -> tuple[Policy, _CacheShape]:
+    """The policy of a recipe, made of fake tensors."""
+    settings = recipe.policy
+    if is_run(settings.load):
+        return _policy_without_memory(read_run_recipe(settings.load))
+    if settings.load:
+        policy, config = init_pretrained(settings.load)
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return policy, _CacheShape(config.num_hidden_layers, heads * size)
+    names = ("hidden", "layers", "heads", "inner", "positions")
+    model = Llama(Shape(vocabulary=VOCABULARY_SIZE, **{name: getattr(settings, name) for name in names}))
+    return Policy(model, CharacterTokenizer(settings.positions)), _CacheShape(settings.layers, settings.hidden)
+
+
+def _longest_prompt(recipe: Recipe, environment: Environment, tokenizer: Tokenizer) -> int:
+    """The longest prompt of the first steps, in tokens."""
+    rollout, played, lengths = recipe.rollout, apply_chat(environment, recipe.chat, tokenizer), list[int]()
+    for step in range(SEEN_STEPS):
+        draws = UniformDraws(recipe.seed, step, rollout.prompts, rollout.tokens)
+        episodes = start_episodes(played, tokenizer, draws, prompts=rollout.prompts, responses=1)
+        lengths += [len(episode.context) for episode in episodes]
+    return max(lengths)
+
+
+def _saved_bytes(policy: Policy, recipe: Recipe, *, width: int, processes: int) -> int:
+    """What a forward pass of the largest part saves for the gradient, without weights."""
+    rows = min(recipe.update.rows, -(-recipe.update.prompts * recipe.rollout.responses // processes))
+    if recipe.update.tokens is not None:
+        rows = max(1, min(rows, recipe.update.tokens // width))
+    if recipe.policy.recompute:
+        policy.model.enable_recompute()  # type: ignore[operator] # modules are untyped
+    token = torch.zeros(rows, width, dtype=torch.long, device=CPU)
+    with _saved(policy.model) as saved:
+        states = policy(token, of=lambda states, _weight: states)
+    size = FLOAT if recipe.policy.precision == "fp32" else FLOAT // 2
+    return sum(saved.values()) + size * states.numel()
+
+
+@contextmanager
+def _saved(model: nn.Module) -> Iterator[dict[int, int]]:
+    """The bytes of each storage that autograd keeps for the gradient; weights are left out."""
+    weights, saved, held = [p.untyped_storage() for p in model.parameters()], dict[int, int](), list[object]()
+    own = {storage._cdata for storage in weights}  # noqa: SLF001 - the identity of a storage has no public name
+
+    def pack(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        held.append(storage)  # an identity is unique only while its storage lives
+        if storage._cdata not in own:  # noqa: SLF001 - as above
+            saved[storage._cdata] = storage.nbytes()  # noqa: SLF001 - as above
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        yield saved
+
+
+def _block_bytes(model: nn.Module, device: torch.device) -> int:
+    """The logits that are computed at a time, and their gradient."""
+    head = getattr(model, "head", None)
+    vocabulary = len(head) if isinstance(head, Tensor) else 0
+    most = sizes.LOGITS_CPU if device.type == "cpu" else sizes.LOGITS_DEVICE
+    return 2 * FLOAT * min(most, sizes.PROJECTED_ROWS * vocabulary)
+
+
+def _available(device: torch.device) -> int:
+    """The memory of the device, in bytes."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

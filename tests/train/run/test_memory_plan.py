@@ -1,0 +1,82 @@
+"""The memory that a recipe needs, beside what its model has and saves."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.policy import init_policy
+from rl_sentinel.train.run.memory_plan import FLOAT, memory_size, plan_memory
+from training import recipe
+
+UPDATE: dict[str, Any] = {"prompts": 2, "rate": 1e-3}
+
+
+def test_weights_gradients_and_optimizer_are_those_of_the_model() -> None:
+    wanted = recipe(kl={"loss": 0.1})
+    count = sum(p.numel() for p in init_policy(wanted).model.parameters())
+    needs = plan_memory(wanted).needs
+    assert needs["weights"] == needs["gradients"] == needs["reference and sampler"] == FLOAT * count
+    assert needs["optimizer"] == 2 * FLOAT * count
+    shared = plan_memory(wanted, processes=2).needs
+    assert shared["weights"] == FLOAT * count // 2
+    assert shared["reference and sampler"] == 2 * FLOAT * count
+    assert "critic" not in needs
+
+
+def test_lora_trains_its_matrices_alone() -> None:
+    """Of rank 2 beside two projections of 16 to 16: 2 x 2 x (16 + 16) weights in one layer."""
+    lora: dict[str, Any] = {"rank": 2, "targets": ("q_proj", "v_proj")}
+    needs, full = plan_memory(recipe(policy={"lora": lora})).needs, plan_memory(recipe()).needs
+    assert needs["gradients"] == FLOAT * 128
+    assert needs["weights"] == full["weights"] + FLOAT * 128
+
+
+def test_kv_cache_has_keys_and_values_of_all_rows() -> None:
+    wanted = recipe()
+    rows, positions = wanted.rollout.prompts * wanted.rollout.responses, 1 + wanted.rollout.tokens
+    expected = 2 * FLOAT * wanted.policy.layers * wanted.policy.hidden * rows * positions
+    assert plan_memory(wanted).needs["KV cache"] == expected
+
+
+def test_activations_grow_with_rows_and_shrink_with_the_settings_that_save_memory() -> None:
+    wide = plan_memory(recipe(update={**UPDATE, "rows": 8})).needs["activations"]
+    small = plan_memory(recipe(update={**UPDATE, "rows": 4})).needs["activations"]
+    assert 0.45 < small / wide < 0.6
+    budget = plan_memory(recipe(update={**UPDATE, "rows": 8, "tokens": 16})).needs["activations"]
+    assert budget == small
+    deep: dict[str, Any] = {"layers": 6, "hidden": 32, "inner": 128}
+    kept = plan_memory(recipe(policy=deep)).needs["activations"]
+    assert plan_memory(recipe(policy={**deep, "recompute": True})).needs["activations"] < kept / 3
+
+
+def test_activations_are_what_a_forward_pass_keeps() -> None:
+    """Beside the same pass of the real model, whose memory is counted by its storages."""
+    wanted = recipe(policy={"layers": 3, "hidden": 32, "inner": 64}, update={**UPDATE, "rows": 8})
+    model, seen = init_policy(wanted).model, dict[int, int]()
+    weights, held = {p.data_ptr() for p in model.parameters()}, list[torch.Tensor]()
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        held.append(x)
+        if x.untyped_storage().data_ptr() not in weights:
+            seen[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        states = model(torch.zeros(8, 1 + wanted.rollout.tokens, dtype=torch.long), of=lambda x, _weight: x)
+    measured = sum(seen.values()) + FLOAT * states.numel()
+    assert plan_memory(wanted).needs["activations"] == pytest.approx(measured, rel=0.15)
+
+
+def test_a_recipe_that_cannot_fit_is_one_line(tmp_path: Path) -> None:
+    needed = replace(plan_memory(recipe(tmp_path)), available=10_000)
+    with pytest.raises(SentinelError, match=r"^the recipe needs .* on cpu, which has 0\.0 MiB: lower update\.rows"):
+        needed.require_room()
+    plan_memory(recipe(tmp_path)).require_room()
+
+
+def test_sizes_have_units() -> None:
+    assert [memory_size(n) for n in (0, 2**19, 5 * 2**30)] == ["0.0 MiB", "0.5 MiB", "5.00 GiB"]
