@@ -93,16 +93,16 @@ def _finding(finding: Mapping[str, Any], known: Known | None) -> Iterator[str]:
         yield f"- fix: {fix}"
     if finding["also"]:
         yield f"- also at {_places(finding['also'])}"
-    yield f"- upstream: {(known and known.link) or 'unreported'}\n"
+    yield f"- upstream: {(known and known.link.removeprefix('upstream ')) or 'unreported'}\n"
 
 
 def _places(also: Sequence[str]) -> str:
-    """Each function once, by its last name, with its settings: ``agg_loss`` (token-mean, seq-mean-token-sum)."""
+    """Each function once, by its last name, with its settings: ``agg_loss`` (token-mean; seq-mean-token-sum)."""
     settings: dict[str, list[str]] = {}
     for place in also:
         boundary, _, setting = place.removesuffix("]").partition(" [")
         settings.setdefault(boundary.rpartition(".")[2], []).append(setting)
-    return ", ".join(f"`{name}` ({', '.join(dict.fromkeys(s))})" for name, s in settings.items())
+    return ", ".join(f"`{name}` ({'; '.join(dict.fromkeys(s))})" for name, s in settings.items())
 
 
 if __name__ == "__main__":

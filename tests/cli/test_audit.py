@@ -177,7 +177,7 @@ def test_known_file_is_left_alone_when_it_is_malformed(
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("0.9.1", "  known     built-in list: rejected rows stay in the group's mean and"),
+        ("0.9.1", "  known     rejected rows stay in the group's mean and deviation;"),
         ("0.99", "  new here  known of releases >=0.2,<=0.9.1, and this is 0.99: rejected rows"),
         ("", "  new here  known of releases >=0.2,<=0.9.1, and this target states no release:"),
     ],

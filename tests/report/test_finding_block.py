@@ -47,10 +47,9 @@ def test_block_has_its_parts_in_order() -> None:
     shown = finding(knobs={"epsilon": 0.1}, setting="small", claims=algorithm, reads=["reward", "mask"])
     assert block([shown]) == [
         "fault MSK001 row 1 is not trained, yet its reward moves advantage at row 0,",
-        "  token 0 from 0.5 to 0.25 (dead-row-shifts-signal)",
+        "  token 0 from 0.5 to 0.25",
         "  where     estimator (m.py:10, setting small: epsilon=0.1)",
-        "  input     group     [0, 0]",
-        "            mask      [[1], [0]]",
+        "  input     mask      [[1], [0]]",
         "            reward    [1, 0 -> 1]",
         "            excluded  [0, 1]  (1 = padding)",
         "  got       advantage [[0.25], [0]]",
@@ -77,7 +76,7 @@ def test_other_outputs_that_break_the_law_are_named() -> None:
 
 def test_annotations_of_known_files() -> None:
     known = replace(finding(), known="seen (link)", known_from="built-in list")
-    assert "  known     built-in list: seen (link)" in block([known])
+    assert "  known     seen (link)" in block([known])
     assert "  new here  known of releases <1: why" in block([replace(finding(), elsewhere="known of releases <1: why")])
     assert "  level     stays fault" in block([replace(finding(), level_note="stays fault")])
 
@@ -118,7 +117,7 @@ def test_configuration_finding_has_no_batch() -> None:
     lines = block([finding(law="CFG003", **refuses)])
     text = " ".join(" ".join(lines).split())
     assert text.startswith("fault CFG003 7 of 8 invalid settings accepted: rate 1 (negative); rate 2 (negative);")
-    assert "rate 6 (negative); and 1 more (dead-row-shifts-signal) where" in text
+    assert "rate 6 (negative); and 1 more where" in text
     assert not any("input" in line or "got" in line for line in lines)
     accepts = _expectation(kind="Refuses", accepts=True, attempts=attempts, broken=broken, change=None, results=[])
     assert block([finding(law="CFG003", **accepts)])[0].startswith("fault CFG003 7 of 8 valid settings refused: ")

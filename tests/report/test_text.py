@@ -70,7 +70,7 @@ def test_known_findings_take_one_line_each() -> None:
     mine = replace(finding(setting="other"), accepted=True, known_from="mine.toml")
     lines = _report(Audit(), [finding(boundary="m.g"), shipped, mine])
     assert lines[2:6] == ["  applicable, 0 errored", "", "3 findings: 3 fault", ""]
-    assert " ".join(" ".join(lines[6:8]).split()) == f"fault MSK001 {SENTENCE} (dead-row-shifts-signal)"
+    assert " ".join(" ".join(lines[6:8]).split()) == f"fault MSK001 {SENTENCE}"
     assert lines[-4:] == [
         "",
         "2 known findings (--verbose shows each in full)",

@@ -32,4 +32,4 @@ def test_sections_of_other_frameworks_stay() -> None:
 def test_places_are_listed_by_function() -> None:
     """A function that breaks a law at several settings is named once."""
     also = ["verl.algos.agg_loss [token-mean]", "MSK006 at verl.algos.agg_loss [scale]", "verl.ray.step [default]"]
-    assert findings_page._places(also) == "`agg_loss` (token-mean, scale), `step` (default)"
+    assert findings_page._places(also) == "`agg_loss` (token-mean; scale), `step` (default)"

@@ -25,18 +25,18 @@ def block(findings: Sequence[Finding]) -> list[str]:
     """The lines of a block: the first finding is shown, the others are listed as places."""
     first = findings[0]
     e = first.evidence
-    lines = wrapped(f"{level(first)} {first.law} {sentence(e)} ({e['law_name']})", hanging="  ", lines=5)
+    lines = wrapped(f"{level(first)} {first.law} {sentence(e)}", hanging="  ", lines=5)
     lines += _labelled("where", _where(first))
     if has_batch(first.law):
         lines += _input(first)
         lines += _output(e["expectation"])
-    lines += _labelled("outputs", also_broken(e), lines=2)
+    lines += _labelled("outputs", also_broken(e), lines=1)
     lines += _labelled("when", when(e))
     lines += _labelled("fix", advice(e))
     if first.level == "contested":
         lines += _labelled("intended?", str(e["could_be_intended"]), lines=3)
     if first.known or first.known_from:
-        source = f"{first.known_from}: " if first.known_from else ""
+        source = f"{first.known_from}: " if first.known_from and first.accepted else ""
         lines += _labelled("known", f"{source}{first.known or 'without a reason'}", lines=2)
     lines += _labelled("new here", first.elsewhere, lines=3)
     lines += _labelled("level", first.level_note)

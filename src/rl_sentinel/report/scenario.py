@@ -53,7 +53,7 @@ def conditions(evidence: Mapping[str, Any]) -> str:
 
 def _shown(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str) -> set[str]:
     reads = {*evidence.get("reads", columns)}
-    names = {"mask", "group", *reads}
+    names = {"mask", *reads}
     if reads - _MINOR - {"mask", "group", "length"}:
         names -= _MINOR
     if _length_differs(columns):
