@@ -31,7 +31,7 @@ def test_overrides_reach_every_table(tmp_path: Path) -> None:
         ("sede=1", "[sede] is unknown, did you mean seed"),
         ("update.ratte=1", "[update.ratte] is unknown, did you mean rate"),
         ("warm.stepz=1", "[warm.stepz] is unknown, did you mean steps"),
-        ("update.zzzz=1", "[update.zzzz] is unknown, expected one of prompts, epochs, rows, rate, betas"),
+        ("update.zzzz=1", "[update.zzzz] is unknown, expected one of prompts, epochs, rows, tokens, rate, betas"),
         ("steps=0", "[steps] is 0: input should be greater than or equal to 1"),
         ("steps=true", "[steps] is True: input should be a valid integer"),
         ("update.rate=fast", "[update.rate] is 'fast': input should be a valid number"),
