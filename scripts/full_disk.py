@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train"]
+RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train", "--uncertified"]
 
 #: KiB that are left free: not for a file, for a few lines, for a line of metrics, for one checkpoint, for two.
 LEFT = (0, 4, 8, 64, 1024, 1536, 2560)

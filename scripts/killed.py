@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train"]
+RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train", "--uncertified"]
 
 #: Seconds in which processes must end after another was killed.
 EXIT_TIMEOUT = 120

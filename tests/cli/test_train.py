@@ -18,7 +18,7 @@ def place(tmp_path: Path) -> Path:
 
 def test_recipe_runs_and_prints_a_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = place.parent / "elsewhere"
-    status, output, live = run_cli(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2")
+    status, output, live = run_cli(capsys, "train", str(place), f"out={out}", "steps=3", "seed=2", "--uncertified")
     assert status == 0, live
     assert [line["step"] for line in read_metrics(out / "metrics.jsonl")] == [1, 2, 3]
     assert output.splitlines()[0].split() == ["metric", "run", "steps", "first", "last", "curve"]
@@ -58,16 +58,18 @@ def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.C
 
 
 def test_same_command_resumes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_cli(capsys, "train", str(place))
+    run_cli(capsys, "train", str(place), "--uncertified")
     before = (place.parent / "run" / "metrics.jsonl").read_bytes()
-    status, _, live = run_cli(capsys, "train", str(place))
+    status, _, live = run_cli(capsys, "train", str(place), "--uncertified")
     assert (status, live) == (0, "resuming after step 2 of 2\n")
     assert (place.parent / "run" / "metrics.jsonl").read_bytes() == before
 
 
 def test_failed_step_is_dumped_and_repeated(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2 for the run, 1 for a step that fails again."""
-    status, _, output = run_cli(capsys, "train", str(place), "loss.clip_high=0.2", "update.rate=1e30", "steps=9")
+    status, _, output = run_cli(
+        capsys, "train", str(place), "loss.clip_high=0.2", "update.rate=1e30", "steps=9", "--uncertified"
+    )
     assert status == 2
     assert output.splitlines()[-1].startswith("rl-sentinel: step ")
     (dump,) = (place.parent / "run").glob("stopped-*.pt")

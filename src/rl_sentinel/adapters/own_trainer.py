@@ -1,5 +1,7 @@
 """The trainer that ships with the library: from trajectories to advantages, from parts of a mini-batch to a loss."""
 
+import json
+import os
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -7,18 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters import trainer_recipe
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trainer_episodes import TRAIN, episodes_of
+from rl_sentinel.adapters.trainer_recipe import BUILD_BATCH, LOSS, ROWS
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims_from_text
 
-TRAIN = "rl_sentinel.train"
-BUILD_BATCH = f"{TRAIN}.update.training_batch.build_training_batch"
-GRADIENT = f"{TRAIN}.update.minibatch_gradient"
-ROWS, LOSS = f"{GRADIENT}.rows_with_gradient", f"{GRADIENT}.compute_loss"
+#: A recipe as JSON: the ``tables`` that say how the signal is computed, and the names of the reward's ``parts``.
+RECIPE_VARIABLE = "RL_SENTINEL_RECIPE"
 
 GRPO: Mapping[str, Any] = {"name": "grpo", "standardise": False, "epsilon": 0.0}
 PPO: Mapping[str, Any] = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28}
@@ -32,7 +35,13 @@ LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Advantages of single turns, of trajectories of several rows, and with void rewards; then losses in parts."""
+    """Advantages of single turns, of trajectories of several rows, and with void rewards; then losses in parts.
+
+    With a recipe in the environment variable ``RL_SENTINEL_RECIPE``, the path and the loss of that recipe only.
+    """
+    if recipe := json.loads(os.environ.get(RECIPE_VARIABLE) or "{}"):
+        yield from trainer_recipe.boundaries(target, recipe["tables"], tuple(recipe["parts"]))
+        return
     yield _advantages(target, "single turns", ())
     yield _advantages(target, "a row per turn", ("trajectory", "last_step"))
     yield _advantages(target, "void rewards", ("scored",), unended="suppress")
@@ -47,7 +56,7 @@ def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling:
         recipe, selection = _chosen(target, rollout=rollout)
         mute = SimpleNamespace(padding=0)
         models = target.call(f"{TRAIN}.model.policy.Models", mute, mute, None)
-        episodes, rows = _episodes(target, batch, columns)
+        episodes, rows = episodes_of(target, batch, frozenset(columns))
         found, _ready = target.call(BUILD_BATCH, recipe, selection, models, episodes, step=0, kl_coefficient=0.0)
         advantage = torch.zeros(batch.mask.shape, dtype=found.advantage.dtype)
         advantage[torch.tensor(rows), : found.advantage.shape[1]] = found.advantage
@@ -64,33 +73,6 @@ def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling:
         settings={name: {"rollout": name}},
         claims=claims_from_text(said, "rl_sentinel/signal/advantage/grpo.py: CLAIMS"),
     )
-
-
-def _episodes(target: Target, batch: Batch, columns: tuple[str, ...]) -> tuple[list[Any], list[int]]:
-    """One for each trajectory, with a step for each of its rows; and the rows in the order of the steps."""
-    whose = batch.trajectory.tolist() if "trajectory" in columns else list(range(batch.rows))
-    last = batch.last_step.tolist() if "last_step" in columns else [True] * batch.rows
-    order = sorted(range(batch.rows), key=lambda row: (whose[row], last[row], int(batch.step[row])))
-    found: dict[int, Any] = {}
-    for row in order:
-        group, size = int(batch.group[row]), int(batch.length[row])
-        judged = target.call(f"{TRAIN}.rollout.interfaces.Outcome", float(batch.reward[row]), correct=False)
-        episode = target.call(f"{TRAIN}.rollout.episodes.Episode", whose[row], group, None, (1,))
-        episode = found.setdefault(whose[row], episode)
-        episode.outcome, episode.ended = judged, bool(batch.scored[row]) if "scored" in columns else True
-        episode.steps.append(
-            target.call(
-                "rl_sentinel.signal.merging.Step",
-                trajectory=episode.name,
-                prompt=(1,),
-                response=tuple(range(2, 2 + size)),
-                trained=tuple(batch.mask[row, :size].tolist()),
-                token_reward=(0.0,) * size,
-                logprob=(-1.0,) * size,
-                last=last[row],
-            )
-        )
-    return list(found.values()), order
 
 
 def _loss(target: Target, name: str, mode: str) -> Boundary:

@@ -58,8 +58,9 @@ def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[s
 
 
 def _can_be_stored(job: Request) -> bool:
-    """Whether everything that the audit depends on is known: of a user's function it is not."""
-    return job.task == "audit" and not job.function and not job.enters and bool(job.target.get("digest"))
+    """Whether everything that the audit depends on is known: of a user's function or recipe it is not."""
+    own = job.function or job.recipe
+    return job.task == "audit" and not own and not job.enters and bool(job.target.get("digest"))
 
 
 def _by_chance(event: Mapping[str, Any]) -> bool:

@@ -29,6 +29,7 @@ from rl_sentinel.cli.options import (
 from rl_sentinel.cli.outputs import STDOUT, Outputs
 from rl_sentinel.cli.plan import plan_of_project, plan_of_targets
 from rl_sentinel.cli.progress import fetch, require_pairs, run_audit
+from rl_sentinel.cli.recipe_audit import recipe_options
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import text
 from rl_sentinel.report.formatting import counted
@@ -68,6 +69,9 @@ def audit(  # noqa: PLR0913 - the options of the command
         str, typer.Option(metavar="TARGET", help="Audit this one too, and print which findings came, went and stayed.")
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Ask all again; stored verdicts are not used.")] = False,
+    recipe: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Audit rl_sentinel.train as this recipe composes it.")
+    ] = None,
     stage: StageOption = "",
     algorithm: AlgorithmOption = "",
     claim: ClaimOption = None,
@@ -97,6 +101,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         "budget": budget,
         "jobs": jobs,
     }
+    options |= recipe_options(recipe, wanted) if recipe else {}
     if wanted:
         plan = plan_of_targets(wanted, said, options, level)
     else:

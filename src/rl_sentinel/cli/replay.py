@@ -104,14 +104,14 @@ def _other(record: Mapping[str, Any], on: _On, digest: str) -> str:
 def _on(record: Mapping[str, Any], spec: str) -> _On:
     """Where a record is replayed; only a user's function has stage and claims."""
     if named(spec).form != "function":
-        return _On(spec)
+        return _On(spec, bound=_bound(record))
     claims = {k: v.get("value") for k, v in record.get("claims", {}).items()}
     stage = str(record["target"].get("stage", record["stage"]))
     return _On(spec, stage, tuple(f"{key}={value}" for key, value in claims.items()), _bound(record))
 
 
 def _bound(record: Mapping[str, Any]) -> str:
-    """How the parameters of a user's function were bound, and the numbers of its formula, as JSON."""
+    """How the parameters of a user's function were bound, and the numbers of its formula; or a recipe; as JSON."""
     return str(record["target"].get("bound") or "{}")
 
 

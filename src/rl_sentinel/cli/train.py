@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.cli.certificate import Certifier, read_summary
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
 from rl_sentinel.report.curves import picture, table
@@ -38,9 +39,13 @@ def train(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the memory that a process needs, and do not train.")
     ] = False,
+    uncertified: Annotated[
+        bool, typer.Option("--uncertified", help="Train without asking the laws of the recipe's composition first.")
+    ] = False,
 ) -> None:
     """Train a language model by RECIPE into the folder out=DIR; resume from its newest checkpoint.
 
+    Before the first step the laws are asked of the path and the loss as RECIPE composes them; exit 1 on a fault.
     With the dump of a failed step (RUN/stopped-*.pt), repeat that step: exit 1 if it fails again, else 0.
     """
     if recipe.suffix == ".pt":
@@ -62,7 +67,9 @@ def train(
 
         callbacks = Callbacks()
         if ranks.is_first:
-            callbacks = Callbacks(live.warming, step, live.say, live.completions, live.evaluation)
+            certifier = Certifier(wanted, live.say)
+            opened = certifier.withdraw if uncertified else certifier.certify
+            callbacks = Callbacks(live.warming, step, live.say, live.completions, live.evaluation, opened)
         loop.train(wanted, cache=kept, callbacks=callbacks, ranks=ranks)
     if ranks.is_first:
         _show(folder)
@@ -87,6 +94,7 @@ def _show(folder: Path) -> None:
     evaluations = read_evaluations([(folder.name, folder)])
     Console(highlight=False).print(table(runs, evaluations))
     drawn = f", curves in {place.name}" if picture(runs, place, evaluations) else ""
+    print(read_summary(folder) or "no certificate: the laws were not asked of this recipe (--uncertified)")  # noqa: T201 - output of a command
     print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{drawn}")  # noqa: T201 - output of a command
 
 

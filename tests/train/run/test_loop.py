@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.selection import Selection
 from rl_sentinel.train.model.policy import init_policy
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.journal import read_metrics
@@ -151,6 +152,19 @@ def test_callbacks_get_each_step_as_it_is_logged(tmp_path: Path) -> None:
     assert warm_steps == [(1, 2), (2, 2)]
     assert [a for a, _ in steps] == read_metrics(tmp_path / "metrics.jsonl")
     assert [b["step"] for _, b in steps] == [1, 2]
+
+
+def test_folder_is_announced_before_a_model_is_built_and_an_error_there_stops_the_run(tmp_path: Path) -> None:
+    def refuse(folder: Path, selection: Selection) -> None:
+        announced.append((folder, selection.environment.task(random.Random(0)).answer in "ab"))
+        raise SentinelError("not this recipe")
+
+    announced: list[tuple[Path, bool]] = []
+    with pytest.raises(SentinelError, match="not this recipe"):
+        train(recipe(tmp_path / "run"), cache=folder_cache(tmp_path), callbacks=Callbacks(opened=refuse))
+    assert announced == [(tmp_path / "run", True)]
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    _run(tmp_path / "run")  # the folder is free again
 
 
 class Crash(BaseException):

@@ -16,6 +16,7 @@ import rl_sentinel.adapters
 import rl_sentinel.laws
 from rl_sentinel.adapters import loading
 from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.own_trainer import RECIPE_VARIABLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.influence import Influence
 from rl_sentinel.audit.engine.judge import prepare
@@ -84,6 +85,8 @@ def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
         os.environ["RL_SENTINEL_BIND"] = json.dumps(
             {"bind": request.bind, "numbers": request.numbers, "algorithm": request.algorithm}
         )
+    os.environ[RECIPE_VARIABLE] = request.recipe
+    sys.path += [folder for folder in request.search_path if folder not in sys.path]
     return target, list(framework.boundaries(target))
 
 

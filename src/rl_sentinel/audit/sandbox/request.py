@@ -15,7 +15,8 @@ class Request:
     one; ``enters`` are functions of the target, ``FILE:NAME``, of which the smoke check of a boundary enters one;
     ``function`` is a user's own
     ``module:name`` with its ``stage``, the ``algorithm`` that implies claims and the ``claims`` stated of it, how its
-    parameters are bound (``bind``) and ``numbers`` of its formula; ``records`` are the stored
+    parameters are bound (``bind``) and ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and
+    ``search_path`` where modules that it names are found beside the interpreter's own path; ``records`` are the stored
     findings that a replay tries; ``target`` is provenance for the evidence.
     """
 
@@ -37,6 +38,8 @@ class Request:
     claims: tuple[str, ...] = ()
     bind: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
+    recipe: str = ""
+    search_path: tuple[str, ...] = ()
     records: tuple[Mapping[str, Any], ...] = ()
     target: Mapping[str, str] = field(default_factory=dict)
 

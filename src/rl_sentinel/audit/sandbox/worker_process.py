@@ -29,7 +29,8 @@ def request(named: Named, task: Task, *, python: str = sys.executable, **more: A
     found = source(named, python)
     about = {"spec": named.text, "commit": found.commit, "digest": found.digest}
     about |= {"stage": more["stage"]} if more.get("stage") else {}
-    bound = {key: dict(more[key]) for key in ("bind", "numbers") if more.get(key)}
+    bound: dict[str, Any] = {key: dict(more[key]) for key in ("bind", "numbers") if more.get(key)}
+    bound |= {key: more[key] for key in ("recipe", "search_path") if more.get(key)}
     about |= {"bound": json.dumps(bound)} if bound else {}
     light = overlays(named.framework, found.version or found.stated) if named.form != "installed" else ()
     job = Request(

@@ -1,7 +1,7 @@
 """Resolve the names of a recipe to an estimator, a loss, an environment and an engine, and validate them together."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -59,7 +59,9 @@ class Selection:
 
     ``reads`` are the columns that the estimator and the loss read. ``lazy`` is True if rows with advantage 0 have
     gradient 0, so that they can be skipped. ``needs_old_logprob`` is True if a correction compares the sampling policy
-    with the one before the update. ``choose_tokens`` selects the tokens that the loss treats differently.
+    with the one before the update. ``choose_tokens`` selects the tokens that the loss treats differently. ``additive``
+    is True if the gradients of parts of a mini-batch add up. ``claims`` are the ``CLAIMS`` of the estimator's and of
+    the loss's module, empty for user code without them.
     """
 
     choices: Choices
@@ -72,14 +74,20 @@ class Selection:
     choose_tokens: Callable[..., Tensor] | None = None
     path: Callable[..., Ready] = loss_ready
     held_out: Environment | None = None
+    additive: bool = True
+    claims: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
     def aggregation(self, recipe: Recipe, mask: Tensor, group: Tensor) -> Aggregation:
         """The loss's aggregation, with the denominator of a whole mini-batch."""
         return aggregation(recipe.loss.aggregation, mask=mask, length=recipe.loss.length, group=group)
 
 
-def select_components(recipe: Recipe) -> Selection:
+def select_components(recipe: Recipe, environment: Environment | None = None) -> Selection:
     """Resolve and validate everything that a recipe names; no model is loaded.
+
+    Args:
+        recipe: the recipe.
+        environment: takes the place of the recipe's own, which is then neither built nor tried.
 
     Raises:
         SentinelError: one line on a name or parameter that is unknown, missing or impossible, or on two settings that
@@ -94,7 +102,8 @@ def select_components(recipe: Recipe) -> Selection:
         check=check_advantages,
     )
     loss = resolve_in_package("loss", recipe.loss, rl_sentinel.signal.loss, "loss", LOSS_COLUMNS, check=check_loss)
-    environment = _environment(recipe.environment)
+    own_environment = environment is None
+    environment = _environment(recipe.environment) if environment is None else environment
     if recipe.rollout.engine not in (engines := defined(rl_sentinel.train.rollout.engine, "build_engine")):
         raise SentinelError(
             f"rollout.engine {recipe.rollout.engine!r} is unknown{suggestion(recipe.rollout.engine, list(engines))}"
@@ -105,8 +114,10 @@ def select_components(recipe: Recipe) -> Selection:
     reads = required_parameters(estimator) | required_parameters(loss)
     parts = getattr(environment, "parts", ())
     path = _path(recipe.path) if recipe.path else loss_ready
-    validate_recipe(recipe, claims=_claims(estimator), outcome=is_outcome(estimator), reads=reads, parts=parts)
-    try_environment(environment, recipe)
+    claims = _claims(estimator)
+    validate_recipe(recipe, claims=claims, outcome=is_outcome(estimator), reads=reads, parts=parts)
+    if own_environment:
+        try_environment(environment, recipe)
     form = _loss_form(recipe, choices, loss, choose_tokens, parts=len(parts))
     largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
     if not form.additive and recipe.update.tokens is not None:
@@ -130,6 +141,8 @@ def select_components(recipe: Recipe) -> Selection:
         choose_tokens=choose_tokens,
         path=path,
         held_out=_held_out(recipe, environment),
+        additive=form.additive,
+        claims=(claims, _claims(loss)),
     )
 
 

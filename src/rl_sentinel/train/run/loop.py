@@ -72,6 +72,7 @@ def train(
         require_lora(ranks.size)
     journal = Journal.open(recipe, ranks)
     try:
+        callbacks.opened(journal.folder, selection)
         policy = build_policy(recipe)
         warm_start(policy, selection.environment, recipe, cache=cache, progress=callbacks.warm_start)
         critic = build_critic(policy, recipe.critic)

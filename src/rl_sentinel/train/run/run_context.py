@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rl_sentinel.train.config.recipe import Recipe
@@ -17,13 +18,17 @@ from rl_sentinel.train.run.training_state import TrainingState
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What the loop reports: warm-start steps (done, total), each step's metrics and timing, messages, and the rest."""
+    """What the loop reports: warm-start steps (done, total), each step's metrics and timing, messages, and the rest.
+
+    ``opened`` is called with the run's folder, which is locked, before a model is built; an error there stops the run.
+    """
 
     warm_start: Callable[[int, int], None] = lambda _done, _total: None
     step: Callable[[Mapping[str, Any], Mapping[str, Any]], None] = lambda _metrics, _timing: None
     message: Callable[[str], None] = lambda _text: None
     completions: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _lines: None
     evaluation: Callable[[int, Mapping[str, float]], None] = lambda _step, _metrics: None
+    opened: Callable[[Path, Selection], None] = lambda _folder, _selection: None
 
 
 @dataclass(frozen=True, slots=True)

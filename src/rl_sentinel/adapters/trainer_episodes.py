@@ -1,0 +1,69 @@
+"""Trajectories of the trainer, made of the rows of a batch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch
+
+TRAIN = "rl_sentinel.train"
+
+
+def episodes_of(
+    target: Target, batch: Batch, columns: frozenset[str], *, sampled: str = "", parts: int = 0
+) -> tuple[list[Any], list[int]]:
+    """One trajectory for each trajectory of the batch, with a step for each of its rows, or of their turns.
+
+    Args:
+        target: the tree that has the trainer.
+        batch: the rows.
+        columns: the columns that count; of the others the trajectories have plain values.
+        sampled: the column of log-probs that the sampler reported, if any; else they are -1.
+        parts: the number of parts of a reward; those of the batch in turn.
+
+    Returns:
+        The trajectories, and the rows of the batch in the order of their steps.
+    """
+    whose = batch.trajectory.tolist() if "trajectory" in columns else list(range(batch.rows))
+    last = batch.last_step.tolist() if "last_step" in columns else [True] * batch.rows
+    order = sorted(range(batch.rows), key=lambda row: (whose[row], last[row], int(batch.step[row])))
+    made: dict[int, Any] = {}
+    for row in order:
+        if whose[row] not in made:
+            made[whose[row]] = target.call(
+                f"{TRAIN}.rollout.episodes.Episode", whose[row], int(batch.group[row]), None, (1,)
+            )
+        episode = made[whose[row]]
+        own = batch.reward_parts[row].tolist() if "reward_parts" in columns else []
+        episode.outcome = target.call(
+            f"{TRAIN}.rollout.interfaces.Outcome",
+            float(batch.reward[row]),
+            correct=False,
+            parts=tuple(own[n % len(own)] for n in range(parts)) if own else (),
+        )
+        episode.baseline = float(batch.reward_baseline[row]) if "reward_baseline" in columns else None
+        episode.ended = bool(batch.scored[row]) if "scored" in columns else True
+        logprob = getattr(batch, sampled)[row].tolist() if sampled else [-1.0] * batch.width
+        turns = list(_turns(batch, row)) if "turn" in columns else [(0, int(batch.length[row]))]
+        for start, end in turns:
+            step = target.call(
+                "rl_sentinel.signal.merging.Step",
+                trajectory=episode.name,
+                prompt=(1, *range(2, 2 + start)),
+                response=tuple(range(2 + start, 2 + end)),
+                trained=tuple(batch.mask[row, start:end].tolist()),
+                token_reward=(0.0,) * (end - start),
+                logprob=tuple(logprob[start:end]),
+                last=last[row] and end == turns[-1][1],
+            )
+            episode.steps.append(step)
+    return list(made.values()), order
+
+
+def _turns(batch: Batch, row: int) -> Iterator[tuple[int, int]]:
+    """First position of each turn of a row, and the position behind it."""
+    turn, start = batch.turn[row, : int(batch.length[row])].tolist(), 0
+    for place in range(1, len(turn) + 1):
+        if place == len(turn) or turn[place] != turn[start]:
+            yield start, place
+            start = place

@@ -1,0 +1,143 @@
+"""``certificate.json`` of a run: the laws are asked of the recipe's own composition before the first step."""
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from rich.console import Console
+
+import rl_sentinel
+from rl_sentinel.audit.findings import Audit, Finding, findings
+from rl_sentinel.audit.source.cache import digest_of
+from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.cli.place import put
+from rl_sentinel.cli.progress import fetch, run_audit
+from rl_sentinel.cli.recipe_audit import TRAINER, own_functions, request_fields
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.report import text
+from rl_sentinel.report.finding_block import sentence
+from rl_sentinel.report.formatting import counted
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.selection import Selection
+from rl_sentinel.train.run.fingerprint import fingerprint
+
+#: The name of the file in a run's folder.
+FILE = "certificate.json"
+
+#: Random cases per pair: with these an audit of two boundaries takes about ten seconds on one core.
+BUDGET = 8
+
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Certifier:
+    """Asks the laws of one recipe; ``say`` prints a line about it."""
+
+    recipe: Recipe
+    say: Callable[[str], None]
+
+    def certify(self, folder: Path, selection: Selection) -> None:
+        """Audit the recipe and write the certificate, unless the folder has one of the same digests without a fault.
+
+        Raises:
+            typer.Exit: with status 1, after the report, if the composition of the recipe has a fault.
+            SentinelError: if no law could be asked.
+        """
+        about = _identity(self.recipe)
+        if (stored := _read(folder / FILE)) is not None and _covers(stored, about):
+            self.say(f"{summary(stored)}, as certified before")
+            return
+        fields = {**request_fields(self.recipe, getattr(selection.environment, "parts", ())), "jobs": 1}
+        target, job, _ = fetch(named(TRAINER), sys.executable, {**fields, "seed": SEED, "budget": BUDGET})
+        began = time.monotonic()
+        seen = run_audit(target, job, sys.executable)
+        found = findings(seen, [], "")
+        _require_verdicts(seen)
+        put(folder / FILE, json.dumps(_certificate(about, seen, found), indent=1) + "\n")
+        faults = [f for f in found if f.level == "fault"]
+        for finding in found:
+            if finding.level == "contested":
+                self.say(f"contested: {finding.law} {sentence(finding.evidence)}")
+        if not faults:
+            self.say(summary(_certificate(about, seen, found)))
+            return
+        console = Console(highlight=False, soft_wrap=True, emoji=False)
+        text.show(console, TRAINER, seen, faults, time.monotonic() - began, quiet=True)
+        console.print("\nnot trained: the recipe's own composition has a fault; --uncertified trains nevertheless")
+        raise typer.Exit(1)
+
+    def withdraw(self, folder: Path, _selection: Selection) -> None:
+        """Remove a certificate that does not cover the recipe."""
+        stored = _read(folder / FILE)
+        if stored is not None and not _covers(stored, _identity(self.recipe)):
+            (folder / FILE).unlink()
+
+
+def summary(certificate: Mapping[str, Any]) -> str:
+    """A certificate in a line.
+
+    Example:
+        >>> from rl_sentinel.cli.certificate import summary
+        >>> summary({"pairs": 3, "verdicts": {"holds": 2, "broken": 0, "not_applicable": 1, "errored": 0}})
+        'certificate: of 3 pairs of law and boundary 2 hold, 0 broken, 1 not applicable, 0 errored'
+    """
+    parts = [f"{number} {name.replace('_', ' ')}" for name, number in certificate["verdicts"].items()]
+    pairs = counted(certificate["pairs"], "pair")
+    return f"certificate: of {pairs} of law and boundary {', '.join(parts)}".replace(" holds,", " hold,")
+
+
+def read_summary(folder: Path) -> str:
+    """The certificate of a run's folder in a line; empty if it has none."""
+    stored = _read(folder / FILE)
+    return "" if stored is None else summary(stored)
+
+
+def _identity(recipe: Recipe) -> dict[str, Any]:
+    """What the verdicts depend on: versions, digests, and how many cases were tried."""
+    return {
+        "rl_sentinel": rl_sentinel.__version__,
+        "code": digest_of(Path(rl_sentinel.__file__).parent),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "recipe": fingerprint(recipe),
+        "functions": own_functions(recipe),
+        "seed": SEED,
+        "budget": BUDGET,
+    }
+
+
+def _certificate(about: Mapping[str, Any], seen: Audit, found: Sequence[Finding]) -> dict[str, Any]:
+    listed = [{"signature": f.signature, "level": f.level, "sentence": sentence(f.evidence)} for f in found]
+    return {**about, "pairs": len(seen.verdicts), "verdicts": seen.counts, "findings": listed}
+
+
+def _covers(stored: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """Whether a certificate has these digests and no fault."""
+    same = all(stored.get(key) == value for key, value in about.items())
+    return same and all(f["level"] != "fault" for f in stored["findings"])
+
+
+def _require_verdicts(seen: Audit) -> None:
+    """Require that laws were compared with something."""
+    if seen.counts["holds"] + seen.counts["broken"]:
+        return
+    reason = next((v.reason for v in seen.verdicts if v.outcome == "errored"), "no law applies")
+    raise SentinelError(f"recipe cannot be certified ({reason}): fix it, or train with --uncertified")
+
+
+def _read(place: Path) -> dict[str, Any] | None:
+    """A certificate; None without a file, or if it is damaged."""
+    try:
+        stored = json.loads(place.read_text(encoding="utf-8"))
+        summary(stored)
+        return stored if all(f["level"] for f in stored["findings"]) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,67 @@
+"""Audit the trainer as a recipe composes it: what goes into the request, and the user's functions in it."""
+
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import Recipe, load_recipe
+from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.config.user_code import import_object
+
+#: The target of an audit of a recipe.
+TRAINER = "rl_sentinel.train"
+
+#: The tables that say how the signal is computed.
+_TABLES = frozenset({"rollout", "reward", "path", "estimator", "loss", "kl", "correction", "update", "critic"})
+
+
+def recipe_options(path: Path, targets: Sequence[Named]) -> dict[str, Any]:
+    """The fields of a request for the recipe of a file.
+
+    Raises:
+        SentinelError: one line if the target is not the trainer, or the recipe is wrong.
+    """
+    if [t.framework.name for t in targets] != [TRAINER]:
+        other = ", ".join(t.text for t in targets) or "pyproject.toml"
+        raise SentinelError(
+            f"--recipe applies to the target {TRAINER} alone, not to {other}: name it, or drop --recipe"
+        )
+    recipe = load_recipe(path)
+    return request_fields(recipe, getattr(select_components(recipe).environment, "parts", ()))
+
+
+def request_fields(recipe: Recipe, parts: Sequence[str]) -> dict[str, Any]:
+    """The fields of a request for a recipe; ``parts`` are the names of the parts of its environment's reward."""
+    tables = recipe.model_dump(mode="json", include=set(_TABLES), exclude_none=True)
+    return {
+        "recipe": json.dumps({"tables": _with_absolute_files(tables), "parts": list(parts)}, sort_keys=True),
+        "search_path": tuple(str(Path(p).resolve()) for p in sys.path),
+    }
+
+
+def own_functions(recipe: Recipe) -> dict[str, str]:
+    """The functions of the user's own that compute the signal, each with the SHA-256 of its file."""
+    keys = {"path": recipe.path, "estimator": recipe.estimator.name, "loss": recipe.loss.name}
+    return {f"{key} {place}": _digest(key, place) for key, place in keys.items() if ":" in place}
+
+
+def _digest(key: str, place: str) -> str:
+    function = inspect.unwrap(import_object(key, place))
+    return hashlib.sha256(Path(inspect.getsourcefile(function) or "").read_bytes()).hexdigest()
+
+
+def _with_absolute_files(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables with files of functions by their whole path, since a worker runs in another folder."""
+    made = {**tables, "path": _absolute(str(tables.get("path", "")))}
+    return made | {key: {**tables[key], "name": _absolute(tables[key]["name"])} for key in ("estimator", "loss")}
+
+
+def _absolute(place: str) -> str:
+    file, colon, name = place.rpartition(":")
+    return f"{Path(file).expanduser().resolve()}{colon}{name}" if file.endswith(".py") else place

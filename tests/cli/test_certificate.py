@@ -1,0 +1,156 @@
+"""A run is certified before its first step: reuse, refusal, and what the file says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from command_line import run_cli
+from rl_sentinel.audit.findings import Audit
+from rl_sentinel.cli import certificate
+from rl_sentinel.cli.certificate import FILE, Certifier, read_summary
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.verdict import Verdict
+from rl_sentinel.report import text
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.config.selection import select_components
+from training import TOML, recipe
+
+OWN = """
+import torch
+CLAIMS = {"algorithm": "grpo", "scope": "group", "baseline": "relative", "standardised": "no"}
+
+def advantages(reward, *, group, live):
+    same = (group.unsqueeze(1) == group) & live
+    mean = torch.where(same, reward, 0.0).sum(dim=1) / same.sum(dim=1).clamp(min=1)
+    return torch.where(live, SIGN(reward - mean), 0.0)
+"""
+HOLDS = Verdict(law="AAA001", boundary="b", setting="recipe", outcome="holds", tried=1)
+ERRORED = Verdict(law="AAA001", boundary="b", setting="recipe", outcome="errored", reason="it raised")
+VERSIONS = ["rl_sentinel", "code", "torch", "python", "recipe", "functions", "seed", "budget"]
+
+
+@pytest.fixture
+def audits(monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
+    """Verdicts that each audit gives; it appends one more, which holds, for each audit that ran."""
+    verdicts = [HOLDS]
+
+    def run_audit(*_: object) -> Audit:
+        seen = Audit(verdicts=list(verdicts), boundaries=1, pairs=len(verdicts))
+        verdicts.append(HOLDS)
+        return seen
+
+    monkeypatch.setattr(certificate, "run_audit", run_audit)
+    return verdicts
+
+
+def _certified(folder: Path, wanted: Recipe) -> list[str]:
+    """The lines that certifying a recipe prints."""
+    said: list[str] = []
+    Certifier(wanted, said.append).certify(folder, select_components(wanted))
+    return said
+
+
+def test_certificate_has_versions_digests_and_verdicts(tmp_path: Path, audits: list[Verdict]) -> None:
+    assert _certified(tmp_path, recipe()) == [read_summary(tmp_path)]
+    written = json.loads((tmp_path / FILE).read_text())
+    assert list(written) == [*VERSIONS, "pairs", "verdicts", "findings"]
+    assert (written["pairs"], written["verdicts"]["holds"], written["findings"], len(audits)) == (1, 1, [], 2)
+
+
+def test_unchanged_recipe_is_not_audited_again(tmp_path: Path, audits: list[Verdict]) -> None:
+    wanted = recipe()
+    (first,) = _certified(tmp_path, wanted)
+    assert _certified(tmp_path, recipe(steps=9, out="elsewhere")) == [f"{first}, as certified before"]
+    assert len(audits) == 2
+    _certified(tmp_path, recipe(loss={"clip_low": 0.1, "clip_high": 0.2, "name": "ppo", "aggregation": "token-mean"}))
+    assert len(audits) == 3
+
+
+def test_changed_own_function_is_audited_again(tmp_path: Path, audits: list[Verdict]) -> None:
+    own = tmp_path / "own.py"
+    wanted = recipe(estimator={"name": f"{own}:advantages"})
+    for number, text in enumerate((OWN, OWN, f"{OWN}# changed\n")):
+        own.write_text(text.replace("SIGN", ""), encoding="utf-8")
+        _certified(tmp_path, wanted)
+        assert len(audits) == (2, 2, 3)[number]
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"pairs": 1}', '{"pairs": "a", "verdicts": {}, "findings": [1]}'])
+def test_damaged_certificate_is_written_anew(tmp_path: Path, audits: list[Verdict], damaged: str) -> None:
+    (tmp_path / FILE).write_text(damaged)
+    assert read_summary(tmp_path) == ""
+    _certified(tmp_path, recipe())
+    assert len(audits) == 2
+    assert read_summary(tmp_path) != ""
+
+
+@pytest.mark.usefixtures("audits")
+def test_certificate_of_another_recipe_is_withdrawn(tmp_path: Path) -> None:
+    """A run without an audit leaves no certificate that does not cover it."""
+    _certified(tmp_path, recipe())
+    for wanted, stays in ((recipe(), True), (recipe(seed=1), False)):
+        Certifier(wanted, print).withdraw(tmp_path, select_components(wanted))
+        assert (tmp_path / FILE).exists() == stays
+
+
+def test_recipe_that_no_law_could_judge_is_one_line(tmp_path: Path, audits: list[Verdict]) -> None:
+    audits[:] = [ERRORED]
+    with pytest.raises(SentinelError, match=r"^recipe cannot be certified \(it raised\): fix it, or train with --unc"):
+        _certified(tmp_path, recipe())
+    assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.slow
+def test_recipe_with_a_fault_does_not_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The finding is printed, nothing is logged; with the fault fixed it trains and is certified."""
+    own, place, out = tmp_path / "own.py", tmp_path / "r.toml", tmp_path / "run"
+    text = TOML.format(out=out).replace("standardise = false\nepsilon = 0.0\n", "")
+    place.write_text(text.replace('"grpo"', f'"{own}:advantages"'), encoding="utf-8")
+    own.write_text(OWN.replace("SIGN", "-"), encoding="utf-8")
+    status, output, _ = run_cli(capsys, "train", str(place))
+    assert status == 1
+    assert "fault RNK001" in " ".join(output.lower().replace("rnk001", "RNK001").split())
+    assert output.splitlines()[-1] == (
+        "not trained: the recipe's own composition has a fault; --uncertified trains nevertheless"
+    )
+    assert not (out / "metrics.jsonl").exists()
+    written: dict[str, Any] = json.loads((out / FILE).read_text())
+    assert {f["level"] for f in written["findings"]} >= {"fault"}
+    assert list(written["functions"]) == [f"estimator {own}:advantages"]
+
+    own.write_text(OWN.replace("SIGN", ""), encoding="utf-8")
+    status, output, live = run_cli(capsys, "train", str(place))
+    assert status == 0, output
+    assert output.splitlines()[-2] == read_summary(out)
+    assert live.splitlines()[0].startswith("certificate: of ")
+    status, _, live = run_cli(capsys, "train", str(place))
+    assert live.splitlines()[0].endswith("as certified before")
+
+
+def test_refusal_is_an_exit_status(tmp_path: Path, audits: list[Verdict], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault stops the run, a contested finding is a line."""
+    shown: list[int] = []
+    found = [_Finding("contested")]
+    monkeypatch.setattr(certificate, "findings", lambda *_: found)
+    monkeypatch.setattr(certificate, "sentence", lambda evidence: evidence["says"])
+    monkeypatch.setattr(text, "show", lambda *a, **_: shown.append(len(a[3])))
+    assert _certified(tmp_path, recipe())[0] == "contested: AAA001 it differs"
+    found = [_Finding("contested"), _Finding("fault")]
+    with pytest.raises(typer.Exit) as ended:
+        _certified(tmp_path, recipe(seed=1))
+    assert (ended.value.exit_code, shown, len(audits)) == (1, [1], 3)
+    with pytest.raises(typer.Exit):
+        _certified(tmp_path, recipe(seed=1))
+    assert len(audits) == 4  # a certificate with a fault covers no run
+
+
+class _Finding:
+    """What a certificate reads of a finding."""
+
+    law, signature = "AAA001", "rl_sentinel.train:AAA001:b:recipe"
+
+    def __init__(self, level: str) -> None:
+        self.level, self.evidence = level, {"says": "it differs"}
