@@ -46,7 +46,12 @@ LAYOUTS: dict[str, Sound] = {
         return logp.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     """,
         {"stage": "logprob"},
-        {"temperature": ("logits / temperature", "logits * temperature"), "sign": ("return logp", "return -logp")},
+        {
+            "temperature": ("logits / temperature", "logits * temperature"),
+            "sign": ("return logp", "return -logp"),
+            "shift": ("labels.unsqueeze(-1)", "labels.roll(1, 1).unsqueeze(-1)"),
+            "shift to the left": ("labels.unsqueeze(-1)", "labels.roll(-1, 1).unsqueeze(-1)"),
+        },
     ),
     "log-probs of whole sequences": Sound(
         _HEAD
@@ -57,6 +62,17 @@ LAYOUTS: dict[str, Sound] = {
     """,
         {"stage": "logprob"},
         {"shift": ("logits[:, :-1]", "logits[:, 1:]")},
+    ),
+    "log-probs of whole sequences, padded": Sound(
+        _HEAD
+        + """
+    def f(logits, input_ids):
+        every = logits[:, :-1].log_softmax(-1)
+        chosen = every.gather(-1, input_ids[:, 1:, None])[..., 0]
+        return torch.nn.functional.pad(chosen, (1, 0))
+    """,
+        {"stage": "logprob"},
+        {"sign": ("return torch", "return -torch"), "shift": ("input_ids[:, 1:, None]", "input_ids[:, :-1, None]")},
     ),
     "entropy of logits": Sound(
         _HEAD

@@ -72,8 +72,8 @@ def test_unchanged_recipe_is_not_audited_again(tmp_path: Path, audits: list[Verd
 def test_changed_own_function_is_audited_again(tmp_path: Path, audits: list[Verdict]) -> None:
     own = tmp_path / "own.py"
     wanted = recipe(estimator={"name": f"{own}:advantages"})
-    for number, text in enumerate((OWN, OWN, f"{OWN}# changed\n")):
-        own.write_text(text.replace("SIGN", ""), encoding="utf-8")
+    for number, source in enumerate((OWN, OWN, f"{OWN}# changed\n")):
+        own.write_text(source.replace("SIGN", ""), encoding="utf-8")
         _certified(tmp_path, wanted)
         assert len(audits) == (2, 2, 3)[number]
 

@@ -79,7 +79,7 @@ def test_command_line_says_as_much_as_the_table(project: Path, capsys: pytest.Ca
 
 def test_project_gives_what_the_command_line_leaves_open(project: Path) -> None:
     first, second = plan_of_project(FunctionOptions(), OPTIONS, None).planned
-    assert (first.target.function, first.level, first.unclaimed) == ("mine:centred", "contested", False)
+    assert (first.target.function, first.level, first.unclaimed) == ("mine:centred", "contested", "")
     assert (first.options["budget"], first.options["seed"], first.options["ignore"]) == (4, 0, ("REF001",))
     assert second.options["bind"] == {"scores_of_rows": "reward[B]"}
     assert second.options["claims"] == ("standardised=no", "baseline=none")

@@ -283,7 +283,8 @@ def _chosen(composed: Composition, batch: Batch) -> Tensor | None:
 def _said_of_loss(composed: Composition, numbers: Settings) -> dict[str, str]:
     recipe, kl = composed.recipe, composed.recipe.kl
     said = _settable(composed.selection.claims[1], numbers)
-    said |= {"aggregation": recipe.loss.aggregation, "rows": "live"} if said else {}
+    if said and recipe.loss.aggregation != "token-sum":  # its formula divides by all rows, the library by live ones
+        said |= {"aggregation": recipe.loss.aggregation, "rows": "live"}
     said |= {"denominator": "given"} if composed.selection.additive else {}
     if recipe.loss.chosen is not None:  # a share of the tokens, perhaps drawn: another batch has others
         said = {key: text for key, text in said.items() if key not in ("algorithm", "mean")}

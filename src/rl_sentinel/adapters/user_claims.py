@@ -31,6 +31,9 @@ ALGORITHMS: Mapping[Stage, tuple[str, ...]] = {
     "reward": REWARDED,
 }
 
+#: Stage -> an algorithm of it, for hints; other stages have none that a user can state.
+EXAMPLES: Mapping[str, str] = {"advantage": "grpo", "policy-loss": "grpo", "value-loss": "ppo", "kl": "k3"}
+
 #: Algorithms that need settings, or outputs, which only an adapter gives.
 _RECOMPUTED = (*PLAIN, *NUMBERS, *KL_LOSSES, *DIVERGENCES, *SHAPED, *CONTROLLERS)
 ADAPTED = (*(n for n in VALUES if n not in REWARDED), *_RECOMPUTED)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, unknown_message
-from rl_sentinel.adapters.kit.forms import Packed, Ragged
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Ragged
 from rl_sentinel.adapters.kit.layout_trial import leaves, tried
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
@@ -152,6 +152,7 @@ def _built(
         decision=statement.stage == "keep",
         packed=any(isinstance(getattr(c, "form", None), Packed) for c in flat),
         grouped=grouped,
+        sequences=any(isinstance(getattr(c, "form", None), AfterPrompt) for c in flat),
     )
     claimed = statement.claims
     if statement.stage in DEFINED:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rl_sentinel.adapters.live_target import path_of
-from rl_sentinel.adapters.user_function import DEFINED, Statement
+from rl_sentinel.adapters.user_claims import EXAMPLES
+from rl_sentinel.adapters.user_function import Statement
 from rl_sentinel.audit.findings import LEVELS, findings
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
 from rl_sentinel.checks.options import (
@@ -92,7 +93,7 @@ def check(  # noqa: PLR0913 - what can be said of a function
         seconds=time.monotonic() - began,
         no_replay=why_no_replay(function, statement.bind),
         hidden=len(every) - len(shown),
-        unclaimed=not algorithm and not claims and stage not in DEFINED,
+        unclaimed="" if algorithm or claims else EXAMPLES.get(stage, ""),
     )
 
 

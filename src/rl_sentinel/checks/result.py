@@ -16,7 +16,7 @@ from rl_sentinel.core.verdict import Verdict
 from rl_sentinel.report import text
 from rl_sentinel.report.finding_block import block
 
-_HINTS = text.Hints(hazards='level="hazard"', reasons="result.verdicts", claim='algorithm="grpo"')
+_HINTS = text.Hints(hazards='level="hazard"', reasons="result.verdicts", algorithm='algorithm="{}"')
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class CheckResult:
         no_replay: why a finding cannot be replayed by name later; empty where it can.
         seconds: how long the check took.
         hidden: number of findings below the level that was asked for.
-        unclaimed: whether nothing is claimed of the function.
+        unclaimed: an algorithm that could be stated, where nothing is claimed of the function.
     """
 
     name: str
@@ -78,7 +78,7 @@ class CheckResult:
     seconds: float
     no_replay: str = ""
     hidden: int = 0
-    unclaimed: bool = False
+    unclaimed: str = ""
 
     @property
     def verdicts(self) -> list[Verdict]:

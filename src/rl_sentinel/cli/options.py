@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rl_sentinel.adapters.kit.bind_text import AXES
+from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
 from rl_sentinel.adapters.user_function import STAGES, checked
 from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.errors import SentinelError
 
 LevelOption = Annotated[
@@ -103,6 +105,9 @@ def described(targets: Sequence[Named], said: FunctionOptions) -> dict[str, Any]
     """
     if any(t.form == "function" for t in targets):
         checked(said.stage, said.claims, said.algorithm)
+        if unknown := [name for name in said.numbers if name not in FORMULA_NAMES]:
+            fix = nearest(unknown[0], sorted(FORMULA_NAMES))
+            raise SentinelError(f"--number names {unknown[0]}, which no formula reads: {fix}")
     elif option := said.option():
         raise SentinelError(
             f"{option} applies to a function of yours, as in pkg.module:function, not to {targets[0].text}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_sentinel.adapters.user_function import DEFINED
+from rl_sentinel.adapters.user_claims import EXAMPLES
 from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.source.project_table import FunctionTable, Project, read_project
 from rl_sentinel.audit.source.target_spec import Named, named
@@ -22,11 +22,11 @@ class Planned:
     level: str
 
     @property
-    def unclaimed(self) -> bool:
-        """Whether it is a user's function of which nothing is claimed."""
-        if self.target.form != "function" or self.options["stage"] in DEFINED:
-            return False
-        return not self.options["claims"] and not self.options["algorithm"]
+    def unclaimed(self) -> str:
+        """An algorithm that could be stated of a user's function of which nothing is claimed; else empty."""
+        if self.target.form != "function" or self.options["claims"] or self.options["algorithm"]:
+            return ""
+        return EXAMPLES.get(self.options["stage"], "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,11 @@ _UNCLAIMED = "no claim is stated, so laws on baselines, credit and formulas did 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """How a reader asks for more: hazards, why laws do not apply, laws that rest on a claim."""
+    """How a reader asks for more: hazards, why laws do not apply, laws of an algorithm."""
 
     hazards: str = "--level hazard"
     reasons: str = "--verbose"
-    claim: str = "--algorithm grpo"
+    algorithm: str = "--algorithm {}"
 
 
 def show(  # noqa: PLR0913 - a report has these parts
@@ -42,7 +42,7 @@ def show(  # noqa: PLR0913 - a report has these parts
     *,
     verbose: bool = False,
     quiet: bool = False,
-    unclaimed: bool = False,
+    unclaimed: str = "",
     hints: Hints = Hints(),
 ) -> None:
     """Print the report.
@@ -56,7 +56,7 @@ def show(  # noqa: PLR0913 - a report has these parts
         hidden: number of findings below the level that is shown.
         verbose: show known findings in full, and why laws do not apply to a single function.
         quiet: print findings only, without coverage and the closing table.
-        unclaimed: a function of the user's own, of which nothing is claimed.
+        unclaimed: an algorithm that could be stated of a function of the user's own, of which nothing is claimed.
         hints: how to ask for more.
     """
     judged = audit.counts["holds"] + audit.counts["broken"] > 0
@@ -72,7 +72,9 @@ def show(  # noqa: PLR0913 - a report has these parts
     if hidden:
         console.print(f"{hidden} of a lower level not shown: {hints.hazards} shows all", highlight=False)
     if unclaimed and judged and not quiet:
-        _print(console, wrapped(f"{_UNCLAIMED} as in {hints.claim} (docs/claims.md)", hanging="  "))
+        _print(
+            console, wrapped(f"{_UNCLAIMED} as in {hints.algorithm.format(unclaimed)} (docs/claims.md)", hanging="  ")
+        )
     for findings in blocks:
         console.print()
         head, *lines = block(findings)

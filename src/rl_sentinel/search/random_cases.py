@@ -51,6 +51,7 @@ def _batch(seed: int) -> Batch:
         pi_squared=at_least(logprob),
         logits=_numbers(rng, b, t, 3),
         ref_logits=_numbers(rng, b, t, 3),
+        token=torch.from_numpy(rng.integers(1, 3, (b, t))),
     )
 
 

@@ -18,6 +18,7 @@ from rl_sentinel.core.batch import Batch, lazily
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Codec
+from rl_sentinel.search.claimed_formulas import references
 
 #: Column -> other bindings that are tried where its parameter has no stated axes, the most usual first.
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
@@ -68,18 +69,20 @@ def tried(
         return usual, ()
     packed = any(isinstance(codec, CumulativeLengths) for codec in leaves(arguments.codecs.values()))
     answers = not packed and _answers(target, usual)
-    if answers and not _mixes_rows(target, usual):
+    if answers and not _mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
     for changed in _changes(arguments):
         boundary = build(_rebound(arguments.codecs, changed))
-        if _answers(target, boundary) and not (answers and _mixes_rows(target, boundary)):
+        if not _answers(target, boundary) or (answers and boundary.stage == "batch" and not _fits(target, boundary)):
+            continue
+        if not (answers and _mixes_rows(target, boundary)):
             return boundary, tuple(_note(path, text, mixed=answers) for path, text in changed.items())
     return usual, ()
 
 
 def _note(path: str, text: str, *, mixed: bool) -> str:
     bind = f'bind={{"{path}": "{text}"}}'
-    if mixed:
+    if mixed and "_of_sequence" not in text:
         return (
             f"{path} seems to have one number per response: as [B, T] it broadcasts across rows, so it was passed as "
             f"{text}; state it with {bind}"
@@ -150,6 +153,28 @@ def _answers(target: Target, boundary: Boundary) -> bool:
 
 def _in_domain(boundary: Boundary) -> Batch:
     return probe_batch() if boundary.domain is None else boundary.domain(probe_batch())
+
+
+def _may_be_shifted(target: Target, boundary: Boundary) -> bool:
+    """Whether a function of logits does not fit its definition where tokens stand beside their logits."""
+    return boundary.stage == "batch" and not _fits(target, boundary)
+
+
+def _fits(target: Target, boundary: Boundary) -> bool:
+    """Whether each output is the one that its definition gives on a small batch."""
+    batch, settings = _in_domain(boundary), next(iter(boundary.settings.values()))
+    try:
+        values = _called(target, boundary, batch)
+        expected = {name: references(boundary, name, batch, settings) for name in values}
+    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
+        return False
+    return all(
+        any(
+            torch.allclose(value[batch.mask].double(), x[batch.mask].double(), atol=1e-4)
+            for x in expected[name].values()
+        )
+        for name, value in values.items()
+    )
 
 
 def _mixes_rows(target: Target, boundary: Boundary) -> bool:

@@ -65,7 +65,7 @@ ROLES: Mapping[str, Role] = {
         (
             *("ref_logprob", "ref_log_prob", "ref_log_probs", "ref_logprobs", "ref_logp", "ref_logps"),
             *("ref_per_token_logps", "base_action_log_probs", "log_probs_base", "base_log_probs", "logprobs_ref"),
-            *("log_probs_ref", "reference_logprobs", "reference_log_probs"),
+            *("log_probs_ref", "logp_ref", "logps_ref", "reference_logprobs", "reference_log_probs"),
         ),
         "ref_logprob",
     ),
@@ -94,7 +94,17 @@ ROLES: Mapping[str, Role] = {
     "standardise": Role(("norm_adv_by_std_in_grpo", "grpo_norm_by_std")),
     "aggregation": Role(("loss_agg_mode",)),
     "clip": Role(
-        ("cliprange", "clip_ratio", "clip_range", "clip_eps", "clip_epsilon", "eps_clip", "ppo_clip", "clip_param")
+        (
+            "cliprange",
+            "clip_ratio",
+            "clip_range",
+            "clip_eps",
+            "clip_epsilon",
+            "eps_clip",
+            "ppo_clip",
+            "clip_param",
+            "clip",
+        )
     ),
     "clip_low": Role(
         ("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low", "eps_low", "clip_eps_low")

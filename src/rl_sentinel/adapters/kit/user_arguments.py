@@ -96,6 +96,10 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
         raise Unbindable(f"{name} {reason}")
     if odd := [key for key in (*bind, *parts) if key not in parameters and not _takes_more(parameters)]:
         raise Unbindable(f"bind names {', '.join(odd)}, expected parameters of {name}: {', '.join(parameters)}")
+    if stage == "batch" and (models := [n for n in parameters if _MODEL_NAMES.get(n) == "model" and n not in bind]):
+        raise Unbindable(
+            f"{name} takes a model ({models[0]}), expected logits: check the function that reads its logits"
+        )
     slots = [Slot(n, p.annotation, p.default) for n, p in parameters.items() if p.kind not in _MORE]
     slots += [Slot(key) for key in bind if key not in parameters]
     if _PROMPT_LABELS in parameters and not any(n in _MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):

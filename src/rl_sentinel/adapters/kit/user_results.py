@@ -20,7 +20,8 @@ class NamedOutput(Form):
     """The output in a result: the result itself, the first of a tuple, or the entry of a dict of that name.
 
     ``per_token`` spreads one number per row over its trained tokens; ``decision`` reads a mask of kept tokens as 1
-    and 0, with 1 wherever nothing is trained. ``packed`` reads ``[N]`` tokens, ``grouped`` reads ``[G, K]`` rows.
+    and 0, with 1 wherever nothing is trained. ``packed`` reads ``[N]`` tokens, ``grouped`` reads ``[G, K]`` rows,
+    ``sequences`` reads ``[B, 1 + T]`` with a column of zeros for the token that nothing predicts.
     """
 
     name: str
@@ -28,6 +29,7 @@ class NamedOutput(Form):
     decision: bool = False
     packed: bool = False
     grouped: bool = False
+    sequences: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -74,6 +76,8 @@ class NamedOutput(Form):
             return output.flatten(0, 1)
         if output.dim() == 2 and output.shape == (rows, 1) and sizes.width != 1:
             return output.squeeze(1)
+        if self.sequences and sizes.width and output.shape == (rows, sizes.width + 1):
+            return _without_zeros(output)
         return output
 
     def _chosen(self, value: Any) -> Any:  # noqa: ANN401 - whatever the function returns
@@ -99,3 +103,8 @@ class NamedOutput(Form):
     def _source(self) -> str:
         entry = f"next(v for k, v in r.items() if {self.name!r} in str(k).lower())"
         return f"r[0] if isinstance(r, tuple) else {entry} if isinstance(r, dict) else r"
+
+
+def _without_zeros(output: Tensor) -> Tensor:
+    """The positions without the first one, where it is 0 in all rows, or without the last one."""
+    return output[:, 1:] if not output[:, 0].any() else output[:, :-1]
