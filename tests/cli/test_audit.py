@@ -51,7 +51,7 @@ def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
-        "--ignore leaves out all that --law names (MSK001): drop one"
+        "--ignore leaves out every law of --law (MSK001): drop one"
     )
 
 
@@ -78,7 +78,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
         ),
         (
             ("--report", "html=/proc/x"),
-            "--report html is '/proc/x', which cannot be written (No such file or directory): name another place",
+            "--report html is '/proc/x', which cannot be written (No such file or directory): name another path",
         ),
         (
             ("--report", "repro=/dev/null/x"),
@@ -88,7 +88,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
             ("--known", "/nonesuch/k", "--known-update"),
             "--known is '/nonesuch/k', expected a file in an existing folder: create it first",
         ),
-        (("--known-update",), "--known-update writes to --known, which is missing: name a file with --known FILE"),
+        (("--known-update",), "--known-update needs --known: name the file with --known FILE"),
         (
             ("--known", "/nonesuch/k"),
             f"known file /nonesuch/k cannot be read (No such file or directory): {NAME_ONE}",
@@ -211,7 +211,7 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
     name = "verl:MSK001:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage:default"
     one, two = said.splitlines()
     assert (status, one) == (1, f"reproduced: {name}")
-    assert two.startswith(f"fixed: {name} (its code is not the evidence's: sha256 ")
+    assert two.startswith(f"fixed: {name} (its code differs from the audited code: sha256 ")
 
 
 def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.CaptureFixture[str]) -> None:

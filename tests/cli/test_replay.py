@@ -138,12 +138,12 @@ def test_code_that_is_not_the_one_of_the_evidence_is_mentioned(
     file.write_text(json.dumps(evidence(boundary=GRPO, target=target)), encoding="utf-8")
     status, said, _ = run_cli(capsys, "replay", str(file))
     assert status == 1
-    assert said.startswith(f"reproduced: {NAME} (its code is not the evidence's: sha256 ")
-    assert said.endswith(", and 0123456789ab when it was audited)\n")
+    assert said.startswith(f"reproduced: {NAME} (its code differs from the audited code: sha256 ")
+    assert said.endswith(", expected 0123456789ab)\n")
     assert run_cli(capsys, "replay", str(file), f"verl@{tmp_path / 'tree'}/")[1] == f"reproduced: {NAME}\n"
 
 
 def test_finding_of_another_framework_is_told(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "replay", str(records), "skyrl==0.3.0") == (
-        f"{records} holds a finding of verl, and target skyrl==0.3.0 is skyrl: replay it on verl"
+        f"{records} has a finding of verl, but the target skyrl==0.3.0 is skyrl: replay it on verl"
     )
