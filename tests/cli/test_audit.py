@@ -28,7 +28,7 @@ def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, trl, verl"
     known = f"{every} with ==VERSION or @PATH, or pkg.module:function with --stage"
     assert error_line(capsys, "audit", "nonesuch==1.0") == (
-        f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is no framework known here"
+        f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is not a known framework"
     )
     assert error_line(capsys, "audit", "verl==0.9.1..") == (
         "target is 'verl==0.9.1..', expected a release number, as in verl==1.2.3"
@@ -106,7 +106,7 @@ def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     place.write_text("", encoding="utf-8")
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(place))
     assert error_line(capsys, "audit", "verl==1.0") == (
-        f"cache[{place}] cannot be written (Not a directory): set RL_SENTINEL_CACHE to a folder that can"
+        f"cache[{place}] cannot be written (Not a directory): set RL_SENTINEL_CACHE to a writable folder"
     )
 
 
@@ -117,7 +117,7 @@ def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (place / "a.py").write_text("1", encoding="utf-8")
     found = digest_of(place)
     assert error_line(capsys, "audit", "verl==1.0") == (
-        f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): delete this folder to fetch it anew"
+        f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): delete this folder to fetch it again"
     )
     assert (place / "a.py").read_text(encoding="utf-8") == "1"
 
@@ -127,7 +127,7 @@ def test_release_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, c
     said = "ERROR: Could not find a version that satisfies the requirement verl==9.9 (from versions: 0.8.0, 0.9.1)"
     monkeypatch.setattr(origin, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))
     assert error_line(capsys, "audit", "verl==9.9") == (
-        "verl==9.9 is no wheel on the package index, expected one of 0.8.0, 0.9.1"
+        "verl==9.9 has no wheel on the package index, expected one of 0.8.0, 0.9.1"
     )
 
 
@@ -143,8 +143,7 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert error_line(capsys, "audit", "verl==0.9.1") == (
-        "verl==0.9.1 is not in the cache and the package index that pip asks has no verl at all: "
-        "connect, or name a checkout (verl@PATH)"
+        "verl==0.9.1 is not in the cache, and pip's package index has no verl: connect, or name a checkout (verl@PATH)"
     )
     line = error_line(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
     assert line.startswith("light packages (PyYAML==")

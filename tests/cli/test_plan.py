@@ -130,5 +130,5 @@ def test_options_of_one_function_need_a_target(project: Path, capsys: pytest.Cap
 def test_file_that_does_not_exist(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = project.parent / "src" / "pkg"
     assert error_line(capsys, "audit", "nonesuch.py:f", "--stage", "kl") == (
-        f"target is 'nonesuch.py:f': there is no file {here}/nonesuch.py, expected FILE.py:FUNCTION"
+        f"target is 'nonesuch.py:f': no file {here}/nonesuch.py, expected FILE.py:FUNCTION"
     )

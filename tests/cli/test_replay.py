@@ -84,10 +84,10 @@ def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[
     file = tmp_path / "e.json"
     file.write_text('{"findings": []}', encoding="utf-8")
     assert error_line(capsys, "replay", str(file)) == (
-        f"evidence {file} holds no finding, expected a report that has some: nothing to replay"
+        f"evidence {file} holds no finding, expected a report with findings to replay"
     )
     file.write_text(json.dumps(evidence(target={"spec": "nonesuch==1"})), encoding="utf-8")
-    assert error_line(capsys, "replay", str(file)).endswith("'nonesuch' is no framework known here")
+    assert error_line(capsys, "replay", str(file)).endswith("'nonesuch' is not a known framework")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_record_that_was_edited_is_not_replayed(
 ) -> None:
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO) | {key: value}), encoding="utf-8")
-    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: edited file, audit again"
+    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: file was edited, audit again"
 
 
 def test_stage_that_is_another_is_told(
@@ -112,7 +112,7 @@ def test_stage_that_is_another_is_told(
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO, stage="kl")), encoding="utf-8")
     assert error_line(capsys, "replay", str(file), f"verl@{checkout(tmp_path / 'tree')}") == (
-        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as in the target: edited file, audit again"
+        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as in the target: file was edited, audit again"
     )
 
 
