@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-if sys.version_info < (3, 11):  # noqa: UP036 - an installer refuses; this is for running from the source tree
+if sys.version_info < (3, 11):  # noqa: UP036 - installers check the version; this covers runs from the source tree
     _WORDS = "rl-sentinel: Python is %d.%d, expected 3.11 or newer: run it with another interpreter"
     _WORDS = _WORDS % sys.version_info[:2]
     if sys.argv[:1] == ["-m"]:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ("assert_sound", "check")
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the name stands for
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
     """Import ``check`` and ``assert_sound`` when they are first used: they need torch."""
     if name in __all__:
         return getattr(importlib.import_module("rl_sentinel.checks.api"), name)

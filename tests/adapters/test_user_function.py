@@ -157,7 +157,7 @@ def test_unknown_name_and_unknown_stage(own: Own) -> None:
     (missing,) = FRAMEWORK.boundaries(own("def one(rewards, colour): return rewards", "advantage"))
     assert isinstance(missing, Unbound)
     assert "'colour'" in missing.reason
-    stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalise, weight, keep"
+    stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalise, weight, keep, logprob, entropy"
     with pytest.raises(SentinelError, match=f"^--stage is 'x', expected one of {stages}: what your function computes$"):
         list(FRAMEWORK.boundaries(own("def one(rewards): return rewards", "x")))
 

@@ -35,7 +35,7 @@ def test_written_file_reads_back(tmp_path: Path) -> None:
         ("[[finding]]\nsignature = 'a'\nreleases = '=>1'\n", " is malformed (Invalid specifier: '=>1'"),
         (
             "[[finding]]\nsignature = 'a:*'\n",
-            "[finding.0.signature]: Value error, * matches nothing here, expected the ",
+            "[finding.0.signature]: Value error, * is not a wildcard here, expected the ",
         ),
         ("findings = 1\n", "[findings]: Extra inputs are not permitted"),
         ("not toml", " is malformed ("),

@@ -23,7 +23,7 @@ def _went(other: str, *, judged: bool) -> Change:
         ({Pair("*", "m.f", "*"): Result("errored", "", "m.f is absent")}, "not bound: m.f is absent", False),
         ({}, "not bound", False),
         ({AT._replace(setting="other"): HOLDS}, "setting is absent", False),
-        ({AT._replace(law="MSK001"): HOLDS}, "law not asked", False),
+        ({AT._replace(law="MSK001"): HOLDS}, "law not checked", False),
     ],
 )
 def test_finding_that_went_says_whether_it_was_judged(after: dict[Pair, Result], other: str, *, judged: bool) -> None:

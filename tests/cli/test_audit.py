@@ -28,7 +28,7 @@ def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, trl, verl"
     known = f"{every} with ==VERSION or @PATH, or pkg.module:function with --stage"
     assert error_line(capsys, "audit", "nonesuch==1.0") == (
-        f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is no framework known here"
+        f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is not a known framework"
     )
     assert error_line(capsys, "audit", "verl==0.9.1..") == (
         "target is 'verl==0.9.1..', expected a release number, as in verl==1.2.3"
@@ -51,7 +51,7 @@ def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
-        "--ignore leaves out all that --law names (MSK001): drop one"
+        "--ignore leaves out every law of --law (MSK001): drop one"
     )
 
 
@@ -78,7 +78,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
         ),
         (
             ("--report", "html=/proc/x"),
-            "--report html is '/proc/x', which cannot be written (No such file or directory): name another place",
+            "--report html is '/proc/x', which cannot be written (No such file or directory): name another path",
         ),
         (
             ("--report", "repro=/dev/null/x"),
@@ -88,7 +88,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
             ("--known", "/nonesuch/k", "--known-update"),
             "--known is '/nonesuch/k', expected a file in an existing folder: create it first",
         ),
-        (("--known-update",), "--known-update writes to --known, which is missing: name a file with --known FILE"),
+        (("--known-update",), "--known-update needs --known: name the file with --known FILE"),
         (
             ("--known", "/nonesuch/k"),
             f"known file /nonesuch/k cannot be read (No such file or directory): {NAME_ONE}",
@@ -106,7 +106,7 @@ def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     place.write_text("", encoding="utf-8")
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(place))
     assert error_line(capsys, "audit", "verl==1.0") == (
-        f"cache[{place}] cannot be written (Not a directory): set RL_SENTINEL_CACHE to a folder that can"
+        f"cache[{place}] cannot be written (Not a directory): set RL_SENTINEL_CACHE to a writable folder"
     )
 
 
@@ -117,7 +117,7 @@ def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (place / "a.py").write_text("1", encoding="utf-8")
     found = digest_of(place)
     assert error_line(capsys, "audit", "verl==1.0") == (
-        f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): delete this folder to fetch it anew"
+        f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): delete this folder to fetch it again"
     )
     assert (place / "a.py").read_text(encoding="utf-8") == "1"
 
@@ -127,7 +127,7 @@ def test_release_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, c
     said = "ERROR: Could not find a version that satisfies the requirement verl==9.9 (from versions: 0.8.0, 0.9.1)"
     monkeypatch.setattr(origin, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))
     assert error_line(capsys, "audit", "verl==9.9") == (
-        "verl==9.9 is no wheel on the package index, expected one of 0.8.0, 0.9.1"
+        "verl==9.9 has no wheel on the package index, expected one of 0.8.0, 0.9.1"
     )
 
 
@@ -143,8 +143,7 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert error_line(capsys, "audit", "verl==0.9.1") == (
-        "verl==0.9.1 is not in the cache and the package index that pip asks has no verl at all: "
-        "connect, or name a checkout (verl@PATH)"
+        "verl==0.9.1 is not in the cache, and pip's package index has no verl: connect, or name a checkout (verl@PATH)"
     )
     line = error_line(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
     assert line.startswith("light packages (PyYAML==")
@@ -211,7 +210,7 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
     name = "verl:MSK001:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage:default"
     one, two = said.splitlines()
     assert (status, one) == (1, f"reproduced: {name}")
-    assert two.startswith(f"fixed: {name} (its code is not the evidence's: sha256 ")
+    assert two.startswith(f"fixed: {name} (its code differs from the audited code: sha256 ")
 
 
 def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def test_nothing_bound_exits_2(
     status, said, err = run_cli(capsys, "boundaries", f"verl@{tree}")
     assert status == 2
     assert "unbound verl.trainer.ppo.core_algos" in said
-    assert err == f"rl-sentinel: verl@{tree} has no boundary that can be called: the reasons are above\n"
+    assert err == f"rl-sentinel: verl@{tree} has no boundary that can be called: see the reasons above\n"
 
 
 def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

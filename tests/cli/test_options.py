@@ -9,7 +9,7 @@ from rl_sentinel.cli.options import FunctionOptions, described
 from rl_sentinel.core.errors import SentinelError
 
 #: Refusal of an option of user functions.
-APPLIES = "applies to a function of yours, as in pkg.module:function, not to verl==1.0"
+APPLIES = "applies to a function, as in pkg.module:function, not to verl==1.0"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_bindings_axes_and_numbers_as_text() -> None:
         ({"bind": ["adv"]}, "--bind is 'adv', expected NAME=VALUE, as in --bind adv=advantage"),
         ({"axes": ["=B"]}, "--axes is '=B', expected NAME=VALUE, as in --axes advantages=B"),
         ({"number": ["a=b"]}, "--number a is 'b', expected a number, as in a=0.2"),
-        ({"bind": ["a=reward", "a=mask"]}, "--bind names a twice, expected each parameter once: drop one"),
+        ({"bind": ["a=reward", "a=mask"]}, "--bind names a twice, expected each parameter once: remove one"),
         (
             {"bind": ["a=reward[B]"], "axes": ["a=G K"]},
             "axes[a] is 'G K', and a is bound to 'reward[B]': state one of them",
@@ -95,4 +95,4 @@ def test_what_is_not_name_and_value(options: dict[str, list[str]], words: str) -
 
 def test_help_lists_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
     said = " ".join(run_cli(capsys, "audit", "--help")[1].replace("│", " ").split())
-    assert f"What a function of your own computes: {', '.join(STAGES)}." in said
+    assert f"What your function computes: {', '.join(STAGES)}." in said

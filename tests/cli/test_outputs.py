@@ -85,6 +85,6 @@ def test_report_of_another_kind(given: str) -> None:
 
 def test_one_file_for_two_outputs(tmp_path: Path) -> None:
     same = tmp_path / "out"
-    with pytest.raises(SentinelError, match="out is named twice, and would hold the last thing written to it"):
+    with pytest.raises(SentinelError, match="out is named twice, and one output would overwrite the other"):
         Outputs.checked([f"html={same}"], tmp_path / "." / "out", None)
     assert Outputs.checked([f"html={same}"], tmp_path / "other", None).json_path == tmp_path / "other"

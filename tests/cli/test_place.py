@@ -20,9 +20,7 @@ def test_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(
-        SentinelError, match=r"out.json cannot be written .No space left on device.: name another place"
-    ):
+    with pytest.raises(SentinelError, match=r"out.json cannot be written .No space left on device.: name another path"):
         place.put(file, "newer")
     assert file.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [file]
@@ -59,9 +57,9 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
     assert told == [
         f"--to is '{tmp_path}', expected a file: a folder has this name",
         f"--to is '{tmp_path}/no/x', expected a file in an existing folder: create it first",
-        "--to is '/proc/x', which cannot be written (No such file or directory): name another place",
+        "--to is '/proc/x', which cannot be written (No such file or directory): name another path",
         f"--to is '{file}/x', expected a folder: {file} is a file",
-        "--to is '/proc/x', which cannot be written (No such file or directory): name another place",
+        "--to is '/proc/x', which cannot be written (No such file or directory): name another path",
     ]
     assert place.folder(tmp_path / "a" / "b", "--to") == tmp_path / "a" / "b"
     assert list(tmp_path.iterdir()) == [file]

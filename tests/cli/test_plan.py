@@ -91,7 +91,7 @@ def test_project_gives_what_the_command_line_leaves_open(project: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"mine:centred"', '"verl==0.9.1"', ".functions.'verl==0.9.1'] is no name of a function, expected "),
+        ('"mine:centred"', '"verl==0.9.1"', ".functions.'verl==0.9.1'] is not the name of a function, expected "),
         (
             'stage = "advantage"',
             'stage = "advantag"',
@@ -122,7 +122,7 @@ def test_wrong_table_is_one_line(
 
 def test_options_of_one_function_need_a_target(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "--algorithm", "grpo") == (
-        f"--algorithm applies to a TARGET, and none is named: state it in {project}[tool.rl-sentinel], "
+        f"--algorithm applies to a TARGET, and none is given: state it in {project}[tool.rl-sentinel], "
         "or name the function"
     )
 
@@ -130,5 +130,5 @@ def test_options_of_one_function_need_a_target(project: Path, capsys: pytest.Cap
 def test_file_that_does_not_exist(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = project.parent / "src" / "pkg"
     assert error_line(capsys, "audit", "nonesuch.py:f", "--stage", "kl") == (
-        f"target is 'nonesuch.py:f': there is no file {here}/nonesuch.py, expected FILE.py:FUNCTION"
+        f"target is 'nonesuch.py:f': no file {here}/nonesuch.py, expected FILE.py:FUNCTION"
     )

@@ -84,10 +84,10 @@ def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[
     file = tmp_path / "e.json"
     file.write_text('{"findings": []}', encoding="utf-8")
     assert error_line(capsys, "replay", str(file)) == (
-        f"evidence {file} holds no finding, expected a report that has some: nothing to replay"
+        f"evidence {file} holds no finding, expected a report with findings to replay"
     )
     file.write_text(json.dumps(evidence(target={"spec": "nonesuch==1"})), encoding="utf-8")
-    assert error_line(capsys, "replay", str(file)).endswith("'nonesuch' is no framework known here")
+    assert error_line(capsys, "replay", str(file)).endswith("'nonesuch' is not a known framework")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_record_that_was_edited_is_not_replayed(
 ) -> None:
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO) | {key: value}), encoding="utf-8")
-    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: edited file, audit again"
+    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: file was edited, audit again"
 
 
 def test_stage_that_is_another_is_told(
@@ -112,7 +112,7 @@ def test_stage_that_is_another_is_told(
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO, stage="kl")), encoding="utf-8")
     assert error_line(capsys, "replay", str(file), f"verl@{checkout(tmp_path / 'tree')}") == (
-        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as in the target: edited file, audit again"
+        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as in the target: file was edited, audit again"
     )
 
 
@@ -138,12 +138,12 @@ def test_code_that_is_not_the_one_of_the_evidence_is_mentioned(
     file.write_text(json.dumps(evidence(boundary=GRPO, target=target)), encoding="utf-8")
     status, said, _ = run_cli(capsys, "replay", str(file))
     assert status == 1
-    assert said.startswith(f"reproduced: {NAME} (its code is not the evidence's: sha256 ")
-    assert said.endswith(", and 0123456789ab when it was audited)\n")
+    assert said.startswith(f"reproduced: {NAME} (its code differs from the audited code: sha256 ")
+    assert said.endswith(", expected 0123456789ab)\n")
     assert run_cli(capsys, "replay", str(file), f"verl@{tmp_path / 'tree'}/")[1] == f"reproduced: {NAME}\n"
 
 
 def test_finding_of_another_framework_is_told(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "replay", str(records), "skyrl==0.3.0") == (
-        f"{records} holds a finding of verl, and target skyrl==0.3.0 is skyrl: replay it on verl"
+        f"{records} has a finding of verl, but the target skyrl==0.3.0 is skyrl: replay it on verl"
     )

@@ -81,7 +81,7 @@ def test_failed_step_is_dumped_and_repeated(place: Path, capsys: pytest.CaptureF
 
 def test_dump_takes_no_overrides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = error_line(capsys, "train", str(place.parent / "stopped-00000001.pt"), "seed=7")
-    assert output.startswith("override 'seed=7' is given with a dump, expected none: ")
+    assert output.startswith("override 'seed=7' is given with a dump, expected no override: ")
 
 
 @pytest.mark.parametrize("out", ["", "~nouser41/x"])

@@ -29,6 +29,11 @@ BANNED = {
     r"sp(eaks?|oke) of": "is about, covers",
     r"set aside": "excluded",
     r"for whose sake": "because of which",
+    r"takes? nothing from": "does not change",
+    r"there is but": "there is only",
+    r"(is|are) nobody's|nobody's": "belongs to no ..., of no ...",
+    r"comes? up": "occurs",
+    r"brought to disk": "fetched",
 }
 
 #: Folders and files that are not converted yet. An entry without a hit fails: delete it. Nothing is ever added.

@@ -36,7 +36,7 @@ def test_broken() -> None:
     """Rows are sorted, and one column is not."""
     found = judged(LAW, make(_apart)).found
     assert found is not None
-    wanted = "others is 1 at row 0, expected 0: all columns of a row are those of one sample"
+    wanted = "others is 1 at row 0, expected 0: all columns of a row must belong to one sample"
     assert found.expectation.sentence() == wanted
     assert found.case.batch.rows == 2
     assert LAW.level(found.case) == "fault"
@@ -46,4 +46,4 @@ def test_not_applicable() -> None:
     """A boundary without the output says nothing of whose columns a row holds."""
     judgement = judged(LAW, specimen(_together, reads="reward", stage="batch", outputs={"others": Output("B")}))
     assert judgement.tried == 0
-    assert judgement.reason == "it does not report whose columns a row holds"
+    assert judgement.reason == "it does not report which sample each column of a row belongs to"

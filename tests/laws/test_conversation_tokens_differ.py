@@ -32,7 +32,7 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_end_not_trained, reads="mask", stage="batch", outputs=OUTPUTS)).found
     assert found is not None
     sentence = found.expectation.sentence()
-    assert sentence == "mask is 1 at row 0, expected 0: replies are trained with their end, and nothing else is"
+    assert sentence == "mask is 1 at row 0, expected 0: replies must be trained with their end token, and nothing else"
     assert LAW.level(found.case) == "fault"
 
 

@@ -39,11 +39,11 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
     assert found.expectation.sentence() == (
-        "repeating a batch does not change its mean, yet repeating its only row moves loss from 0.25 to 0.5"
+        "repeating a batch must not change its mean, yet repeating its only row moves loss from 0.25 to 0.5"
     )
 
 
 def test_not_applicable() -> None:
     """What claims no mean is not judged."""
     judgement = judged(LAW, specimen(_mean, reads="advantage mask", stage="aggregate", outputs=LOSS))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no mean and declares the population of no number")
+    assert (judgement.tried, judgement.reason) == (0, "it claims no mean, and no number declares its population")

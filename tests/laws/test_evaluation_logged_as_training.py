@@ -31,7 +31,8 @@ def test_broken() -> None:
     """An evaluation logs as if it trained."""
     found = judged(LAW, make(partial(_numbers, mode="train"))).found
     assert found is not None
-    assert found.expectation.sentence() == "elsewhere is 1, expected 0: training and evaluation log apart"
+    wanted = "elsewhere is 1, expected 0: training and evaluation numbers must be logged separately"
+    assert found.expectation.sentence() == wanted
     assert LAW.level(found.case) == "fault"
 
 
@@ -40,4 +41,4 @@ def test_not_applicable() -> None:
     plain = specimen(partial(_numbers, mode="eval"), reads="reward", stage="batch", outputs={"elsewhere": Output("")})
     judgement = judged(LAW, plain)
     assert judgement.tried == 0
-    assert judgement.reason == "it does not report where training and evaluation log"
+    assert judgement.reason == "it does not report where training and evaluation numbers are logged"

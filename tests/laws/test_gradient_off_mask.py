@@ -57,7 +57,7 @@ def test_claimed_masked() -> None:
     found = judged(LAW, specimen(lambda b: b.reward, reads="reward mask", outputs=rows, claims=claims)).found
     assert found is not None
     assert found.expectation.sentence() == (
-        "advantage is 1 at row 1, expected 0: it is claimed to be 0 where nothing is trained"
+        "advantage is 1 at row 1, expected 0: it is claimed to be 0 at untrained positions"
     )
     tokens = judged(LAW, specimen(lambda b: b.advantage, reads="advantage mask", claims=claims)).found
     assert tokens is not None

@@ -38,7 +38,7 @@ def test_label_as_position_is_found() -> None:
     found = judged(LAW, specimen(_by_position, reads="reward group mask")).found
     assert found is not None
     assert re.fullmatch(
-        r"ids only tell which rows share a prompt, "
+        r"ids only state which rows share a prompt, "
         r"yet giving the groups other ids moves advantage at row \d, token 0 from \S+ to \S+",
         found.expectation.sentence(),
     )
@@ -50,8 +50,8 @@ def test_neighbours_as_siblings_are_found() -> None:
     assert found is not None
     assert found.case.batch.rows == 3
     assert re.fullmatch(
-        r"ids only tell which rows share a prompt, "
-        r"yet dealing the rows of the groups in turn moves advantage at row \d, token 0 from \S+ to \S+",
+        r"ids only state which rows share a prompt, "
+        r"yet interleaving the rows of the groups moves advantage at row \d, token 0 from \S+ to \S+",
         found.expectation.sentence(),
     )
     assert judged(LAW, specimen(_by_neighbour, reads="reward group mask")).found is None

@@ -35,7 +35,7 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_cancelling, reads=READS, stage="kl", outputs=KL)).found
     assert found is not None
     assert found.expectation.sentence() == (
-        "the same numbers give the same result up to rounding, "
+        "the same numbers must give the same result up to rounding, "
         "yet passing logprob, ref_logprob as bfloat16 instead of float64 moves kl at row 0, token 0 from 4 to 0"
     )
     assert LAW.level(found.case) == "hazard"
@@ -98,7 +98,7 @@ def test_numbers_that_no_model_gives() -> None:
 def test_rewards_alone() -> None:
     """What is made of rewards alone is passed nothing in bfloat16."""
     boundary = specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask")
-    assert judged(LAW, boundary).reason == "it reads nothing that a model gives"
+    assert judged(LAW, boundary).reason == "it reads no column that a model computes"
 
 
 def test_refused() -> None:
@@ -129,4 +129,4 @@ def test_not_applicable() -> None:
     """Decisions may flip at their threshold."""
     keep = {"keep": Output("B T", "", "keep")}
     judgement = judged(LAW, specimen(_difference, reads=READS, stage="kl", outputs=keep))
-    assert (judgement.tried, judgement.reason) == (0, "it exposes decisions only")
+    assert (judgement.tried, judgement.reason) == (0, "it exposes only decisions")

@@ -38,7 +38,7 @@ def test_broken() -> None:
     ).found
     assert found is not None
     assert re.fullmatch(
-        r"logprob is \S+ at row 0, token 0, expected \S+: this column must be handed on unchanged",
+        r"logprob is \S+ at row 0, token 0, expected \S+: this column must be passed on unchanged",
         found.expectation.sentence(),
     )
     assert (found.case.batch.rows, found.case.batch.width) == (1, 2)
@@ -69,6 +69,6 @@ def test_not_applicable() -> None:
     """What makes a new quantity hands nothing on."""
     outputs = {"keep": Output("B T", "", "keep")}
     judgement = judged(LAW, specimen(_handed_on, reads="logprob", stage="batch", outputs=outputs, claims=CLAIMS))
-    assert (judgement.tried, judgement.reason) == (0, "it hands on no column of the batch")
+    assert (judgement.tried, judgement.reason) == (0, "it passes on no column of the batch")
     drawn = judged(LAW, specimen(_one_late, reads="logprob", stage="batch", outputs=LOGPROB))
     assert (drawn.tried, drawn.reason) == (0, "it does not claim to keep all rows and tokens")

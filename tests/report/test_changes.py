@@ -45,7 +45,7 @@ def test_report_tells_fixed_from_unjudged() -> None:
         "      loss is NaN",
         "      in verl==2.0: holds",
         "",
-        "went unjudged: not judged in verl==2.0, so not shown to be fixed",
+        "went unjudged: not checked in verl==2.0, so not shown to be fixed",
         "  fault      A       m.gone",
         "      loss is NaN",
         "      now: not bound: m.gone is absent",

@@ -36,7 +36,7 @@ def test_pairs_are_counted_where_a_boundary_has_several_settings() -> None:
 
 
 def test_stored_verdicts_are_said_to_be_stored() -> None:
-    line = "answered from stored verdicts: 2 of 2 boundaries (--fresh asks all)"
+    line = "verdicts from the store: 2 of 2 boundaries (--fresh runs all)"
     assert line in _report(Audit(boundaries=2, stored=True), [])
     assert line not in _report(Audit(boundaries=2), [])
 

@@ -1,1 +1,1 @@
-"""Adapters: they convert between the neutral batch and a framework; the framework computes."""
+"""Adapters convert between the neutral batch and a framework's arguments; the framework computes."""

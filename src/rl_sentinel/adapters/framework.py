@@ -1,4 +1,4 @@
-"""What an adapter module defines as ``FRAMEWORK``."""
+"""``Framework``: the record that each adapter package defines as ``FRAMEWORK``."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a stand-alone script needs beside torch: packages, Python, and what the functions expect to stand."""
+"""Installation notes of a stand-alone script: packages, Python version, and state that the functions expect."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A function of this process as a target: closures, lambdas, methods, partials, functions of a notebook."""
+"""Use a function object of this process as a target: closures, lambdas, methods, partials, notebook functions."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Make a target importable: real light packages, declared doubles, and stand-ins for other absent packages."""
+"""Make a target importable: light packages, declared replacements, and stand-ins for absent packages."""
 
 import ast
 import builtins

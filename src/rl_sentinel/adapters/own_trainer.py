@@ -1,4 +1,4 @@
-"""The trainer that ships with the library: from trajectories to advantages, from parts of a mini-batch to a loss."""
+"""The trainer of this package as a target: from trajectories to advantages, from micro-batches to a loss."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Find a function or class in a tree of another layout: the module of the same name that defines it."""
+"""Find a function or class that moved: search the source tree for a module of the same name that defines it."""
 
 import ast
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Stand-ins for absent packages: usable while the target's modules load, forbidden while a boundary runs."""
+"""Stand-ins for absent packages: usable while the target's modules are imported, an error while a boundary runs."""
 
 import builtins
 import inspect

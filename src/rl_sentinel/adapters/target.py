@@ -1,4 +1,4 @@
-"""The gate to a target: everything of it is found here, asserted to lie in its tree, and recorded."""
+"""``Target``: import objects of a target, check that they come from its source tree, and record calls."""
 
 import importlib
 import inspect

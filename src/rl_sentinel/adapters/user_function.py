@@ -1,4 +1,4 @@
-"""A function of the user's own: ``module:name`` with its stage, bound by the names of its parameters."""
+"""Bind a user's function (``module:name`` with its stage) by the names of its parameters."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A parallel state of size one, in which every collective gives back what it got."""
+"""A process group of size one, in which every collective returns its input."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

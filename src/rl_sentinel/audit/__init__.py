@@ -1,1 +1,1 @@
-"""Audit: targets and their source, the plan, the worker process, known findings."""
+"""Audit a target: fetch its source, run laws in worker processes, compare with known findings."""

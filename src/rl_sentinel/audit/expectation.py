@@ -7,7 +7,7 @@ from rl_sentinel.audit.known import KnownFile
 
 
 def differences(expected: KnownFile, seen: Audit, shown: Sequence[Finding]) -> list[str]:
-    """A line for each finding, level, folded place or count that differs from the expected one; empty if none does.
+    """One line for each finding, level, folded place or count that differs from the expectation; empty if all agree.
 
     Places are compared only for entries that list them (``also``), counts only if the file has them.
     """

@@ -1,4 +1,4 @@
-"""From verdicts to findings: one per cause, with levels and annotations from known files.
+"""Turn verdicts into findings: one per cause, with levels and annotations from known files.
 
 ``_parent_of`` folds a symptom under its cause; ``group_by_cause`` groups findings into the blocks of a report.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from rl_sentinel.audit.known import Known
 from rl_sentinel.core.verdict import OUTCOMES, Verdict
 
-#: Two numbers that are nearer than this have not moved.
+#: Numbers that differ by less than this count as equal.
 _STILL = 1e-4
 
 LEVELS = ("fault", "contested", "hazard")
@@ -24,15 +24,15 @@ class Finding:
     """One broken law at one boundary under one setting, with the other places that show the same cause.
 
     Attributes:
-        signature: what known files and expectations name it by.
+        signature: its name in known files and expectations.
         level: fault, contested or hazard.
         evidence: the stored counterexample.
         entered: functions of the target that ran, as ``file:line:name``.
-        known: why it is known of this release; ``known_from`` is the file that says so.
-        elsewhere: why it is known of other releases, and not of this one.
-        level_note: that a known file states another level, and whether that level counts.
+        known: the reason from a known file for this release; ``known_from`` is that file.
+        elsewhere: the reason from a known file for other releases only.
+        level_note: a note if a known file states another level, with whether that level is used.
         accepted: whether the user's known file lists it.
-        also: further places that show the same cause, as ``boundary [setting]``.
+        also: other places with the same cause, as ``boundary [setting]``.
     """
 
     signature: str
@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """The signatures of the finding and of the places that are folded under it."""
+        """The signatures of the finding and of the places folded under it."""
         framework, own, _ = self.signature.split(":", maxsplit=2)
         folded = []
         for place in self.also:
@@ -121,9 +121,9 @@ def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding
     Args:
         audit: the results.
         known: entries of known files; the first that matches a finding and its release annotates it.
-        version: the release, or what a checkout states as its version; empty where it states none.
+        version: the release, or the version that a checkout states; empty if unknown.
 
-    A place that a known entry does not list is not folded under the known finding: it is a finding itself.
+    A place that a known entry does not list is not folded under the known finding, but is a separate finding.
     """
     broken = [
         Finding(
@@ -139,7 +139,7 @@ def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding
 
 
 def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Findings that a report shows as one block, because they have the same cause.
+    """Group findings with the same cause, which a report shows as one block.
 
     Two findings have the same cause if law and level are the same, the same kind of expectation is broken, and
 
@@ -174,7 +174,7 @@ def _cause_keys(finding: Finding) -> list[tuple[str, ...]]:
 
 
 def _fold_and_annotate(broken: Sequence[Finding], known: Sequence[Known], version: str) -> list[Finding]:
-    """Findings folded and annotated; places that are new under a known cause are folded among themselves."""
+    """Fold and annotate findings; new places of a known cause are folded separately."""
     annotated, new = list[Finding](), list[Finding]()
     for cause, under in _folded(broken):
         entry = next((k for k in known if k.signature == cause.signature and k.covers(version)), None)
@@ -186,13 +186,13 @@ def _fold_and_annotate(broken: Sequence[Finding], known: Sequence[Known], versio
 
 
 def _rank(finding: Finding) -> tuple[int, bool, str, str, str]:
-    """The order of a report: an effect with the wrong sign follows the findings that show a wrong number."""
+    """The sort key of a report: effects with the wrong sign come after findings with a wrong number."""
     wrong_way = moves_the_wrong_way(finding.evidence)
     return LEVELS.index(finding.level), wrong_way, finding.law, finding.boundary, finding.setting
 
 
 def moves_the_wrong_way(evidence: Mapping[str, Any]) -> bool:
-    """Whether a change that must have an effect has one, in the wrong direction."""
+    """Whether a change has an effect in the wrong direction."""
     expectation = evidence.get("expectation", {})
     if expectation.get("kind") != "Moves" or not expectation["broken"]["cells"]:
         return False
@@ -205,7 +205,7 @@ def moves_the_wrong_way(evidence: Mapping[str, Any]) -> bool:
 
 
 def _number_at(value: Any, cell: Sequence[int]) -> float | None:  # noqa: ANN401 - numbers, or lists of them
-    """The number at a cell; None where the tensor is stored in another shape."""
+    """The number at a cell; None if the tensor is stored in another shape."""
     for index in cell:
         if not isinstance(value, list) or index >= len(value):
             return None
@@ -219,7 +219,7 @@ def _place(finding: Finding) -> str:
 
 
 def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
-    """Each cause, with the findings that are folded under it by place."""
+    """Each cause with the findings folded under it, by place."""
     ordered = sorted(broken, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _parent_of(f, ordered) for f in ordered}
     under: dict[str, dict[str, Finding]] = {}
@@ -235,7 +235,7 @@ def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]
 
 
 def _entered(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
-    """Findings of the same law at functions that this finding's boundary calls, or that its pipeline is made of."""
+    """Findings of the same law at functions that this finding's boundary calls or contains as a step."""
     inside = {":".join(name.split(":")[:2]) for name in finding.entered}
     own, parts = _place(finding), finding.boundary.split(" -> ")
     return [
@@ -247,11 +247,11 @@ def _entered(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
 
 
 def _parent_of(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
-    """The finding under which this one is folded.
+    """The finding under which this one is folded, or None.
 
-    In this order: the same law at a function that is called here, unless that one has a cause of its own
-    that is not called here; the same law at the same boundary under an earlier setting; the law that
-    shows with this one at the same boundary and setting.
+    Candidates in this order: the same law at a function that is called here, unless that finding has its own cause in a
+    function that is not called here; the same law at the same boundary under an earlier setting; the law named by
+    ``shows_with`` at the same boundary and setting.
     """
     inside = _entered(finding, ordered)
     for other in inside:
@@ -278,11 +278,11 @@ def _annotated(finding: Finding, entry: Known | None, known: Sequence[Known], ve
 
 
 def _with_level(finding: Finding, entry: Known, version: str) -> Finding:
-    """The level of a known entry, where it counts for this release; the note says so, or why it does not count."""
+    """The level of a known entry, if it is valid for this release, and a note on whether it is used."""
     if entry.level in ("", finding.level):
         return finding
     if not entry.sets_level(version):
-        note = f"stays {finding.level}: the entry says {entry.level}, without a range of releases that ends"
+        note = f"stays {finding.level}: the entry states {entry.level} without an upper bound on releases"
         return replace(finding, level_note=note)
-    note = f"{entry.level} by that list for {entry.releases}; a {finding.level} without it"
+    note = f"{entry.level} in that file for {entry.releases}; {finding.level} without it"
     return replace(finding, level=entry.level, level_note=note)

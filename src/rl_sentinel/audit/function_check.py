@@ -1,4 +1,4 @@
-"""The audit of one function of this process, by the engine that ``rl-sentinel audit`` uses, in a forked child."""
+"""Audit one function of this process in a forked child, with the engine of ``rl-sentinel audit``."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,16 +16,16 @@ from rl_sentinel.core.errors import InputError, Unbindable
 
 
 def audit_function(function: Callable[..., Any], statement: Statement, **options: Any) -> Audit:  # noqa: ANN401
-    """Audit a function as it is in this process.
+    """Audit a function object of this process.
 
     Args:
         function: any Python callable: a function, method, lambda, closure, partial or async function.
-        statement: what the user says of it.
+        statement: the user's claims and bindings.
         options: fields of :class:`Request`, such as ``seed``, ``budget`` and ``laws``.
 
     Raises:
-        InputError: if it cannot be called by name, or a parameter is not known.
-        SentinelError: if the child that runs it dies.
+        InputError: if it cannot be called with keywords, or a parameter is unknown.
+        SentinelError: if the child process dies.
     """
     try:
         target = live_target(function)
@@ -35,7 +35,7 @@ def audit_function(function: Callable[..., Any], statement: Statement, **options
     if statement.bind or statement.numbers:
         about["bound"] = _plain({"bind": statement.bind, "numbers": statement.numbers})
     request = Request(task="audit", framework="own", root=str(target.root), version="", target=about, **options)
-    prepare(laws().values(), request.seed, request.budget)  # once for all checks of this process
+    prepare(laws().values(), request.seed, request.budget)  # needed only once per process
     audit = Audit()
     for event in forked_events(lambda send: _work(request, target, statement, send)):
         audit.take(event)
@@ -45,14 +45,14 @@ def audit_function(function: Callable[..., Any], statement: Statement, **options
 
 
 def why_no_replay(function: Callable[..., Any], bind: Mapping[str, Any]) -> str:
-    """Why a finding at a function cannot be replayed by name later; empty where it can."""
+    """Why a finding at a function cannot be replayed by name later; empty if it can."""
     if not spec_of(function):
         return "a lambda, closure, method or function of a notebook cannot be imported by name"
     return "" if _plain(bind) else "bind holds a function or a codec, which is not stored"
 
 
-def _plain(value: Any) -> str:  # noqa: ANN401 - whatever is bound
-    """The value as JSON; empty where it is not plain."""
+def _plain(value: Any) -> str:  # noqa: ANN401 - any binding
+    """The value as JSON; empty if it is not plain data."""
     try:
         return json.dumps(value)
     except TypeError:

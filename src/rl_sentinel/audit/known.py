@@ -1,4 +1,4 @@
-"""Files of known findings and of expected findings: one TOML format, read and written."""
+"""Read and write TOML files of known findings and of expected findings."""
 
 import json
 import tomllib
@@ -16,9 +16,9 @@ from rl_sentinel.core.errors import SentinelError
 
 
 class Entry(pydantic.BaseModel):
-    """One finding by its signature, with a reason, the releases it was found in, and the places that show it too.
+    """One finding: its signature, a reason, the releases that have it, and other places with the same cause.
 
-    ``also`` lists further places with the same cause, as the JSON report does. Without the key any place may be
+    ``also`` lists further places with the same cause, as the JSON report does. If it is missing, any place may be
     folded under the finding. ``level`` replaces the level of the audit in the releases that ``releases`` names.
     """
 
@@ -35,12 +35,12 @@ class Entry(pydantic.BaseModel):
     @classmethod
     def _names_one_finding(cls, signature: str) -> str:
         if "*" in signature:
-            raise ValueError("* matches nothing here, expected the whole signature of one finding")
+            raise ValueError("* is not a wildcard here, expected the whole signature of one finding")
         return signature
 
 
 class KnownFile(pydantic.BaseModel):
-    """A file of known findings; ``not_applicable`` and ``errored`` are for an expectation."""
+    """A file of known findings; ``not_applicable`` and ``errored`` are counts that an expectation may have."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
@@ -51,7 +51,7 @@ class KnownFile(pydantic.BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A finding of an audit as a known file stores it; ``version`` is empty where the target states no release."""
+    """A finding in the form of a known file; ``version`` is empty if the target states no release."""
 
     signature: str
     level: str
@@ -63,7 +63,7 @@ class Seen:
 class Known:
     """A known finding; an ``accepted`` one comes from the user's file and does not change the exit status.
 
-    ``source`` names that file, or says that the entry ships with this package.
+    ``source`` is that file, or a text for entries of this package.
     """
 
     signature: str
@@ -76,7 +76,7 @@ class Known:
     also: tuple[str, ...] | None = None
 
     def covers(self, version: str) -> bool:
-        """Whether ``releases`` includes this release; one that is not stated is covered by ranges without an end."""
+        """Whether ``releases`` includes this release; an unknown release is in every range without an upper bound."""
         specifiers = SpecifierSet(self.releases, prereleases=True)
         try:
             return Version(version) in specifiers
@@ -84,7 +84,7 @@ class Known:
             return self._open
 
     def sets_level(self, version: str) -> bool:
-        """Whether ``level`` counts for this release: only where a range with an end includes it."""
+        """Whether ``level`` is used for this release: only if a range with an upper bound includes it."""
         return bool(self.level) and not self._open and self.covers(version)
 
     @property
@@ -92,23 +92,23 @@ class Known:
         return all(s.operator in _OPEN for s in SpecifierSet(self.releases))
 
     def includes(self, place: str) -> bool:
-        """Whether a place is known to show the same finding."""
+        """Whether the entry lists this place."""
         return self.also is None or place in self.also
 
 
-#: Source of the entries that come with this package.
+#: Source of the entries of this package.
 SHIPPED = "built-in list"
 
-#: Comparisons that leave the range of releases without an upper end.
+#: Comparison operators without an upper bound.
 _OPEN = frozenset({">=", ">", "!="})
 
 
-#: What a file is called by the option that names it.
+#: Option -> name of the file's kind in messages.
 _KINDS = {"--known": "known", "--expect": "expectation"}
 
 
 def read(path: Path, option: str = "--known") -> KnownFile:
-    """Read a file of known findings, or of expected ones, by the option that names it.
+    """Read the file of known or expected findings that an option names.
 
     Raises:
         SentinelError: one line that names the file, the key and what to do.
@@ -135,7 +135,7 @@ def read(path: Path, option: str = "--known") -> KnownFile:
 
 
 def shipped(framework: str) -> list[Known]:
-    """Known findings of a framework that ship with this package: they annotate, and accept nothing."""
+    """Known findings of a framework that ship with this package; they annotate findings but do not accept them."""
     file = resources.files("rl_sentinel") / "known" / f"{framework}.toml"
     if not file.is_file():
         return []
@@ -163,9 +163,9 @@ def entries(file: KnownFile, *, accepted: bool, source: str = "") -> list[Known]
 def stale(
     known: Sequence[Known], seen: Iterable[str], judged: Iterable[str], framework: str, version: str
 ) -> list[str]:
-    """Signatures that are known of this release of the framework, and that the audit did not find.
+    """Signatures that a known file lists for this release and that the audit did not find.
 
-    ``judged`` are the boundaries that could be called: where none of a module could, its entries are not stale.
+    ``judged`` are the boundaries that could be called; entries of a module without such a boundary are not stale.
     """
     found, modules = set(seen), {path.rpartition(".")[0] for path in judged}
     mine = [k for k in known if k.signature.startswith(f"{framework}:") and version and k.covers(version)]
@@ -177,7 +177,7 @@ def stale(
 
 
 def written(seen: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, int] | None = None) -> str:
-    """A known file of signatures with levels and folded places, as text; with counts it is an expectation."""
+    """The text of a known file with levels and folded places; with counts, it is an expectation."""
     lines = [f"{k} = {counts[k]}" for k in ("not_applicable", "errored")] if counts else []
     for signature, level, also in sorted((s, v, tuple(a)) for s, v, a in seen):
         lines += ["", "[[finding]]", f"signature = {_quoted(signature)}", f'level = "{level}"']
@@ -186,9 +186,9 @@ def written(seen: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, in
 
 
 def updated(old: KnownFile, seen: Sequence[Seen]) -> str:
-    """The text of a user's known file after an audit: the findings, with the reasons that the file had before.
+    """The updated text of a user's known file after an audit; existing reasons are kept.
 
-    The range of releases is widened by the audited one. Entries that were not found stay: a full audit prints
+    The range of releases is extended to the audited release. Entries that were not found are kept; a full audit prints
     which of them are stale.
     """
     before = {e.signature: e for e in old.finding}
@@ -209,7 +209,7 @@ def _seen(found: Seen, old: Entry | None) -> Entry:
 
 
 def _widened(old: Entry, version: str) -> str:
-    """The range that an entry had, and this release where it states one."""
+    """The range of an entry, extended to this release if it is known."""
     known = entries(KnownFile(finding=[old]), accepted=True)[0]
     bounds = [s.version for s in SpecifierSet(old.releases) if s.operator in ("==", ">=", "<=")]
     if old.releases and (known.covers(version) or not bounds):
@@ -233,4 +233,4 @@ def _table(entry: Entry) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # TOML's basic strings have the escapes of JSON
+    return json.dumps(text, ensure_ascii=False)  # JSON escapes are valid in TOML's basic strings

@@ -1,4 +1,4 @@
-"""Find laws by code or name, in any case; an unknown one is an error that names the nearest."""
+"""Find laws by code or name, case-insensitively; the error for an unknown law names the nearest."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ def code(text: str) -> str:
     """The code of the law that ``text`` names.
 
     Raises:
-        SentinelError: if no law has it; it lists the codes and names the nearest.
+        SentinelError: if there is no such law; the message lists the codes and names the nearest.
 
     Example:
         >>> from rl_sentinel.audit.law_codes import code
@@ -29,5 +29,5 @@ def code(text: str) -> str:
 
 
 def codes(given: Iterable[str] | None) -> tuple[str, ...]:
-    """The codes of several, in order."""
+    """The codes of several laws, in order."""
     return tuple(code(text) for text in given or ())

@@ -1,4 +1,4 @@
-"""Releases by findings: in which release an audit finds what, and where it holds, is absent, or errored."""
+"""Compare audits of several releases: in which release each law holds, is broken, absent or errored."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A column of the table; ``error`` where the release could not be audited at all.
+    """A column of the table; ``error`` is set if the release could not be audited.
 
-    ``causes`` are the places of its findings, without symptoms that are folded under a cause.
+    ``causes`` are the places of its findings, without places that are folded under a cause.
     """
 
     name: str
@@ -38,12 +38,12 @@ def audited_release(name: str, target: str, audit: Audit, level: str) -> Release
 
 
 def places(releases: Iterable[Release]) -> list[Place]:
-    """The rows: every place where some release has a finding."""
+    """The rows of the table: every place where some release has a finding."""
     return sorted({place for release in releases for place in release.causes})
 
 
 def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
-    """What a release has at a place, over all settings, with the sentence or the reason."""
+    """The outcome of a release at a place, over all settings, with the sentence or the reason."""
     if release.error:
         return "errored", release.error
     here = [r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")]
@@ -57,7 +57,7 @@ def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
         return "holds", ""
     errors = [r.reason for r in here if r.outcome == "errored"]
     if errors:
-        # A boundary that this release does not have is unbound with a reason that says so.
+        # a boundary that is absent in this release is unbound, with that reason
         return ("not there" if all(" is absent" in e for e in errors) else "errored"), errors[0]
     return "not asked", here[0].reason
 

@@ -1,4 +1,4 @@
-"""Which functions of the signal path no boundary enters, and the reviewed reason why, where there is one."""
+"""List functions of the signal path that no boundary enters, with reviewed reasons."""
 
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -8,9 +8,9 @@ from rl_sentinel.audit.source.signal_functions import SignalFunction
 
 
 def unbound_functions(functions: Sequence[SignalFunction], entered: Iterable[str]) -> list[SignalFunction]:
-    """The functions that are not among the entries of call traces, ``file:line:qualified name``.
+    """The functions that no call trace (``file:line:qualified name``) contains.
 
-    A function counts as entered, too, where only a function within it was.
+    A function also counts as entered if only a nested function was.
     """
     reached = {(place, name) for place, _, name in (entry.split(":", 2) for entry in entered)}
     outer = {(place, name.partition(".<locals>")[0]) for place, name in reached}
@@ -18,7 +18,7 @@ def unbound_functions(functions: Sequence[SignalFunction], entered: Iterable[str
 
 
 def reviewed_reasons(framework: str) -> dict[tuple[str, str], str]:
-    """File and qualified name of functions to the reason why no boundary enters them, as a person reviewed it."""
+    """(File, qualified name) -> the reviewed reason why no boundary enters the function."""
     file = resources.files("rl_sentinel") / "known" / "unbound" / f"{framework}.toml"
     if not file.is_file():
         return {}

@@ -1,4 +1,4 @@
-"""Compare the verdicts of two audits: which findings came, went and stayed, and which pairs differ at all."""
+"""Compare the verdicts of two audits: findings that came, went and stayed, and pairs that differ."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from rl_sentinel.audit.findings import LEVELS, Audit
 
 
 class Pair(NamedTuple):
-    """A law at a boundary under a setting; ``law`` is ``*`` where the boundary is not bound."""
+    """A law at a boundary under a setting; ``law`` is ``*`` if the boundary is not bound."""
 
     law: str
     boundary: str
@@ -16,7 +16,7 @@ class Pair(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one audit says of a pair; ``level`` is empty where it is not broken, or the report does not state it."""
+    """The result of one audit for a pair; ``level`` is empty if it is not broken, or unknown."""
 
     outcome: str
     level: str
@@ -27,7 +27,7 @@ class Result(NamedTuple):
         return f"{self.outcome} ({self.level})" if self.level else self.outcome
 
     def is_finding(self, level: str) -> bool:
-        """Whether it is broken at this level or a worse one."""
+        """Whether the law is broken at this level or a worse one."""
         return self.outcome == "broken" and LEVELS.index(self.level or LEVELS[0]) <= LEVELS.index(level)
 
 
@@ -42,11 +42,11 @@ class Change:
 
     Attributes:
         status: ``came`` is in the new audit only, ``went`` in the old one only.
-        level: the level of the new audit where it has the finding, else of the old one.
+        level: the level in the new audit if it has the finding, else in the old one.
         sentence: what goes wrong.
-        other: what the audit without the finding says of the pair; empty where it stayed.
-        judged: whether that audit compared something there. A finding that went unjudged is not fixed.
-        settings: where this is so.
+        other: the result of the audit without the finding; empty if the finding stayed.
+        judged: whether that audit checked the pair. A finding that is only no longer checked is not fixed.
+        settings: the settings with this change.
     """
 
     status: Status
@@ -73,7 +73,7 @@ def results(audit: Audit) -> dict[Pair, Result]:
 
 def results_of_report(report: Mapping[str, Any]) -> dict[Pair, Result]:
     """The results of one object of ``audit --json`` by pair."""
-    shown = {f["signature"]: f["evidence"] for f in report["findings"]}  # a report before 2026-12 has levels only here
+    shown = {f["signature"]: f["evidence"] for f in report["findings"]}  # reports before 2026-12 have levels only here
     by_pair = {(e["law"], e["boundary"], e["setting"]): e for e in shown.values()}
     pairs = {}
     for v in report["verdicts"]:
@@ -84,13 +84,13 @@ def results_of_report(report: Mapping[str, Any]) -> dict[Pair, Result]:
 
 
 def differ(before: Result, after: Result) -> bool:
-    """Whether outcomes differ, or levels where both state one."""
+    """Whether outcomes differ, or levels if both are known."""
     levels = {before.level, after.level}
     return before.outcome != after.outcome or (len(levels) > 1 and "" not in levels)
 
 
 def changes(old: Results, new: Results, level: str) -> list[Change]:
-    """The findings of both audits at a level or worse: came, went, stayed; settings of one story in one change."""
+    """The findings of both audits at a level or worse: came, went, stayed; settings with the same change are merged."""
     stories: dict[Change, list[str]] = {}
     sentences: dict[Change, str] = {}
     for pair in sorted(old.keys() | new.keys()):
@@ -108,7 +108,7 @@ def changes(old: Results, new: Results, level: str) -> list[Change]:
 
 
 def _other(pair: Pair, results: Results) -> tuple[str, bool]:
-    """What an audit without the finding says of the pair, and whether it judged the pair."""
+    """The result of the audit without the finding, and whether it checked the pair."""
     result = results.get(pair)
     if result is None:
         return _absent(pair, results), False
@@ -127,11 +127,11 @@ def _absent(pair: Pair, results: Results) -> str:
         return f"not bound: {' '.join(unbound.reason.split())}"
     if not here:
         return "not bound"
-    return "law not asked" if any(p.setting == pair.setting for p in here) else "setting is absent"
+    return "law not checked" if any(p.setting == pair.setting for p in here) else "setting is absent"
 
 
 def bound_in_one_only(old: Results, new: Results) -> tuple[list[str], list[str]]:
-    """The boundaries that only the old audit could bind, and those that only the new one could."""
+    """The boundaries bound only in the old audit, and those bound only in the new audit."""
     before, after = _bound(old), _bound(new)
     return sorted(before - after), sorted(after - before)
 

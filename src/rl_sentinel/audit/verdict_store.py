@@ -1,8 +1,8 @@
-"""Stored verdicts: an audit whose target, product, options and environment are unchanged is answered from disk.
+"""Store verdicts on disk and reuse them if target, package, options and environment are unchanged.
 
-The key covers everything that a worker can read: the bytes of our own package and (in the request) of the target's,
-size and time of all files below the target's root and on the interpreter's path, and the request. A verdict that
-depends on time or on a crash is never stored.
+The key covers everything that a worker can read: the bytes of this package and (in the request) of the target, size and
+time of all files under the target's root and on the interpreter's path, and the request. A verdict that depends on time
+or on a crash is never stored.
 """
 
 import hashlib
@@ -22,20 +22,20 @@ from rl_sentinel.audit.sandbox.worker_process import events
 from rl_sentinel.audit.source.cache import digest_of, home
 from rl_sentinel.audit.source.interpreter import asked
 
-#: Most audits that are kept; the oldest go first.
+#: Most audits that are stored; the oldest are deleted first.
 KEPT = 64
 
-#: Environment variables that reach a worker and may change what it computes.
+#: Environment variables that are passed to a worker and may change its results.
 _VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
-#: Reasons of verdicts that another run may not give: time limits, crashes, memory.
+#: Reasons that another run may not reproduce: time limits, crashes, memory.
 _BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|never came back|[Mm]emory|timed out|[Tt]imeout")
 
 
 def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[str, Any]]:
-    """The events of an audit: from the store, preceded by one ``stored`` event, or from a worker, then stored.
+    """The events of an audit: from the store, after one ``stored`` event, or from a worker, whose events are stored.
 
-    ``fresh`` runs the worker always.
+    With ``fresh`` the worker always runs.
     """
     if not _can_be_stored(job):
         yield from events(job, python)
@@ -58,7 +58,7 @@ def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[s
 
 
 def _can_be_stored(job: Request) -> bool:
-    """Whether everything that the audit depends on is known: of a user's function or recipe it is not."""
+    """Whether all dependencies of the audit are known; for a user's function or recipe they are not."""
     own = job.function or job.recipe
     return job.task == "audit" and not own and not job.enters and bool(job.target.get("digest"))
 
@@ -68,7 +68,7 @@ def _by_chance(event: Mapping[str, Any]) -> bool:
 
 
 def _key(job: Request, python: str) -> str:
-    """A digest of all that the verdicts depend on."""
+    """A digest of everything that the verdicts depend on."""
     ours = Path(rl_sentinel.__file__).parent
     request = {name: value for name, value in job.as_json().items() if name != "jobs"}
     total = hashlib.sha256(json.dumps(request, sort_keys=True).encode())
@@ -97,13 +97,13 @@ def _files(place: Path, digested: str) -> Iterator[str]:
     for folder, folders, names in os.walk(place):
         folders[:] = sorted(f for f in folders if f[0] != "." and f != "__pycache__" and f"{folder}/{f}" != digested)
         for name in sorted(names):
-            with suppress(FileNotFoundError):  # a link to nothing
+            with suppress(FileNotFoundError):  # a broken link
                 status = Path(folder, name).stat()
                 yield f"{folder}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
 
 
 def _read(place: Path) -> list[dict[str, Any]] | None:
-    """The stored events; None without a file, or where it is damaged."""
+    """The stored events; None if the file is missing or damaged."""
     try:
         data = json.loads(place.read_text(encoding="utf-8"))
         body = json.dumps(data["events"])
@@ -113,7 +113,7 @@ def _read(place: Path) -> list[dict[str, Any]] | None:
 
 
 def _write(place: Path, made: Iterable[dict[str, Any]]) -> None:
-    """Store events, and drop the oldest audits; a cache that cannot be written stores nothing."""
+    """Store events and delete the oldest audits; does nothing if the cache cannot be written."""
     body = json.dumps(list(made))
     text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "events": json.loads(body)})
     with suppress(OSError):

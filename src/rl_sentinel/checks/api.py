@@ -1,4 +1,4 @@
-"""``check`` and ``assert_sound``: audit a function of your own from a script, a notebook or a test."""
+"""``check`` and ``assert_sound``: audit your function from a script, a notebook or a test."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ from rl_sentinel.checks.options import (
 )
 from rl_sentinel.checks.result import CheckFinding, CheckResult
 
-#: The number of random cases per law where a check names none; the pytest plugin sets it.
+#: Default number of random cases per law; the pytest plugin sets it.
 default_budget = [16]
 
 
-def check(  # noqa: PLR0913 - what can be said of a function
+def check(  # noqa: PLR0913 - the options of a check
     function: Callable[..., Any],
     *,
     stage: str,
@@ -37,9 +37,10 @@ def check(  # noqa: PLR0913 - what can be said of a function
     seed: int = 0,
     budget: int | None = None,
 ) -> CheckResult:
-    """Judge a function by every law that applies to its stage and claims.
+    """Check a function against every law that applies to its stage and claims.
 
-    It runs in a forked child of this process, so closures, lambdas, methods, partials and functions of a notebook work.
+    It runs in a forked child of this process, so closures, lambdas, methods, partials and functions of a notebook are
+    accepted.
 
     Args:
         function: the function; it is called by the names of its parameters.
@@ -50,15 +51,15 @@ def check(  # noqa: PLR0913 - what can be said of a function
             a dict or the fields of a dataclass, a number, a codec, or a function of the batch. Parameters with known
             names need no binding.
         claims: claim -> value, as in ``{"aggregation": "token-mean"}``; None drops an implied claim.
-        numbers: numbers of the formula that are no parameter, as in ``{"clip_low": 0.2, "clip_high": 0.2}``.
-        laws: codes of the only laws to ask; empty for all.
+        numbers: numbers of the formula that are not parameters, as in ``{"clip_low": 0.2, "clip_high": 0.2}``.
+        laws: codes of the laws to check; empty for all.
         ignore: codes of laws to leave out.
         level: show findings of this level and worse.
-        seed: of the random cases.
-        budget: random cases per law, at least 2; 16, or what pytest's ``--rl-sentinel-budget`` says.
+        seed: seed of the random cases.
+        budget: random cases per law, at least 2; the default is 16, or the value of pytest's ``--rl-sentinel-budget``.
 
     Returns:
-        The result; ``.ok`` is True if no fault was found, no call failed and at least one law was compared.
+        The result; ``.ok`` is True if no fault was found, no call failed and at least one law could be checked.
 
     Raises:
         InputError: in one line, if the stage, a claim or a binding is wrong, or a parameter has no known name.
@@ -98,27 +99,27 @@ def check(  # noqa: PLR0913 - what can be said of a function
 
 
 class UnsoundError(AssertionError):
-    """A function has a fault; ``result`` is that of the check."""
+    """A function has a fault; ``result`` is the result of the check."""
 
     def __init__(self, message: str, result: CheckResult) -> None:
-        """Take the report and the result."""
+        """Store the report and the result."""
         super().__init__(message)
         self.result = result
 
 
 def assert_sound(function: Callable[..., Any], *, contested: bool = False, **options: Any) -> CheckResult:  # noqa: ANN401
-    """Check a function and raise where it has a fault; for tests.
+    """Check a function and raise an error if it has a fault; for tests.
 
     Args:
-        function: as in :func:`check`.
+        function: the function, as in :func:`check`.
         contested: raise on contested findings as well.
-        options: those of :func:`check`.
+        options: the options of :func:`check`.
 
     Returns:
         The result of the check.
 
     Raises:
-        AssertionError: with the report of the findings, or the reason why nothing could be judged.
+        AssertionError: with the report of the findings, or the reason why no law could be checked.
         InputError: as :func:`check`.
 
     Example:
@@ -135,6 +136,6 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
         notes = "".join(f"note: {note}\n" for note in result.notes)
         raise UnsoundError(notes + "\n\n".join(map(str, failing)), result)
     if not result.ok:
-        why = "; ".join(result.errored) or "no law could be compared"
-        raise UnsoundError(f"{result.name} could not be judged: {why}", result)
+        why = "; ".join(result.errored) or "no law could be checked"
+        raise UnsoundError(f"{result.name} could not be checked: {why}", result)
     return result

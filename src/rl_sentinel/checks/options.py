@@ -1,4 +1,4 @@
-"""Validate the options of ``check``: one line for the first that is wrong."""
+"""Validate the options of ``check``; the error names the first wrong option in one line."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -11,7 +11,7 @@ from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.core.claims import Claims, nearest
 from rl_sentinel.core.errors import InputError, SentinelError
 
-#: Seeds are those of torch's generators, without the largest, to which numbers of cases are added.
+#: Number of valid seeds. Torch accepts larger ones; the rest is left free, because case numbers are added to a seed.
 _SEEDS = 2**62
 
 
@@ -42,7 +42,7 @@ def law_codes(name: str, given: object) -> tuple[str, ...]:
 
 
 def claims_given(stage: str, algorithm: object, claims: object) -> Claims:
-    """The claims that the user states, and those that the algorithm implies."""
+    """The claims that the user states and the claims that the algorithm implies."""
     if not isinstance(algorithm, str):
         raise InputError(f'algorithm is {algorithm!r}, expected a name, as in algorithm="grpo"')
     table = _table("claims", claims, 'claims={"scope": "group"}')

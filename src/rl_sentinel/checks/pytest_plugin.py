@@ -1,6 +1,6 @@
-"""The pytest plugin: a fixture ``rl_sentinel_check``, ``--rl-sentinel-budget``, and the finding in a failure.
+"""The pytest plugin: a fixture ``rl_sentinel_check``, ``--rl-sentinel-budget``, and failures that show the finding.
 
-It needs no configuration; it imports nothing but pytest until a test asks for a check.
+It needs no configuration. It imports only pytest until a test uses a check.
 """
 
 import json
@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from rl_sentinel.checks.result import CheckResult
 
-#: The folder of findings, below pytest's cache.
+#: Folder in pytest's cache where findings are stored.
 FOLDER = "rl-sentinel"
 
 
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(
 
 
 def _replay(item: pytest.Item, result: Any) -> str:  # noqa: ANN401 - a CheckResult, which is imported where needed
-    """The line that says how the finding is replayed; its evidence is written to a file."""
+    """Write the evidence to a file and return the line that says how to replay the finding."""
     if not result.findings:
         return ""
     if result.no_replay:

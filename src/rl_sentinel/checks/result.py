@@ -64,9 +64,9 @@ class CheckResult:
     Attributes:
         name: the function.
         findings: broken laws, worst level first.
-        verdicts: one per law: holds, broken, not applicable or errored.
-        notes: how parameters were bound where nothing stated it.
-        no_replay: why a finding cannot be replayed by name later; empty where it can.
+        verdicts: one verdict per law: holds, broken, not applicable or errored.
+        notes: how parameters without a stated binding were bound.
+        no_replay: why a finding cannot be replayed by name later; empty if it can.
         seconds: how long the check took.
         hidden: number of findings below the level that was asked for.
         unclaimed: an algorithm that could be stated, where nothing is claimed of the function.
@@ -82,22 +82,22 @@ class CheckResult:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One per law."""
+        """One verdict per law."""
         return self.audit.verdicts
 
     @property
     def notes(self) -> list[str]:
-        """How parameters were bound where nothing stated it."""
+        """How parameters without a stated binding were bound."""
         return self.audit.notes
 
     @property
     def errored(self) -> list[str]:
-        """The reasons of laws that could not be judged because the function failed."""
+        """Why laws could not be checked: how the function failed."""
         return list(dict.fromkeys(v.reason for v in self.verdicts if v.outcome == "errored"))
 
     @property
     def ok(self) -> bool:
-        """Whether no fault was found, no call failed, and at least one law was compared."""
+        """Whether no fault was found, no call failed, and at least one law could be checked."""
         return not self.faults and not self.errored and bool(self.audit.counts["holds"] + self.audit.counts["broken"])
 
     @property

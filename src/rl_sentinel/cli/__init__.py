@@ -1,1 +1,1 @@
-"""The command line: parse, call, exit code."""
+"""The command line: parse options, call the package, set the exit status."""

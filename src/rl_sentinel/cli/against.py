@@ -17,18 +17,18 @@ from rl_sentinel.report import changes as report
 
 
 def validate_against(targets: Sequence[Named], base: Named, options: Sequence[str]) -> None:
-    """Validate the comparison: one target, another of the same framework, and no option for one target's findings.
+    """Validate the options of a comparison: exactly two targets of one framework, and no option about a single target.
 
     Raises:
         SentinelError: one line that names the option.
     """
     if not targets:
-        raise SentinelError("--against compares one TARGET, and none is named: name it")
+        raise SentinelError("--against needs one TARGET, and none is given: name the target to compare")
     if len(targets) != 1:
-        raise SentinelError(f"--against compares one TARGET, and {len(targets)} are named: drop all but one")
+        raise SentinelError(f"--against needs one TARGET, and {len(targets)} are given: keep one")
     framework = targets[0].framework.name
     if base.framework.name != framework:
-        raise SentinelError(f"--against is {base.text!r}, expected a target of {framework} as {targets[0].text!r} is")
+        raise SentinelError(f"--against is {base.text!r}, expected a target of {framework}, like {targets[0].text!r}")
     if options:
         raise SentinelError(f"{options[0]} does not apply to --against, which prints changes only: drop one of the two")
 
@@ -36,9 +36,9 @@ def validate_against(targets: Sequence[Named], base: Named, options: Sequence[st
 def compare(  # noqa: PLR0913 - the options of the command
     console: Console, fetched: Sequence[Fetched], python: str, level: str, json_path: Path | None, *, fresh: bool
 ) -> int:
-    """Audit a target and what it is compared with, print and write the changes; returns the exit status.
+    """Audit both targets, print and write the changes, and return the exit status.
 
-    The status is 1 if a finding came, 2 if nothing could be judged of one of them, else 0.
+    The status is 1 if a finding came, 2 if no law could run on one of the targets, else 0.
     """
     began = time.monotonic()
     new, old = (_audited(one, python, fresh=fresh) for one in fetched)

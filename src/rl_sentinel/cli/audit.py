@@ -68,7 +68,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     against: Annotated[
         str, typer.Option(metavar="TARGET", help="Audit this one too, and print which findings came, went and stayed.")
     ] = "",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Ask all again; stored verdicts are not used.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run all checks again; do not use stored verdicts.")] = False,
     recipe: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Audit rl_sentinel.train as this recipe composes it.")
     ] = None,
@@ -83,10 +83,10 @@ def audit(  # noqa: PLR0913 - the options of the command
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print findings only.")] = False,
 ) -> None:
-    """Run TARGET's real functions against the laws; exit 0 none, 1 findings, 2 could not run."""
+    """Run TARGET's real functions against the laws; exit 0: no findings, 1: findings, 2: could not run."""
     only, without = codes(law), codes(ignore)
     if only and set(only) <= set(without):
-        raise SentinelError(f"--ignore leaves out all that --law names ({', '.join(only)}): drop one")
+        raise SentinelError(f"--ignore leaves out every law of --law ({', '.join(only)}): drop one")
     wanted = [named(t) for t in targets or ()]
     said = FunctionOptions.parsed(stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number)
     if against:
@@ -110,12 +110,12 @@ def audit(  # noqa: PLR0913 - the options of the command
         known = known or plan.known
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:
-        raise SentinelError("--known-update writes to --known, which is missing: name a file with --known FILE")
+        raise SentinelError("--known-update needs --known: name the file with --known FILE")
     mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
     outputs.accepted = mine
     expected = knowledge.read(expect, "--expect") if expect else None
     console = Console(highlight=False, soft_wrap=True, emoji=False, stderr=json_path == STDOUT)
-    # All targets are fetched before any runs, since a later name may be wrong.
+    # Fetch all targets before the first audit, so that a wrong name fails early.
     brought = [fetch(one.target, python, one.options) for one in plan.planned]
     if against:
         raise typer.Exit(compare(console, brought, python, level, json_path, fresh=fresh))
@@ -146,7 +146,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         judged = [v.boundary for v in seen.verdicts if v.outcome != "errored"]
         signatures = [signature for f in every for signature in f.signatures]
         for old in knowledge.stale(annotated, signatures, judged, target.framework.name, version) if full else []:
-            console.print(f"stale: {old} is known of this release and did not appear", markup=False)
+            console.print(f"stale: {old} is listed for this release and did not appear", markup=False)
         own = _status(console, seen, shown, expected)
         statuses.append(own)
         results = Results(target=target.text, audit=seen, found=shown, seconds=seconds, seed=job.seed, status=own)
@@ -158,7 +158,7 @@ def audit(  # noqa: PLR0913 - the options of the command
 
 
 def _is_default(context: typer.Context, name: str) -> bool:
-    """Whether an option was not given."""
+    """Whether an option has its default value."""
     source = context.get_parameter_source(name)
     return source is None or source.name == "DEFAULT"
 

@@ -15,7 +15,7 @@ from rl_sentinel.train.run.journal import read_evaluations, read_metrics
 def curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
     *,
-    png: Annotated[Path | None, typer.Option(help="Draw them into this file (needs matplotlib).")] = None,
+    png: Annotated[Path | None, typer.Option(help="Also draw the curves into this file (needs matplotlib).")] = None,
 ) -> None:
     """Show the curves of one or more runs on one scale."""
     place = writable(png, "--png") if png else None

@@ -9,9 +9,9 @@ from rl_sentinel.train.run.trained_policy import export_run
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run, or RUN/best.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run, or RUN/best.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
 ) -> None:
-    """Write the policy of a run's newest checkpoint (or of RUN/best) into FOLDER, for transformers and vLLM."""
+    """Write the policy of a run's newest checkpoint, or of RUN/best, to FOLDER for transformers and vLLM."""
     export_run(run, folder)
     print(f"{folder}: the weights, the configuration and the tokenizer")  # noqa: T201 - output of a command

@@ -1,4 +1,4 @@
-"""``rl-sentinel history``: releases of a framework by findings."""
+"""``rl-sentinel history``: which release of a framework has which finding."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ def history(  # noqa: PLR0913 - the options of the command
     ],
     *,
     releases: Annotated[
-        str, typer.Option(metavar="A,B,C", help="Only these releases, in this order; any revision of a git folder.")
+        str, typer.Option(metavar="A,B,C", help="Only these releases, in this order; for a git folder, any revisions.")
     ] = "",
     law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
     boundary: BoundaryOption = None,
@@ -36,7 +36,7 @@ def history(  # noqa: PLR0913 - the options of the command
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes at a time.")] = 2,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
 ) -> None:
-    """Audit the releases of FRAMEWORK: which finding is in which; exit 0, or 2 if no release could be audited."""
+    """Audit the releases of FRAMEWORK and show their findings; exit 0, or 2 if no release could be audited."""
     wanted = named(target)
     place = writable(json_path, "--json") if json_path else None
     options = {
@@ -57,7 +57,7 @@ def history(  # noqa: PLR0913 - the options of the command
 
 
 def _release(wanted: Named, name: str, level: str, options: dict[str, Any]) -> Release:
-    """The column of one release; what keeps it from being audited is in the column."""
+    """Audit one release; an error becomes part of its column."""
     target = target_of(wanted, name)
     try:
         release, job, _ = fetch(named(target), sys.executable, options)

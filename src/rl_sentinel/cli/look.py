@@ -1,4 +1,4 @@
-"""``explain``, ``laws``, ``boundaries`` and ``influence``: commands that inspect and do not audit."""
+"""``explain``, ``laws``, ``boundaries`` and ``influence``: commands that show information without an audit."""
 
 import importlib
 import inspect
@@ -22,13 +22,13 @@ from rl_sentinel.cli.options import BoundaryOption, ClaimOption, FunctionOptions
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
 
-Python = Annotated[str, typer.Option(help="Interpreter of the environment to look in.")]
+Python = Annotated[str, typer.Option(help="Interpreter of the environment that holds TARGET.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="TARGET")]
 
-#: Width where output is not a terminal, so that lines are not wrapped.
+#: Width of output that does not go to a terminal: large, so that lines are not wrapped.
 _UNBROKEN = 240
 
-#: Hint where nothing matches.
+#: Hint for a pattern that matches no boundary.
 _LIST = "`rl-sentinel boundaries {}` lists them"
 
 
@@ -58,7 +58,7 @@ def boundaries(  # noqa: PLR0913 - the options of the command
     stage: StageOption = "",
     claim: ClaimOption = None,
     missing: Annotated[
-        bool, typer.Option("--missing", help="List functions of the signal path that no boundary enters instead.")
+        bool, typer.Option("--missing", help="List the functions of the signal path that no boundary enters.")
     ] = False,
 ) -> None:
     """List what an audit of TARGET would call, with its claims and their citations."""
@@ -79,10 +79,10 @@ def boundaries(  # noqa: PLR0913 - the options of the command
             else:
                 console.print(_missing(event))
     if not shown:
-        way = _LIST.format(target) if boundary else "its adapter knows no boundary of this release"
+        way = _LIST.format(target) if boundary else "the adapter has no boundaries for this release"
         raise SentinelError(f"{target} has no boundary{_that_matches(boundary)}: {way}")
     if not bound:
-        raise SentinelError(f"{target} has no boundary that can be called: the reasons are above")
+        raise SentinelError(f"{target} has no boundary that can be called: see the reasons above")
 
 
 def _that_matches(patterns: Sequence[str] | None) -> str:
@@ -104,7 +104,7 @@ def _missing(event: dict[str, Any]) -> str:
 def influence(
     target: TargetArgument, *, boundary: BoundaryOption = None, python: Python = sys.executable, stage: StageOption = ""
 ) -> None:
-    """Show which output cells move when one input cell moves: no law is checked."""
+    """Show which output cells change when one input cell changes; no law is checked."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     wanted = named(target)
     said = described([wanted], FunctionOptions(stage=stage))

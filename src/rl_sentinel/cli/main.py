@@ -1,4 +1,4 @@
-"""``rl-sentinel``: the commands, and the one-line form of every error."""
+"""Entry point of ``rl-sentinel``: register the commands, print errors in one line."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
+def _version(wanted: bool) -> None:  # noqa: FBT001 - the signature that typer needs
     if wanted:
         print(f"rl-sentinel {rl_sentinel.__version__}")  # noqa: T201 - the command line's own output
         raise typer.Exit
@@ -48,17 +48,17 @@ app.command("twin")(twin.twin)
 app.command("curves")(curves.curves)
 app.command("export")(export.export)
 
-#: What a wrong option raises; typer ships a private copy of click, so the class is looked up by name.
+#: The exception of a wrong option. Typer ships a private copy of click, so the class is looked up by name.
 _USAGE: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__name__ == "ClickException"
 )
 
-#: Signals that end the process; the worker must end with it.
+#: Signals that end this process; its worker must end too.
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run() -> None:
-    """Entry point: an error that the user can fix is one line on standard error, status 2."""
+    """Run the command line; an error that the user can fix is printed as one line on standard error, with status 2."""
     try:
         with _orderly():
             sys.exit(app(prog_name="rl-sentinel", standalone_mode=False))
@@ -79,7 +79,7 @@ def run() -> None:
 
 @contextmanager
 def _orderly() -> Iterator[None]:
-    """Let a signal that ends the process end it as an exception does, unless it is ignored."""
+    """Turn a signal that ends the process into an exception, unless the signal is ignored."""
     usual = {n: signal.getsignal(n) for n in _ENDS}
     for number, handler in usual.items():
         if handler in (signal.SIG_DFL, signal.default_int_handler):
@@ -92,11 +92,11 @@ def _orderly() -> Iterator[None]:
 
 
 class _Ended(SystemExit):
-    """A signal ended the process; the message is printed last, so that no progress bar overwrites it."""
+    """A signal ended the process; the message is printed last, after the progress bar is gone."""
 
 
 def _ended(number: int, _frame: FrameType | None) -> None:
-    """Leave; context managers end the processes that were started."""
+    """Raise, so that context managers end the processes that were started."""
     raise _Ended(128 + number)
 
 

@@ -13,7 +13,7 @@ from rl_sentinel.report.formatting import counted, wrapped
 
 
 def list_missing(console: Console, target: Named, python: str) -> None:
-    """Print each function with its place, the roles it computes on, and the reviewed reason or "to do".
+    """Print each function with its file and line, the roles that it computes on, and the reviewed reason or "to do".
 
     Raises:
         SentinelError: if the target is a function, or none of its boundaries could be called.
@@ -24,7 +24,7 @@ def list_missing(console: Console, target: Named, python: str) -> None:
     with closing(events(job, python)) as stream:
         entered = [name for event in stream if event["event"] == "entered" for name in event["names"]]
     if not entered:
-        raise SentinelError(f"{target.text} has no boundary that can be called: `rl-sentinel boundaries` says why")
+        raise SentinelError(f"{target.text} has no boundary that can be called: see `rl-sentinel boundaries`")
     every = signal_functions(source.root, target.framework.package_of(source.root))
     missing = unbound_functions(every, entered)
     reasons = reviewed_reasons(target.framework.name)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what those about a user's function say together."""
+"""Options that several commands share, and the combined options about a user's function."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,20 +17,16 @@ from rl_sentinel.core.errors import SentinelError
 LevelOption = Annotated[
     Literal["fault", "contested", "hazard"], typer.Option(help="Show findings of this level and worse.")
 ]
-StageOption = Annotated[
-    str, typer.Option(metavar="STAGE", help=f"What a function of your own computes: {', '.join(STAGES)}.")
-]
+StageOption = Annotated[str, typer.Option(metavar="STAGE", help=f"What your function computes: {', '.join(STAGES)}.")]
 BoundaryOption = Annotated[
     list[str] | None, typer.Option(metavar="GLOB", help="Only boundaries whose path matches; may be given again.")
 ]
 ClaimOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE", help="What a function of your own says of itself (docs/claims.md); may be given again."
-    ),
+    typer.Option(metavar="KEY=VALUE", help="A claim about your function (docs/claims.md); may be given again."),
 ]
 AlgorithmOption = Annotated[
-    str, typer.Option(metavar="NAME", help="The algorithm of a function of your own; implies its usual claims.")
+    str, typer.Option(metavar="NAME", help="The algorithm of your function; implies its usual claims.")
 ]
 BindOption = Annotated[
     list[str] | None,
@@ -46,7 +42,7 @@ AxesOption = Annotated[
 NumberOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=NUMBER", help="A number of your function's formula that is no parameter; may be given again."
+        metavar="NAME=NUMBER", help="A number of your function's formula that is not a parameter; may be given again."
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random cases.")]
@@ -54,7 +50,7 @@ SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionOptions:
-    """What is said of a user's function, as the fields of a request; all empty for a framework."""
+    """The options about a user's function, as fields of a request; all empty for a framework."""
 
     stage: str = ""
     algorithm: str = ""
@@ -73,7 +69,7 @@ class FunctionOptions:
         axes: Sequence[str] | None = None,
         number: Sequence[str] | None = None,
     ) -> "FunctionOptions":
-        """Take the options apart.
+        """Parse the options.
 
         Raises:
             SentinelError: one line on an option that is not ``NAME=VALUE``.
@@ -92,13 +88,13 @@ class FunctionOptions:
         return asdict(self)
 
     def option(self) -> str:
-        """An option that was given; empty for none."""
+        """The first of these options that was given; empty if none was."""
         given = {"--claim": self.claims, "--algorithm": self.algorithm, "--bind": self.bind, "--number": self.numbers}
         return next((name for name, value in {**given, "--stage": self.stage}.items() if value), "")
 
 
 def described(targets: Sequence[Named], said: FunctionOptions) -> dict[str, Any]:
-    """The fields of a request, if they fit the targets: only a user's function has them.
+    """The fields of the request; only targets that are user functions may have them.
 
     Raises:
         SentinelError: one line that names the option.
@@ -109,17 +105,15 @@ def described(targets: Sequence[Named], said: FunctionOptions) -> dict[str, Any]
             fix = nearest(unknown[0], sorted(FORMULA_NAMES))
             raise SentinelError(f"--number names {unknown[0]}, which no formula reads: {fix}")
     elif option := said.option():
-        raise SentinelError(
-            f"{option} applies to a function of yours, as in pkg.module:function, not to {targets[0].text}"
-        )
+        raise SentinelError(f"{option} applies to a function, as in pkg.module:function, not to {targets[0].text}")
     return said.request()
 
 
 def with_axes(bind: Mapping[str, Any], axes: Mapping[str, str]) -> dict[str, Any]:
-    """Bindings with the axes of parameters: of those that are bound, behind their column.
+    """Bindings with the axes of parameters appended to the column.
 
     Raises:
-        SentinelError: if a parameter is bound to no column, or its axes are stated twice.
+        SentinelError: if a parameter is not bound to a column, or its axes are stated twice.
 
     Example:
         >>> from rl_sentinel.cli.options import with_axes
@@ -137,7 +131,7 @@ def with_axes(bind: Mapping[str, Any], axes: Mapping[str, str]) -> dict[str, Any
 
 
 def bound_value(text: str) -> Any:  # noqa: ANN401 - a column, a number or a table
-    """The value of a binding that text states: JSON where it is JSON, as a number is, else a column."""
+    """Parse the value of a binding: JSON, such as a number, or else the name of a column."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -150,7 +144,7 @@ def _pairs(option: str, texts: Sequence[str] | None, example: str) -> list[tuple
         if not (name and equals and value):
             raise SentinelError(f"{option} is {text!r}, expected NAME=VALUE, as in {option} {example}")
         if [other for other, _, _ in pairs].count(name) > 1:
-            raise SentinelError(f"{option} names {name} twice, expected each parameter once: drop one")
+            raise SentinelError(f"{option} names {name} twice, expected each parameter once: remove one")
     return [(name, value) for name, _, value in pairs]
 
 

@@ -1,4 +1,4 @@
-"""Files that an audit writes: the JSON object, reports, the known file; all at the end, or none."""
+"""Write the files of an audit (JSON, reports, known file), all at the end."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from rl_sentinel.report import html, issue, junit, markdown, pytest_file, repro,
 from rl_sentinel.report.json import as_json
 from rl_sentinel.report.results import Results
 
-#: Kind of a report that is one file of all targets -> what makes it.
+#: Kind of report that is one file for all targets -> the function that renders it.
 FORMATS: Mapping[str, Callable[[Sequence[Results]], str]] = {
     "html": html.as_html,
     "junit": junit.as_junit,
@@ -27,13 +27,13 @@ FORMATS: Mapping[str, Callable[[Sequence[Results]], str]] = {
     "sarif": sarif.as_sarif,
 }
 
-#: The value of ``--json`` that stands for standard output.
+#: The value of ``--json`` that means standard output.
 STDOUT = Path("-")
 
 
 @dataclass(slots=True)
 class Outputs:
-    """Where to write, and the results so far."""
+    """Output paths, and the results so far."""
 
     issues: list[Path] = field(default_factory=list)
     repros: list[Path] = field(default_factory=list)
@@ -47,10 +47,10 @@ class Outputs:
 
     @classmethod
     def checked(cls, reports: Sequence[str], json_path: Path | None, known: Path | None) -> Self:
-        """Take the options apart, and make sure that every place can be written to.
+        """Parse the options and check that every path can be written.
 
         Raises:
-            SentinelError: one line on the first that cannot.
+            SentinelError: for the first path that cannot be written.
         """
         made = cls()
         for text in reports:
@@ -69,13 +69,11 @@ class Outputs:
         places = [p.resolve() for p in (*made.issues, *files, *made.repros, made.json_path, made.known) if p]
         twice = next((p for p in places if places.count(p) > 1), None)
         if twice:
-            raise SentinelError(
-                f"{twice} is named twice, and would hold the last thing written to it: name one for each"
-            )
+            raise SentinelError(f"{twice} is named twice, and one output would overwrite the other: name two paths")
         return made
 
     def add(self, target: Named, results: Results, version: str) -> None:
-        """Add the results of one target, at the version that its code states."""
+        """Add the results of one target, with the version that its code states."""
         needs = target.framework.installation(target.version)
         self.results.append(results)
         self.shown += [(needs, f) for f in results.found]
@@ -107,7 +105,7 @@ class Outputs:
             put(self.known, knowledge.updated(self.accepted, self.seen))
 
     def _names(self) -> list[str]:
-        """A file name for each finding: short where that tells them apart, else with the whole path."""
+        """A file name for each finding: a short name where it is unique, else one with the whole path."""
         short = [f"{f.law}-{f.boundary.rpartition('.')[2]}-{f.setting}" for _, f in self.shown]
         often = Counter(short)
         long = [f"{f.law}-{f.boundary}-{f.setting}" for _, f in self.shown]

@@ -1,4 +1,4 @@
-"""Files that a command writes: checked before the work begins, written to a temporary file, then renamed."""
+"""Check output paths before a command runs, and write files atomically."""
 
 import os
 import tempfile
@@ -9,7 +9,7 @@ from rl_sentinel.core.paths import expanded
 
 
 def writable(path: Path, option: str) -> Path:
-    """The same path, if a file can be put there.
+    """Return the path if a file can be written there.
 
     Raises:
         SentinelError: one line that names the option, the path and the reason.
@@ -26,7 +26,7 @@ def writable(path: Path, option: str) -> Path:
 
 
 def folder(path: Path, option: str) -> Path:
-    """The same path, if it is a folder that can be written to, or can become one.
+    """Return the path if it is a writable folder, or such a folder can be created.
 
     Raises:
         SentinelError: one line that names the option, the path and the reason.
@@ -40,7 +40,7 @@ def folder(path: Path, option: str) -> Path:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file whole or not at all; the old file stays until the new one is complete.
+    """Write a file atomically: to a temporary file, which is then renamed.
 
     Raises:
         SentinelError: one line that names the file and the reason.
@@ -48,7 +48,7 @@ def put(path: Path, text: str) -> None:
     try:
         _put(path, text)
     except OSError as error:
-        message = f"{path} cannot be written ({error.strerror or error}): name another place"
+        message = f"{path} cannot be written ({error.strerror or error}): name another path"
         raise SentinelError(message) from error
 
 
@@ -69,7 +69,7 @@ def _put(path: Path, text: str) -> None:
 
 
 def _special(path: Path) -> bool:
-    """Whether there is a device or a pipe, which cannot be replaced."""
+    """Whether the path is a device or a pipe, which a rename cannot replace."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
@@ -78,7 +78,7 @@ def _try(place: Path, path: Path, option: str) -> None:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
-        message = f"{option} is {str(path)!r}, which cannot be written ({error.strerror}): name another place"
+        message = f"{option} is {str(path)!r}, which cannot be written ({error.strerror}): name another path"
         raise SentinelError(message) from error
 
 

@@ -1,4 +1,4 @@
-"""What one audit command judges: each target with its options, from the command line or from pyproject.toml."""
+"""The targets of an audit command and their options, from the command line or pyproject.toml."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from rl_sentinel.core.errors import SentinelError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """One target: the ``options`` of its request, and the worst ``level`` that is not shown below."""
+    """One target: the ``options`` of its request, and the lowest ``level`` that is shown."""
 
     target: Named
     options: Mapping[str, Any]
@@ -38,30 +38,30 @@ class Plan:
 
 
 def plan_of_targets(targets: Sequence[Named], said: FunctionOptions, options: Mapping[str, Any], level: str) -> Plan:
-    """The targets of the command line, all with the same options.
+    """Make a plan from the command line: all targets have the same options.
 
     Raises:
-        SentinelError: one line on an option that does not fit the targets.
+        SentinelError: if an option does not fit the targets.
     """
     merged = {**options, **described(targets, said)}
     return Plan(planned=[Planned(target=t, options=merged, level=level) for t in targets])
 
 
 def plan_of_project(said: FunctionOptions, options: Mapping[str, Any], level: str | None) -> Plan:
-    """The functions of the project here or above; an option that is given wins over the project's.
+    """Make a plan from pyproject.toml in this folder or above; options of the command line override it.
 
     Args:
-        said: options about one function, of which there must be none.
-        options: those of all requests; None stands for an option that was not given.
-        level: the level that was given.
+        said: options about one function; must be empty.
+        options: options of all requests; None for an option that was not given.
+        level: the level from the command line.
 
     Raises:
-        SentinelError: one line on the first thing that is wrong.
+        SentinelError: for the first wrong entry, in one line.
     """
     project = read_project(Path.cwd())
     if option := said.option():
         raise SentinelError(
-            f"{option} applies to a TARGET, and none is named: state it in {project.place()}, or name the function"
+            f"{option} applies to a TARGET, and none is given: state it in {project.place()}, or name the function"
         )
     table = project.table
     given = {name: value for name, value in options.items() if value is not None}
@@ -85,7 +85,7 @@ def _function(project: Project, name: str) -> Named:
         target = None
     if target is None or target.form != "function":
         raise SentinelError(
-            f"{project.place(name)} is no name of a function, expected package.module:function or FILE.py:function"
+            f"{project.place(name)} is not the name of a function, expected package.module:function or FILE.py:function"
         )
     return target
 
@@ -93,7 +93,7 @@ def _function(project: Project, name: str) -> Named:
 def _of_function(
     project: Project, name: str, table: FunctionTable, given: Mapping[str, Any], ignored: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The options of one function: its statement and its laws."""
+    """The options of one function: its claims, bindings and laws."""
     words = {True: "yes", False: "no"}
     claims = [f"{key}={words[v] if isinstance(v, bool) else v}" for key, v in table.claims.items()]
     try:

@@ -1,4 +1,4 @@
-"""Fetch and audit a target, with its progress on standard error."""
+"""Fetch and audit a target, and show the progress on standard error."""
 
 import sys
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from rl_sentinel.core.errors import SentinelError
 
 
 class Fetched(NamedTuple):
-    """A target whose code is on disk, and the request to audit it."""
+    """A target with its code on disk, and the audit request."""
 
     target: Named
     job: Request
@@ -26,7 +26,7 @@ class Fetched(NamedTuple):
 
 
 def fetch(target: Named, python: str, options: Mapping[str, Any]) -> Fetched:
-    """Bring a target to disk; ``options`` are those of the request."""
+    """Bring the code of a target to disk; ``options`` are passed to the request."""
     with Console(stderr=True).status(f"fetching {target.text}"):
         return Fetched(target, *request(target, "audit", python=python, **options))
 
@@ -53,7 +53,7 @@ def run_audit(target: Named, job: Request, python: str, *, fresh: bool = False) 
 
 
 def require_pairs(target: Named, job: Request, seen: Audit) -> None:
-    """Require that something was asked.
+    """Require that at least one pair of law and boundary is selected.
 
     Raises:
         SentinelError: if the target cannot be audited, or the options leave no pair.

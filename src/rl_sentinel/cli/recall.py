@@ -17,7 +17,7 @@ from rl_sentinel.recall.page import as_json, as_markdown, share, summary
 
 
 def recall(  # noqa: PLR0913 - the options of the command
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A JSONL file of known bugs, one a line.")],
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A JSONL file of known bugs, one per line.")],
     *,
     git: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Git histories of the frameworks; without it, releases.")
@@ -29,7 +29,7 @@ def recall(  # noqa: PLR0913 - the options of the command
         list[str] | None, typer.Option(metavar="NAME", help="Only bugs of this framework; may be given again.")
     ] = None,
     cpu: Annotated[
-        list[str] | None, typer.Option(metavar="yes|hard|no", help="Only bugs that show so on a CPU; may be repeated.")
+        list[str] | None, typer.Option(metavar="yes|hard|no", help="Only bugs that show on a CPU: yes, hard or no.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Bugs at a time.")] = 2,
     controls: Annotated[
@@ -38,7 +38,7 @@ def recall(  # noqa: PLR0913 - the options of the command
     page: Annotated[Path | None, typer.Option("--page", metavar="PATH", help="Write a Markdown page.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write one JSON object.")] = None,
 ) -> None:
-    """Audit both sides of the fix of each bug in CORPUS; exit 0 whatever is caught, 2 if nothing could be audited."""
+    """Audit the code before and after the fix of each bug in CORPUS; exit 0, or 2 if nothing could be audited."""
     written = {path: writable(path, option) for path, option in ((page, "--page"), (json_path, "--json")) if path}
     every = read_bugs(corpus)
     bugs = _selected(every, rows, framework, cpu)
@@ -59,10 +59,10 @@ def recall(  # noqa: PLR0913 - the options of the command
 def _selected(
     every: Sequence[Bug], rows: Sequence[str] | None, framework: Sequence[str] | None, cpu: Sequence[str] | None
 ) -> list[Bug]:
-    """The bugs that the options name.
+    """The bugs that match the options.
 
     Raises:
-        SentinelError: if an option names what the corpus does not have, or nothing is left.
+        SentinelError: if the corpus lacks a named value, or no bug is left.
     """
     for option, values, have in (
         ("--rows", rows, {b.id for b in every}),

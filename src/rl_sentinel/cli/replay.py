@@ -17,16 +17,16 @@ from rl_sentinel.audit.source.interpreter import checked
 from rl_sentinel.audit.source.target_spec import named
 from rl_sentinel.core.errors import SentinelError
 
-#: Exit status of each answer; every other answer is inconclusive.
+#: Exit status of each answer; any other answer is inconclusive.
 _STATUS = {"fixed": 0, "reproduced": 1}
 
-#: Exit statuses by which ``git bisect run`` skips a revision, and stops.
+#: Exit statuses that make ``git bisect run`` skip a revision, and stop.
 _SKIP, _STOP = 125, 128
 
 
 @dataclass(frozen=True, slots=True)
 class _On:
-    """What records are replayed on: a target, with stage and claims for a user's function."""
+    """The target of a replay, with stage and claims for a user's function."""
 
     spec: str
     stage: str = ""
@@ -57,7 +57,7 @@ def replay(
 
 @contextmanager
 def _ending(status: int | None) -> Iterator[None]:
-    """Let an error of the user's end the command with this status, where one is given."""
+    """End the command with this status, if given, on an error that the user can fix."""
     try:
         yield
     except SentinelError as error:
@@ -66,14 +66,14 @@ def _ending(status: int | None) -> Iterator[None]:
 
 
 def _grouped(file: Path, target: str) -> dict[_On, list[dict[str, Any]]]:
-    """The records of a file by what they are replayed on."""
+    """The records of a file, grouped by the target of their replay."""
     groups: dict[_On, list[dict[str, Any]]] = {}
     for record in stored(file):
         spec = target or str(record["target"]["spec"])
         wanted = named(spec).framework.name
         of = str(record["target"].get("framework", wanted))
         if of != wanted:
-            message = f"{file} holds a finding of {of}, and target {spec} is {wanted}: replay it on {of}"
+            message = f"{file} has a finding of {of}, but the target {spec} is {wanted}: replay it on {of}"
             raise SentinelError(message)
         groups.setdefault(_on(record, spec), []).append(record)
     return groups
@@ -94,15 +94,15 @@ def _answered(groups: Mapping[_On, Sequence[Mapping[str, Any]]], python: str) ->
 
 
 def _other(record: Mapping[str, Any], on: _On, digest: str) -> str:
-    """Note that the code differs from the audited one; empty where it does not, or where no digest is known."""
+    """A note if the code differs from the audited code; empty if it is equal or a digest is unknown."""
     audited = str(record["target"].get("digest", ""))
     if on.spec != record["target"]["spec"] or not audited or not digest or audited == digest:
         return ""
-    return f"its code is not the evidence's: sha256 {digest[:12]}, and {audited[:12]} when it was audited"
+    return f"its code differs from the audited code: sha256 {digest[:12]}, expected {audited[:12]}"
 
 
 def _on(record: Mapping[str, Any], spec: str) -> _On:
-    """Where a record is replayed; only a user's function has stage and claims."""
+    """The target on which a record is replayed; only a user's function has stage and claims."""
     if named(spec).form != "function":
         return _On(spec, bound=_bound(record))
     claims = {k: v.get("value") for k, v in record.get("claims", {}).items()}
@@ -116,7 +116,7 @@ def _bound(record: Mapping[str, Any]) -> str:
 
 
 def _replayed(records: Sequence[Mapping[str, Any]], on: _On, python: str) -> tuple[dict[int, dict[str, Any]], str]:
-    """The answer to each record by its number, and the digest of the code that gave them."""
+    """The answer to each record by its number, and the digest of the code."""
     more = {"records": tuple(records), "stage": on.stage, "claims": on.claims, **json.loads(on.bound)}
     job, _ = request(named(on.spec), "replay", python=python, **more)
     with closing(events(job, python)) as stream:

@@ -29,9 +29,7 @@ from rl_sentinel.train.run.run_context import Callbacks
 
 
 def train(
-    recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE", help="A TOML file, as recipes/sort.toml; or the dump of a failed step.")
-    ],
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file, or the dump of a failed step.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As out=DIR, seed=1, update.rate=1e-3.")
     ] = None,
@@ -43,7 +41,7 @@ def train(
         bool, typer.Option("--uncertified", help="Train without asking the laws of the recipe's composition first.")
     ] = False,
 ) -> None:
-    """Train a language model by RECIPE into the folder out=DIR; resume from its newest checkpoint.
+    """Train a language model with RECIPE in the folder out=DIR; resume from the newest checkpoint there.
 
     Before the first step the laws are asked of the path and the loss as RECIPE composes them; exit 1 on a fault.
     With the dump of a failed step (RUN/stopped-*.pt), repeat that step: exit 1 if it fails again, else 0.
@@ -101,7 +99,7 @@ def _show(folder: Path) -> None:
 def _replay(place: Path, overrides: Sequence[str]) -> NoReturn:
     if overrides:
         raise SentinelError(
-            f"override {overrides[0]!r} is given with a dump, expected none: {place} has its own recipe"
+            f"override {overrides[0]!r} is given with a dump, expected no override: {place} has its own recipe"
         )
     before, now = replay_failed_step(place)
     print(f"then: {before}\nnow:  {now or 'finite'}")  # noqa: T201 - output of a command

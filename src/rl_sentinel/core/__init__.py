@@ -1,1 +1,1 @@
-"""The words of RL-Sentinel as types: batch, case, boundary, law, verdict, evidence."""
+"""The central types of RL-Sentinel: batch, case, boundary, law, expectation, verdict."""

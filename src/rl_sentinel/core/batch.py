@@ -1,4 +1,4 @@
-"""One neutral record of sampled responses, and the axes, unit and role of each of its columns."""
+"""``Batch``: sampled responses in a format independent of any framework, with axes, unit and role of each column."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -9,24 +9,24 @@ from torch import Tensor
 
 Role = Literal["signal", "label", "mask"]
 
-#: Why a row is out of training; the number is what ``Batch.excluded`` holds.
+#: Reasons why a row is not trained; ``Batch.excluded`` holds their numbers.
 EXCLUDED = {"in": 0, "padding": 1, "aborted": 2, "unscorable": 3, "truncated": 4, "rejected": 5}
 
 #: Size of the vocabulary of the logits that cases carry.
 VOCABULARY = 3
 
 
-def _column(axes: str, unit: str, role: Role) -> Any:  # noqa: ANN401 - what dataclasses.field returns
+def _column(axes: str, unit: str, role: Role) -> Any:  # noqa: ANN401 - the return type of dataclasses.field
     return field(metadata={"axes": axes, "unit": unit, "role": role})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Sampled responses, one row each; every column is always there.
+    """Sampled responses, one per row; no column is ever missing.
 
     ``B`` responses, ``T`` response positions, ``K`` reward parts, ``V`` vocabulary. The outcome
     reward belongs to the whole response; ``token_reward`` is added per token. Positions at
-    or after ``length`` are padding; ``mask`` marks the trained ones among the others.
+    or after ``length`` are padding; ``mask`` is True at trained positions before ``length``.
     """
 
     group: Tensor = _column("B", "", "label")
@@ -75,7 +75,7 @@ class Batch:
 
     @property
     def device(self) -> torch.device:
-        """Where the columns are."""
+        """Device of the columns."""
         return self.mask.device
 
     @property
@@ -88,7 +88,7 @@ class Batch:
 COLUMNS: Mapping[str, Mapping[str, str]] = {f.name: dict(f.metadata) for f in fields(Batch)}
 
 
-#: What a model gives, in the precision that it computes in.
+#: Columns that a model computes, in its own precision.
 MODEL_COLUMNS = frozenset(
     {
         "logprob",
@@ -106,7 +106,7 @@ MODEL_COLUMNS = frozenset(
 
 
 def columns(*, axes: str = "", role: str = "") -> tuple[str, ...]:
-    """Names of the columns with these axes and this role; an empty word means any."""
+    """Names of the columns with these axes and this role; an empty string means any."""
     return tuple(
         name
         for name, about in COLUMNS.items()
@@ -149,12 +149,12 @@ def batch_of(mask: Tensor, **given: Tensor) -> Batch:
 
 
 def with_columns(batch: Batch, **changed: Tensor) -> Batch:
-    """The same batch with some columns replaced."""
+    """A copy of the batch with some columns replaced."""
     return replace(batch, **changed)
 
 
 class _Lazy(Batch):
-    """A batch whose columns are made from those of another when they are first read: a call reads few of them."""
+    """A batch that derives each column when it is first read, because a call reads few of them."""
 
     __slots__ = ("_derive", "_source")
     _derive: Callable[[Tensor], Tensor]
@@ -168,7 +168,7 @@ class _Lazy(Batch):
 
 
 def lazily(batch: Batch, derive: Callable[[Tensor], Tensor]) -> Batch:
-    """A batch with ``derive(column)`` for each column, made when it is first read.
+    """A batch with ``derive(column)`` in the place of each column, computed when it is first read.
 
     Example:
         >>> import torch

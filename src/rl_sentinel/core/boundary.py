@@ -1,4 +1,4 @@
-"""A boundary: real code of a target, seen through the neutral batch."""
+"""``Boundary``: a function of the target, and how its arguments and outputs map to the neutral batch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,26 +27,26 @@ Stage = Literal[
     "parallel",
 ]
 
-#: How results of the cuts of a repeated step become one: their sum, mean or last, their rows in order, or the sum over
-#: micro-batches and mean over ranks, as of gradients that data-parallel training averages.
+#: How the results of a repeated step are joined: sum, mean or last one, rows concatenated in order, or the sum over
+#: micro-batches and mean over ranks, as for gradients in data-parallel training.
 Join = Literal["sum", "mean", "last", "rows", "rank-mean"]
 
-#: The population that a number declares to count.
+#: The population that an output declares to average or sum over.
 Population = Literal["", "live", "rows", "all"]
 
-#: What a step is repeated for.
+#: What a repeated step runs over.
 Cut = Literal["rank", "micro_batch"]
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one output of a boundary is.
+    """Description of one output of a boundary.
 
-    ``axes`` is ``"B T"``, ``"B"`` or ``""`` (a number for the whole batch), ``quantity`` the name
-    by which laws and definitions know it (``"advantage"``, ``"keep"``, ``"kl.k1"``), ``scope`` how
-    far the decision reaches that it states, ``over`` the population that it declares: live rows, all rows with their
-    trained tokens (``"rows"``), or all rows and tokens, trained or not. ``at`` is the place of the value
-    after the last step, ``form`` its layout there, ``join`` how the values of a repeated step become one.
+    ``axes`` is ``"B T"``, ``"B"`` or ``""`` (a number for the whole batch), ``quantity`` the name by which laws and
+    definitions know it (``"advantage"``, ``"keep"``, ``"kl.k1"``), ``scope`` whether a decision is taken per token, row
+    or group, ``over`` the declared population: live rows, all rows with their trained tokens (``"rows"``), or all rows
+    and tokens, trained or not. ``at`` is the place of the value after the last step, ``form`` its layout there,
+    ``join`` how the values of a repeated step are joined.
     """
 
     axes: str
@@ -63,15 +63,15 @@ class Output:
 class Step:
     """One call of a boundary: the function, and a codec for each argument.
 
-    ``call`` is a dotted path of the target, a method of an earlier value, or a Python function of ours. A key of
-    ``arguments`` that is a number is passed by position. After the call, later steps and outputs know
-    its result by ``name``, and each argument by the name of its parameter. ``each`` repeats the step for every cut of
-    the rows; ``inside`` names functions of the target whose last arguments and result are kept while the step runs.
-    ``optional`` arguments are left out where a release has no such parameter. A ``remembered`` step answers equal
-    arguments with a copy of its first answer. ``explain`` turns an exception of the call, and the arguments by name,
-    into the one that is raised. ``doubles`` are functions of ours that replace those at dotted paths of the target
-    while the step runs, for example of one that needs a GPU. ``produced_by`` cites, for an argument whose form is a
-    choice, the line of the framework's trainer that makes it.
+    ``call`` is a dotted path of the target, a method of an earlier value, or a Python function of this package. An
+    ``arguments`` entry whose key is a number is passed by position. After the call, later steps and outputs refer to
+    its result by ``name``, and to each argument by the name of its parameter. ``each`` repeats the step for every cut
+    of the rows; ``inside`` names functions of the target whose last arguments and result are kept while the step runs.
+    ``optional`` arguments are left out where a release has no such parameter. A ``remembered`` step returns a copy of
+    its first result when it is called with equal arguments again. ``explain`` receives an exception of the call and the
+    arguments by name, and returns the exception to raise. ``doubles`` maps dotted paths of the target to functions of
+    this package that replace them while the step runs, for example where the original needs a GPU. ``produced_by``
+    cites, for an argument that could have several forms, the line of the framework's trainer that produces it.
     """
 
     call: str | Use | Callable[..., Any]
@@ -96,15 +96,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Real code of a target, described as data.
+    """A function (or pipeline) of a target, described as data.
 
     ``path`` is the dotted path that is entered (several, joined by ``" -> "``, for a pipeline), ``steps`` its calls in
-    order. ``reads`` are the columns that count: those that the codecs carry, without ``unused``, which the target is
-    passed and ignores. ``requires`` are the conditions under which the target's own trainer could make the call; each
-    answers why not, or "". ``domain`` brings a batch of the search into those conditions, and leaves one that fulfils
-    them as it is. ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that
-    compute the same algorithm. ``notes`` are what a report says of how it was bound. ``own`` marks a function of the
-    user's own: nothing is known of its callers, nor of the batches that they pass.
+    order. ``reads`` are the columns that the codecs carry, except ``unused``, which the target receives and ignores.
+    ``requires`` are the conditions under which the target's own trainer could make the call; each returns the reason
+    why not, or "". ``domain`` changes a batch of the search so that it fulfils these conditions, and keeps a batch that
+    already does. ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that compute the
+    same algorithm. ``notes`` tell the report how the arguments were bound. ``own`` marks a user's function, whose
+    callers and batches are unknown.
     """
 
     path: str
@@ -143,7 +143,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """A boundary that was expected and could not be found, imported or bound: it fails loudly."""
+    """An expected boundary that could not be found, imported or bound; the report lists it with the reason."""
 
     path: str
     stage: Stage

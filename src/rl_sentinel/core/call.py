@@ -1,4 +1,4 @@
-"""A call as a value: the function, its arguments, and where its results are read."""
+"""Describe calls as data: the function, its arguments, and where results are read."""
 
 import inspect
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A value that an earlier step left behind, and the way into it.
+    """A reference to a value of an earlier step, and the path to a part of it.
 
     ``name`` is a step (its return value) or a parameter of one (the argument after the call). ``way`` is a sequence of
     attribute names (``".batch"``) and keys.
@@ -47,11 +47,11 @@ class Use:
             return f".{step}"
         return f"[{step[0]!r}]" if isinstance(step, tuple) else f"[{step}]"
 
-    def follow(self, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the target left there
-        """The object at this place.
+    def follow(self, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any value of the target
+        """Return the object that this reference names.
 
         Raises:
-            KeyError: if no step left a value of that name, or a key is missing.
+            KeyError: if no earlier step has a value of that name, or a key is missing.
         """
         found = values[self.name]
         for step in self.way:
@@ -66,8 +66,8 @@ class Use:
 class Call:
     """One invocation: a function, class or method, with arguments that are values, calls or uses.
 
-    ``function`` is a dotted path, a method of an earlier value, or a Python function of ours (a double). A ``shared``
-    call is made once per process and setting, as a run has one configuration for all its steps.
+    ``function`` is a dotted path, a method of an earlier value, or a Python function of this package. A ``shared`` call
+    is made once per process and setting, because a run has one configuration for all its steps.
     """
 
     function: str | Use | Callable[..., Any]
@@ -86,7 +86,7 @@ class Function:
 def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any argument of a call; one line per kind
     """Whether two arguments are equal: tensors and arrays by dtype, shape and numbers (NaN equals NaN).
 
-    Objects are equal when they are of one type and their attributes are.
+    Objects are equal when they have the same type and equal attributes.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""A case: the only thing that is searched, shrunk, stored and replayed."""
+"""``Case``: the input of one check, which is searched for, shrunk, stored and replayed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,13 +9,13 @@ from rl_sentinel.core.layout import Layout
 
 Scalar = bool | int | float | str | None
 
-#: Neutral knob names to plain values; JSON as it stands.
+#: Neutral knob name -> plain value that JSON can hold.
 Settings = Mapping[str, Scalar]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A batch and its layout, the settings it is computed under, and what the law draws for itself."""
+    """A batch and its layout, the settings it is computed under, and the numbers that the law draws."""
 
     batch: Batch
     setting: str = "default"
@@ -26,15 +26,15 @@ class Case:
 
 
 def with_batch(case: Case, batch: Batch) -> Case:
-    """The same case on another batch."""
+    """A copy of the case with another batch."""
     return replace(case, batch=batch)
 
 
 def with_draw(case: Case, **draw: Scalar) -> Case:
-    """The same case with the law's own numbers set."""
+    """A copy of the case with the numbers that the law draws."""
     return replace(case, draw=dict(draw))
 
 
 def with_layout(case: Case, **fields: Any) -> Case:  # noqa: ANN401 - fields of Layout
-    """The same case laid out in another way."""
+    """A copy of the case with fields of the layout changed."""
     return replace(case, layout=replace(case.layout, **fields))

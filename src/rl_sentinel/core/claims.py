@@ -1,4 +1,4 @@
-"""What a boundary states about itself, with the line of the target that says so; claims select the laws that apply."""
+"""Claims: properties that a boundary states of itself, each with a citation; they decide which laws apply."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -23,10 +23,10 @@ Aggregation = Literal[
     "any",
 ]
 
-#: The citation of claims that a user states of a function of their own.
+#: The citation of claims that a user states about a function.
 STATED = "stated by the user"
 
-#: What the citation of claims begins with that follow from an algorithm that a user states.
+#: Start of the citation of claims that are implied by the stated algorithm.
 IMPLIED = "implied by algorithm="
 
 
@@ -40,7 +40,7 @@ class Said(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A setting that is documented to have an effect, and two values that must lead to different results."""
+    """A setting that is documented to have an effect, and two values that must give different results."""
 
     name: str
     values: tuple[Scalar, Scalar]
@@ -57,7 +57,7 @@ class SettingClaim:
 
 
 def value_of(said: Said[T_co] | None) -> T_co | None:
-    """The claimed value, or None where nothing is claimed.
+    """The claimed value, or None if there is no claim.
 
     Example:
         >>> from rl_sentinel.core.claims import Claims, Said, value_of
@@ -67,12 +67,12 @@ def value_of(said: Said[T_co] | None) -> T_co | None:
     return None if said is None else said.value
 
 
-def _claim(says: str, *stages: str) -> Any:  # noqa: ANN401 - the default of a field of any claim type
-    """A claim with its meaning; ``stages`` are those at which a user may state it of a function."""
+def _claim(says: str, *stages: str) -> Any:  # noqa: ANN401 - a field default of any claim type
+    """A field for a claim with its meaning; a user may state it about a function of one of these ``stages``."""
     return field(default=None, metadata={"says": says, "stages": stages})
 
 
-def _per_name(says: str, default: type) -> Any:  # noqa: ANN401 - the default of a field of any claim type
+def _per_name(says: str, default: type) -> Any:  # noqa: ANN401 - a field default of any claim type
     return field(default_factory=default, metadata={"says": says, "stages": ()})
 
 
@@ -83,10 +83,10 @@ _SIGNAL = ("reward", "normalise", "kl", "correct", "advantage", *_LOSSES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """All claims of one boundary; a claim that is None (or empty) was not made.
+    """All claims of one boundary; None (or empty) means that a claim was not made.
 
-    ``a | b`` has the claims of both; where both make a claim, ``b`` wins. The fields that map names
-    are claims per output (``output_*``) or per setting (``knobs``, ``inert``, ``refused``, ``accepted``).
+    ``a | b`` has the claims of both; where both make a claim, ``b`` wins. Fields that are mappings hold claims per
+    output (``output_*``) or per setting (``knobs``, ``inert``, ``refused``, ``accepted``).
 
     Raises:
         ValueError: if a value is not one that the claim can have; the nearest is named.
@@ -106,7 +106,7 @@ class Claims:
     standardised: Said[bool] | None = _claim("rewards are divided by a standard deviation, or not", *_RELATIVE)
     deviation: Said[Literal["n - 1", "n"]] | None = _claim("the denominator of the standard deviation", "advantage")
     credit: Said[Literal["outcome", "temporal"]] | None = _claim(
-        "the outcome credits all tokens of the response alike, or each token by what follows it", "advantage"
+        "the outcome credits all tokens of the response equally, or each token by later rewards", "advantage"
     )
     untrained: Said[Literal["skipped"]] | None = _claim(
         "credit skips tokens that are not trained, as if they were absent", "advantage"
@@ -123,24 +123,24 @@ class Claims:
         "the gradient of the first step deliberately differs from the policy gradient", "policy-loss"
     )
     aggregation: Said[Aggregation] | None = _claim(
-        "how the losses of tokens become one number; `any`: in one of these ways, which is left open", *_LOSSES
+        "how token losses are reduced to one number; `any`: by one of these reductions, not stated which", *_LOSSES
     )
     rows: Said[Literal["live", "all"]] | None = _claim("which rows a mean over sequences counts", *_LOSSES)
     factor: Said[Literal["half", "the square"]] | None = _claim(
         "whether the squared error is multiplied by one half", "value-loss"
     )
     gradient: Said[Literal["k1", "abs", "k2", "k3", "own"]] | None = _claim(
-        "has the gradient of this KL estimator whatever its value is, or the gradient of its own value", "kl"
+        "has the gradient of this KL estimator regardless of its value, or the gradient of its own value", "kl"
     )
     mean: Said[Literal[True]] | None = _claim("is a mean, so that repeating the batch leaves it unchanged", *_LOSSES)
-    masked: Said[Literal[True]] | None = _claim("exactly 0 where nothing is trained", "reward", "kl", "advantage")
+    masked: Said[Literal[True]] | None = _claim("exactly 0 at untrained positions", "reward", "kl", "advantage")
     masked_slots: Said[Literal["any"]] | None = _claim(
         "masked positions may contain NaN and infinity",
         *("kl", "correct", "advantage", *_LOSSES),
     )
     normaliser: Said[Literal["width"]] | None = _claim("divides by the width of the batch, padding included", *_SIGNAL)
     row_order: Said[Literal[True]] | None = _claim(
-        "the result depends on the order of rows, since some are drawn at random", *_SIGNAL
+        "the result depends on the order of rows, because some rows are drawn at random", *_SIGNAL
     )
     state: Said[Literal[True]] | None = _claim("keeps state between calls, so two calls may differ", *_SIGNAL)
     denominator: Said[Literal["given"]] | None = _claim(
@@ -151,7 +151,7 @@ class Claims:
     trajectories: Said[Literal["step-wise"]] | None = _claim("a trajectory has several rows, one for each step")
     conserves: Said[Literal[True]] | None = _claim("keeps all rows and tokens")
     packs: Said[Literal[True]] | None = _claim(
-        "puts several sequences into one, in which none has an effect on another"
+        "packs several sequences into one, without effect of one sequence on another"
     )
     padding: Said[Literal["zero"]] | None = _claim("0 after the end of the response")
     kl: Said[KlEstimator] | None = _claim("the KL estimator that a reward, a loss or a metric uses", "policy-loss")
@@ -163,15 +163,15 @@ class Claims:
         "that weight is computed per token, or is the geometric mean of the row's ratios"
     )
     output_algorithms: Mapping[str, Said[str]] = _per_name(
-        "the algorithm of one output, where it is not the boundary's", dict
+        "the algorithm of one output, if it differs from the boundary's", dict
     )
     output_definitions: Mapping[str, Said[str]] = _per_name(
-        "name of the definition that an output follows, or words of it, separated by `; `", dict
+        "name of the definition that an output follows, or parts of the name, separated by `; `", dict
     )
     output_pairs: Mapping[str, Said[str]] = _per_name("which two sets of log-probs a metric compares", dict)
     knobs: tuple[Knob, ...] = _per_name("a setting that is documented to have an effect; two JSON values, `a|b`", tuple)
     inert: tuple[Knob, ...] = _per_name(
-        "a setting that is documented to change speed or memory alone; two JSON values, `a|b`", tuple
+        "a setting that is documented to change only speed or memory; two JSON values, `a|b`", tuple
     )
     refused: tuple[SettingClaim, ...] = _per_name("a setting that must be refused, and why", tuple)
     accepted: tuple[SettingClaim, ...] = _per_name(
@@ -186,12 +186,12 @@ class Claims:
                 raise ValueError(_wrong_value(name, said.value, kind))
 
     def __or__(self, other: "Claims") -> "Claims":
-        """The claims of both; where both make one, that of ``other``."""
+        """The claims of both; ``other`` wins if both make the same claim."""
         merged = {f.name: _merge(getattr(self, f.name), getattr(other, f.name)) for f in fields(Claims)}
         return Claims(**merged)
 
     def texts(self) -> dict[str, Said[str]]:
-        """All claims as text, under the keys of the command line, reports and stored evidence.
+        """All claims as text, by their keys on the command line, in reports and in stored evidence.
 
         Example:
             >>> from rl_sentinel.core.claims import claims
@@ -213,7 +213,7 @@ class Claims:
 
 
 def claims(cite: str, **values: object) -> Claims:
-    """Claims that share one citation.
+    """Make claims that share one citation.
 
     Args:
         cite: the line of the target's code or documentation.
@@ -250,7 +250,7 @@ def claims(cite: str, **values: object) -> Claims:
 
 
 def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
-    """Claims from the text form of the command line, stored evidence and the signal library.
+    """Parse claims from the text form used by the command line, stored evidence and the signal library.
 
     Raises:
         ValueError: if there is no such claim or value; the nearest is named.
@@ -286,14 +286,14 @@ def unknown_claim(name: str) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Name the word that is nearest to a misspelt one, or list all."""
+    """Suggest the closest valid name, or list all valid names."""
     offered = list(words)
     near = get_close_matches(word, offered, n=1, cutoff=0.6)
     return f"the nearest is {near[0]!r}" if near else f"expected one of {', '.join(offered)}"
 
 
 def described() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], str]]:
-    """Each claim's key to its possible values as text, the stages where a user may state it, and its meaning."""
+    """For each claim's key: its possible values as text, the stages where a user may state it, and its meaning."""
     return {
         key_of(f.name): (
             tuple(_text(v) for v in _KINDS.get(f.name, ()) if not isinstance(v, type)),
@@ -321,7 +321,7 @@ def _wrong_value(name: str, value: object, kinds: tuple[object, ...]) -> str:
     return f"claim {name} is {value!r}: {nearest(str(value), map(str, kinds))}"
 
 
-def _merge(one: Any, other: Any) -> Any:  # noqa: ANN401 - the values of a field of any claim type
+def _merge(one: Any, other: Any) -> Any:  # noqa: ANN401 - a field of any claim type
     if isinstance(one, Mapping):
         return {**one, **other}
     if isinstance(one, tuple):
@@ -344,10 +344,10 @@ def _detail(one: Knob | SettingClaim) -> str:
     return "|".join(json.dumps(v) for v in one.values) if isinstance(one, Knob) else one.reason
 
 
-#: Claims of a setting with two values.
+#: Claims about a setting with two values.
 _OF_SETTINGS = ("knobs", "inert")
 
-#: Claim per name -> what its keys begin with.
+#: Claim per name -> prefix of its keys.
 _PREFIXES: Mapping[str, str] = {
     "output_algorithms": "algorithm:",
     "output_definitions": "definition:",
@@ -361,7 +361,7 @@ _PREFIXES: Mapping[str, str] = {
 #: Names of all claims.
 NAMES: tuple[str, ...] = tuple(f.name for f in fields(Claims))
 
-#: Claim with one value -> what that value may be.
+#: Claim with one value -> its possible values or types.
 _KINDS: Mapping[str, tuple[object, ...]] = {
     name: _value_kinds(hint) for name, hint in get_type_hints(Claims).items() if name not in _PREFIXES
 }

@@ -1,4 +1,4 @@
-"""How one argument of a call is built from a batch, and read back from a live call."""
+"""``Codec``: build one argument of a call from a batch, and read the batch back from a live argument."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,11 +14,11 @@ from rl_sentinel.core.layout import Axis, Layout
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """What a codec builds an argument from.
+    """The input from which a codec builds an argument.
 
-    ``batch`` has the rows of the current cut, ``whole`` all rows of the mini-batch; ``part`` counts the cut and
-    the number of cuts. ``leaves`` collects pairs of a column as laid out and the leaf tensor that the target
-    differentiates itself.
+    ``batch`` has the rows of the current cut, ``whole`` all rows of the mini-batch; ``part`` counts the cut and the
+    number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the gradient
+    themselves.
     """
 
     batch: Batch
@@ -30,18 +30,18 @@ class Inputs:
 
     @property
     def mini_batch(self) -> Batch:
-        """All rows of the mini-batch, of which ``batch`` may be a cut."""
+        """All rows of the mini-batch; ``batch`` may be only a part of them."""
         return self.batch if self.whole is None else self.whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """The shape of a batch, read from the arguments of a call before its columns are.
+    """The shape of a batch, read from the arguments of a call before the columns are read.
 
     ``length``, ``prompt_length`` and ``total_length`` (both together) are ``[B]`` tokens; ``mask`` is ``[B, T]``.
-    ``outcome`` is the ``[B]`` reward of each response, where an argument carries it alone. ``positions`` is the width
-    of rows that hold prompt and response, padding included; ``tokens`` the number of packed response tokens, were all
-    rows one; ``extra`` the columns of padding that the layout added to the width. A size that no argument tells is
+    ``outcome`` is the ``[B]`` reward of each response, if an argument carries only it. ``positions`` is the width of
+    rows that hold prompt and response, padding included; ``tokens`` the total number of response tokens in a packed
+    layout; ``extra`` the columns of padding that the layout added to the width. A size that no argument determines is
     None.
     """
 
@@ -57,7 +57,7 @@ class Sizes:
     extra: int | None = None
 
     def without_extra(self, value: Tensor) -> Tensor:
-        """A ``[B, T + extra]`` result without the padding that the layout added; any other as it is."""
+        """A ``[B, T + extra]`` result without the padding that the layout added; other tensors unchanged."""
         added = self.extra and self.width is not None and value.dim() > 1 and value.shape[1] == self.width + self.extra
         return value[:, : self.width] if added else value
 
@@ -66,17 +66,17 @@ class Sizes:
         return all(getattr(self, name) is not None for name in names)
 
     def merge(self, other: "Sizes") -> "Sizes":
-        """These sizes, completed by the ``other`` ones where they are None."""
+        """These sizes, with None replaced by the value of ``other``."""
         names = [f.name for f in fields(self)]
         return Sizes(**{n: getattr(other, n) if getattr(self, n) is None else getattr(self, n) for n in names})
 
 
 class Codec:
-    """One argument of a call: ``put`` builds it from a case, ``take`` reads the columns back from a live value.
+    """One argument of a call: ``put`` builds it from a case, ``take`` reads the columns back from a live argument.
 
-    A codec that only passes a constant, a knob or an earlier result carries no column. ``canonical`` gives the columns
-    as they come back: what the codec cannot carry is lost there, and nowhere else. Columns that do not come back at all
-    are ``unreadable``.
+    A codec that only passes a constant, a knob or an earlier result carries no column. ``canonical`` returns the
+    columns as ``take`` reads them, without the information that the argument cannot hold. Columns that cannot be read
+    back at all are ``unreadable``.
     """
 
     @property
@@ -86,7 +86,7 @@ class Codec:
 
     @property
     def shapes(self) -> frozenset[str]:
-        """Columns that decide the argument's shape, and are not carried."""
+        """Columns that determine the argument's shape but are not carried."""
         return frozenset()
 
     @property
@@ -96,27 +96,27 @@ class Codec:
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Layout fields that the argument follows."""
+        """Layout fields that affect the argument."""
         return frozenset()
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an expression: value, Call, Use, or a container of them
-        """The argument for a case."""
+        """Build the argument for a case."""
         raise NotImplementedError
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401, ARG002 - a live argument
-        """The sizes of the batch that can be read from the argument."""
+        """Read the sizes of the batch that the argument determines."""
         return Sizes()
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a live argument
-        """The columns that a live argument carries, in the neutral layout."""
+        """Read the columns from a live argument, in the neutral layout."""
         return {}
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401, ARG002 - a live argument
-        """The settings that a live argument carries."""
+        """Read the settings from a live argument."""
         return {}
 
     def references(self, value: Any) -> list[tuple["Codec", Any]]:  # noqa: ANN401 - a live argument
-        """The parts of a live argument that carry columns, as they are passed: what replaces them later is not seen."""
+        """The objects in a live argument that carry columns; a later replacement of such an object is not noticed."""
         return [(self, value)] if self.columns else []
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:  # noqa: ARG002 - overridden where columns are carried
@@ -129,37 +129,37 @@ class Form:
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Layout fields that a value follows."""
+        """Layout fields that affect a value."""
         return frozenset()
 
     @property
     def needs(self) -> frozenset[str]:
-        """Fields of :class:`Sizes` without which a value in this layout cannot be read."""
+        """Fields of :class:`Sizes` that are needed to read a value in this layout."""
         return frozenset()
 
     def lay(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - tensors or lists of them
-        """The column in this layout."""
+        """Convert a column to this layout."""
         raise NotImplementedError
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - tensors or lists of them
-        """The tensor in the neutral layout."""
+        """Convert a value in this layout to the neutral layout."""
         raise NotImplementedError
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401, ARG002 - tensors or lists of them
-        """The sizes of the batch that can be read from a value in this layout."""
+        """Read the sizes of the batch that a value in this layout determines."""
         return Sizes()
 
     def lost(self, column: Tensor, batch: Batch) -> Tensor:  # noqa: ARG002 - most forms lose nothing
-        """The column as it comes back: what the layout cannot hold (padding) is 0."""
+        """The column after a round trip through this layout: positions that it cannot hold (padding) are 0."""
         return column
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - most forms are tensors already
-        """Python source that reads the neutral tensor from the expression of a value in this layout."""
+        """Python source that converts the expression of a value in this layout to the neutral tensor."""
         return expression
 
 
 def merge_sizes(parts: Sequence[Sizes]) -> Sizes:
-    """One record of sizes from those of several arguments."""
+    """Merge the sizes of several arguments."""
     merged = Sizes()
     for part in parts:
         merged = merged.merge(part)
@@ -167,7 +167,7 @@ def merge_sizes(parts: Sequence[Sizes]) -> Sizes:
 
 
 def merge_columns(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The columns of several arguments; the first one holds, and a cell that is NaN in it is taken from the next.
+    """Merge the columns of several arguments; NaN cells of the first are filled from the next.
 
     Example:
         >>> import torch

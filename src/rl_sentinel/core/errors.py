@@ -1,14 +1,14 @@
-"""Errors: what a user reads in one line, and what a boundary may answer instead of a result."""
+"""Exceptions: one-line errors for users, and the outcomes of a boundary call without a result."""
 
 
 class SentinelError(Exception):
-    """Bad input from the user: printed as one line, and the exit status with which the command ends."""
+    """Bad input from the user: printed as one line; ``status`` is the exit status of the command."""
 
     status = 2
 
 
 class InputError(SentinelError, ValueError):
-    r"""A tensor or number that a function of the signal library cannot take, in one line; a ``ValueError`` as well.
+    r"""A tensor or number that a function of the signal library cannot accept; also a ``ValueError``.
 
     Example:
         >>> from rl_sentinel.core.errors import InputError
@@ -17,42 +17,42 @@ class InputError(SentinelError, ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        """In one line, however many lines what was given takes to be written down."""
+        """Join the message to one line, even if a printed value has several."""
         super().__init__(" ".join(message.split()))
 
 
 class ArgumentNameError(InputError, TypeError):
-    """A call that misspells or leaves out a parameter of a function of the signal library; a ``TypeError`` as well."""
+    """A misspelled or missing parameter in a call of the signal library; also a ``TypeError``."""
 
 
-class NotApplicable(Exception):  # noqa: N818 - an answer, not an error: the pair has no verdict
-    """The pair cannot be judged here; the text is the reason that reports print."""
+class NotApplicable(Exception):  # noqa: N818 - an outcome, not an error: the pair is not checked
+    """The law cannot be checked at this boundary; the text is the reason that reports print."""
 
 
 class StandInTouched(NotApplicable):
     """A stand-in for an absent package was used while a boundary ran."""
 
 
-class TargetRaised(Exception):  # noqa: N818 - the target's own answer, judged by the laws
-    """An exception that left the target; ``accident`` is the line where it came up, if no code raised it on purpose."""
+class TargetRaised(Exception):  # noqa: N818 - an outcome of the target, which laws check
+    """An exception raised by the target; ``accident`` is its line if no code raised it on purpose."""
 
     def __init__(self, words: str, accident: str = "") -> None:
-        """Keep the words, and where the accident happened."""
+        """Store the message and the line of the accident."""
         super().__init__(words)
         self.accident = accident
 
 
 class Refused(TargetRaised):
-    """The target refused the input in words (``ValueError``, ``AssertionError`` and their kin)."""
+    """The target refused the input with a message (``ValueError``, ``AssertionError`` and similar types)."""
 
 
 class Crashed(TargetRaised):
-    """An exception of another kind (``IndexError``, ``RuntimeError``) came up in the target's own code."""
+    """An exception of another kind (``IndexError``, ``RuntimeError``) occurred in the target's own code."""
 
 
-class Unbindable(Exception):  # noqa: N818 - reported by boundary, never raised at a user
+class Unbindable(Exception):  # noqa: N818 - reported per boundary, never shown to a user as an exception
     """An expected boundary cannot be found, or its arguments cannot be bound by role."""
 
 
 class Absent(Unbindable):
-    """A module or a name that the target does not have: no fault of a release that never had it."""
+    """A module or name that this release of the target does not have; not an error."""

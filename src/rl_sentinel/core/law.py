@@ -1,4 +1,4 @@
-"""A law: a relation that every correct boundary of its stages obeys."""
+"""``Law``: a relation that every correct boundary of certain stages obeys."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -20,15 +20,15 @@ _CODE = re.compile(r"[A-Z]{3}\d{3}")
 class Law:
     """One law; its page is the docstring of the module that defines it.
 
-    ``applies`` returns why the law does not apply to a boundary, or an empty string. ``vary`` draws
-    the ``n``-th variant of a case, or None where the precondition does not hold; it runs again on
-    every shrunk case. ``expect`` calls the boundary and yields what its results must be. A law that
-    ``fails`` ``"on-all-cases"`` is broken only if every expectation over all cases is. ``intended`` is
-    the other side of a contested finding, or says it of a boundary; a law that judges all
-    settings of a boundary ``at_once`` is asked under the first; ``shows_with`` the law whose finding at the
-    same boundary has the same cause, under which this one is then listed; ``claims`` are the names of the
-    claims that decide whether the law applies, or what it expects. ``own_level`` is the level of a case at a
-    function of the user's own, where it differs: there, the user makes the claims, and callers are unknown.
+    ``applies`` returns why the law does not apply to a boundary, or an empty string. ``vary`` draws the ``n``-th
+    variant of a case, or None if the precondition does not hold; it runs again on every shrunk case. ``expect`` calls
+    the boundary and yields expectations on its results. A law that ``fails`` ``"on-all-cases"`` is broken only if every
+    expectation over all cases is. ``intended`` is the argument that a contested finding may be intended, or a function
+    that returns it for a boundary. A law with ``at_once`` checks all settings of a boundary together, under the first
+    one. ``shows_with`` is the law whose finding at the same boundary has the same cause; the finding of this law is
+    then listed under it. ``claims`` are the names of the claims that decide whether the law applies, or what it
+    expects. ``own_level`` is the level of a case at a user's function, if it differs: there, the user states the
+    claims, and callers are unknown.
     """
 
     code: str
@@ -61,7 +61,7 @@ class Law:
         return self.own_level(case) if boundary.own and self.own_level else self.level(case)
 
     def other_side(self, boundary: Boundary) -> str:
-        """What can be said for a contested finding at a boundary; empty where nothing is known."""
+        """The argument that a contested finding at a boundary may be intended, or an empty string."""
         return self.intended if isinstance(self.intended, str) else self.intended(boundary)
 
 

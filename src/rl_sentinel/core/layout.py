@@ -1,22 +1,22 @@
-"""How a batch is laid out for a call: padding, packing, micro-batches, ranks, dtype and device."""
+"""``Layout``: how a batch is laid out for a call: padding, micro-batches, ranks, dtype and device."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 Side = Literal["right", "left"]
 
-#: The fields that a law may vary; a boundary names those that its arguments can follow.
+#: The fields that a law may vary; a boundary names the fields that its arguments support.
 Axis = Literal["extra", "padding", "micro_batches", "ranks", "context", "dtype", "device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The part of a case that says how its batch reaches the target.
+    """The part of a case that describes how its batch is passed to the target.
 
-    ``extra`` is the number of padding columns beyond the longest response, ``padding`` the side they are on,
-    ``micro_batches`` and ``ranks`` the number of parts that the rows are split into, ``context`` the number of ranks
-    that share each sequence, ``dtype`` the precision of what a
-    model computes (log-probs, values, logits, entropies; empty: as the batch has it), ``device`` the torch device.
+    ``extra`` is the number of padding columns beyond the longest response, ``padding`` their side, ``micro_batches``
+    and ``ranks`` the number of parts that the rows are split into, ``context`` the number of ranks that share each
+    sequence, ``dtype`` the dtype of the columns that a model computes (log-probs, values, logits, entropies; empty: the
+    dtype of the batch), ``device`` the torch device.
 
     Example:
         >>> from rl_sentinel.core.layout import Layout

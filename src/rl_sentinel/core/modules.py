@@ -1,4 +1,4 @@
-"""The module is the plugin: walk a package and collect what its modules define."""
+"""Walk a package and collect an object of the same name from each of its modules."""
 
 import importlib
 import pkgutil

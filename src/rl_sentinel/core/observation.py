@@ -14,8 +14,8 @@ from rl_sentinel.core.case import Case
 class Observation:
     """Outputs of a call, gradients of its loss, and its inputs as the call left them.
 
-    ``arguments`` has what a watched call changed in place among the tensors that the target's own
-    functions were given: name of the parameter and of the function -> values before and after.
+    ``arguments`` has the tensors that a watched call changed in place among the arguments of the target's functions:
+    parameter and function name -> values before and after.
     """
 
     values: Mapping[str, Tensor]
@@ -25,14 +25,14 @@ class Observation:
 
 
 class Ask(Protocol):
-    """All that a law may do with a target: call a boundary on a case.
+    """The interface by which a law calls a boundary on a case.
 
-    Raises :class:`~rl_sentinel.core.errors.Refused` where the target refuses the case in words.
+    Raises :class:`~rl_sentinel.core.errors.Refused` if the target refuses the case with a message.
     """
 
     @property
     def boundary(self) -> Boundary:
-        """The boundary that is asked."""
+        """The boundary that is called."""
         ...
 
     def __call__(
@@ -47,7 +47,7 @@ class Ask(Protocol):
     ) -> Observation:
         """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns.
 
-        A case as it was drawn may be answered from an earlier call on it, unless ``fresh``. ``inputs_after`` and
-        ``arguments`` are there after a ``watched`` call alone, of the boundary itself and without gradients.
+        An unchanged case may be answered from a cache, unless ``fresh``. ``inputs_after`` and ``arguments`` are set
+        only after a ``watched`` call of the boundary itself, without gradients.
         """
         ...

@@ -1,4 +1,4 @@
-"""Paths as users write them."""
+"""Expand and validate paths that users write."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from rl_sentinel.core.errors import SentinelError
 
 
 def expanded(text: str, what: str) -> Path:
-    """The path that a word names, with ``~`` for a home.
+    """Convert text to a path; ``~`` is expanded to the home folder.
 
     Args:
-        text: as the user gave it.
-        what: the option or the recipe's key that it was given to.
+        text: the text from the user.
+        what: the option or recipe key that has this value.
 
     Raises:
-        SentinelError: if it is empty, no path, or of a home that is not there.
+        SentinelError: if the text is empty, not a path, or names a home folder that does not exist.
 
     Example:
         >>> from rl_sentinel.core.paths import expanded
@@ -28,4 +28,4 @@ def expanded(text: str, what: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise SentinelError(f"{what} is {text!r}, expected a path: there is no such home, name another") from error
+        raise SentinelError(f"{what} is {text!r}, expected a path: no such home folder, name another") from error

@@ -3,18 +3,18 @@
 import math
 from collections.abc import Sequence
 
-#: Significant digits tried, until two different numbers read differently.
+#: Numbers of significant digits to try until two different numbers print differently.
 _DIGITS = (4, 6, 9, 17)
 
 #: Whole numbers below this one are written in full.
 _WHOLE = 1e9
 
-#: Name of each axis of a place: row, token, and word of the vocabulary.
+#: Name of each axis of a position: row, token, and word of the vocabulary.
 _AXES = ("row", "token", "word")
 
 
 def number(value: float) -> str:
-    """A number in four significant digits, or in full where it is a whole one.
+    """Format a number with four significant digits; whole numbers in full.
 
     Example:
         >>> from rl_sentinel.core.phrasing import number
@@ -25,7 +25,7 @@ def number(value: float) -> str:
 
 
 def two_numbers(one: float, other: float) -> tuple[str, str]:
-    """Two numbers, in as many digits as show that they differ.
+    """Format two numbers with enough digits to show that they differ.
 
     Example:
         >>> from rl_sentinel.core.phrasing import two_numbers
@@ -37,7 +37,7 @@ def two_numbers(one: float, other: float) -> tuple[str, str]:
 
 
 def at(cell: Sequence[int]) -> str:
-    """A position as an adverbial with a leading space; empty for a scalar.
+    """A position as text such as `` at row 1``, with a leading space; empty for a scalar.
 
     Example:
         >>> from rl_sentinel.core.phrasing import at
@@ -48,7 +48,7 @@ def at(cell: Sequence[int]) -> str:
 
 
 def of(output: str, cell: Sequence[int]) -> str:
-    """A cell of an output as a noun phrase.
+    """An output with its cell, such as ``loss of row 1``.
 
     Example:
         >>> from rl_sentinel.core.phrasing import of

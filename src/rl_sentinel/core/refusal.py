@@ -1,4 +1,4 @@
-"""Checks of arguments that are not tensors, with one-line errors; the switch for all argument checks."""
+"""Validate arguments that are not tensors, with one-line errors; the switch for all argument checks."""
 
 import inspect
 import os
@@ -16,7 +16,7 @@ CHECKED = os.environ.get("RL_SENTINEL_CHECKS", "1") != "0"
 
 
 def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
-    """Raise for the first position where ``wrong`` is True; with checks off nothing is read.
+    """Raise for the first position where ``wrong`` is True; does nothing if checks are off.
 
     Example:
         >>> import torch
@@ -29,11 +29,11 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
         raise InputError(describe(torch.nonzero(wrong)[0].tolist()))
 
 
-def is_number(value: Any) -> bool:  # noqa: ANN401 - which it is, is the question
-    """Whether it is a real number of Python or NumPy or a scalar tensor; NaN and infinity count.
+def is_number(value: Any) -> bool:  # noqa: ANN401 - the type is checked here
+    """Whether a value is a real number of Python or NumPy, or a scalar tensor; NaN and infinity count as numbers.
 
-    A bool does not count, nor an integer of more than 64 bits (no tensor can be compared with it), nor a tensor that
-    requires a gradient: a setting gets no gradient.
+    A bool is not a number here. Neither is an integer of more than 64 bits, which no tensor can be compared with, nor a
+    tensor that requires a gradient, because settings have no gradient.
 
     Example:
         >>> from rl_sentinel.core.refusal import is_number
@@ -52,7 +52,7 @@ def number(name: str, value: object) -> None:
     """Require a real number.
 
     Raises:
-        InputError: naming the parameter and what was given.
+        InputError: naming the parameter and its value.
 
     Example:
         >>> from rl_sentinel.core.refusal import number
@@ -68,7 +68,7 @@ def one_of(name: str, value: object, words: Sequence[str]) -> None:
     """Require one of several strings.
 
     Raises:
-        InputError: naming the parameter, what was given, and the words.
+        InputError: naming the parameter, its value, and the allowed strings.
 
     Example:
         >>> from rl_sentinel.core.refusal import one_of
@@ -84,7 +84,7 @@ def function(name: str, value: object) -> None:
     """Require a callable with a readable signature.
 
     Raises:
-        InputError: naming the parameter and what was given.
+        InputError: naming the parameter and its value.
 
     Example:
         >>> from rl_sentinel.core.refusal import function
@@ -99,10 +99,10 @@ def function(name: str, value: object) -> None:
 
 
 def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> None:
-    """Require a function that accepts a number of positional arguments and these keywords.
+    """Require a function that accepts this number of positional arguments and these keywords.
 
     Raises:
-        InputError: naming the parameter, how it would be called, and why it cannot be.
+        InputError: naming the parameter, the call, and why it fails.
 
     Example:
         >>> from rl_sentinel.core.refusal import takes
@@ -119,7 +119,7 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
 
 
 def by_name(name: str, value: Callable[..., Any]) -> None:
-    """Require a function whose parameters can all be passed by keyword, at least one.
+    """Require a function with at least one parameter, all of which can be passed by keyword.
 
     Raises:
         InputError: naming the parameter.
@@ -141,21 +141,21 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
 
 
 def unmapped(*columns: Tensor) -> None:
-    """Raise for columns that ``torch.vmap`` maps: argument checks cannot read batched values.
+    """Raise an error for columns that ``torch.vmap`` maps: argument checks cannot read batched values.
 
     Raises:
-        InputError: if one is, under derivatives of ``torch.func`` or not.
+        InputError: if a column is mapped, also inside derivatives of ``torch.func``.
 
     Example:
         >>> import torch
         >>> from rl_sentinel.core.refusal import unmapped
         >>> unmapped(torch.ones(2))
     """
-    layers = torch._C._functorch  # noqa: SLF001 - torch says it nowhere else
+    layers = torch._C._functorch  # noqa: SLF001 - torch has no public function for it
     for column in columns:
         inner = column
         while layers.is_functorch_wrapped_tensor(inner):
             if layers.is_batchedtensor(inner):
-                way = "its numbers cannot be asked for there (call the function once for each)"
+                way = "its values cannot be read there (call the function once per element)"
                 raise InputError(f"a column is mapped by torch.vmap, expected plain tensors: {way}")
             inner = layers.get_unwrapped(inner)

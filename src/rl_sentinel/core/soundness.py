@@ -1,4 +1,4 @@
-"""Validate a case that was read from a file: shapes, dtypes and ranges, before anything runs on it."""
+"""Validate a case that was read from a file: shapes, dtypes and ranges of its columns, before it is used."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.core import batch as columns
 from rl_sentinel.core.batch import COLUMNS, VOCABULARY, Batch
 
-#: Most rows, response positions and prompt tokens of a stored case: far beyond any that is found.
+#: Limits on rows, response positions and prompt tokens of a stored case; found cases are far smaller.
 MOST_ROWS, MOST_WIDTH, MOST_PROMPT = 1024, 4096, 4096
 
 #: role -> the dtypes of its columns.
@@ -24,10 +24,10 @@ _KINDS: Mapping[str, tuple[type, ...]] = {"signal": (int, float), "label": (int,
 
 
 def dtype_of(name: str, word: object) -> torch.dtype:
-    """The dtype that a stored column names.
+    """The dtype of a stored column.
 
     Raises:
-        ValueError: if there is no such column, or it has no such dtype.
+        ValueError: if the column does not exist, or cannot have this dtype.
     """
     if name not in COLUMNS:
         raise ValueError(f"batch[{name}] is not a column, expected one of {', '.join(COLUMNS)}")
@@ -38,7 +38,7 @@ def dtype_of(name: str, word: object) -> torch.dtype:
 
 
 def check_values(name: str, values: object) -> None:
-    """Validate nested lists: the depth of the column's axes, the type of its role.
+    """Validate the nesting depth of lists against the column's axes, and the type of values against its role.
 
     Raises:
         ValueError: if the nesting is too shallow or too deep, or a value is of another type.
@@ -59,10 +59,10 @@ def _short(x: object) -> str:
 
 
 def check_batch(batch: Batch) -> None:
-    """Validate that all columns have one shape, and labels are in range.
+    """Validate that the shapes of all columns agree, and that labels are in range.
 
     Raises:
-        ValueError: naming the column, what it is and what was expected.
+        ValueError: naming the column, its value and the expected value.
     """
     sizes = {"B": batch.rows, "T": batch.width, "K": 2, "V": VOCABULARY}
     for name, about in COLUMNS.items():
@@ -95,7 +95,7 @@ def check_knobs(name: str, given: object) -> dict[str, Any]:
     """Validate a mapping of names to plain values.
 
     Raises:
-        ValueError: if it is not one.
+        ValueError: if the value is anything else.
     """
     plain = isinstance(given, dict) and all(
         isinstance(k, str) and (v is None or isinstance(v, bool | int | float | str)) for k, v in given.items()
@@ -109,7 +109,7 @@ def check_whole(name: str, given: object, most: int) -> int:
     """Validate an integer from 0 to ``most``.
 
     Raises:
-        ValueError: if it is not one.
+        ValueError: if the value is anything else.
     """
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
         raise ValueError(f"{name} is {_short(given)}, expected a whole number from 0 to {most}")

@@ -1,4 +1,4 @@
-"""Cases to JSON and back: the columns that are read, as plain lists."""
+"""Convert cases to JSON and back; columns become nested lists."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ from rl_sentinel.core.soundness import check_batch, check_knobs, check_values, c
 #: Columns that describe the shape of a batch and are always stored.
 _STRUCTURE = ("group", "length", "mask", "excluded", "scored", "prompt_length")
 
-#: Largest seed that a case may name; torch takes 63 bits.
+#: Largest seed of a case; torch accepts 63 bits.
 MOST_SEED = 2**63 - 1
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def plain(tensor: Tensor) -> Any:  # noqa: ANN401 - nested lists of numbers
-    """A tensor as nested lists, with non-finite numbers as words, since JSON has none."""
+    """A tensor as nested lists; non-finite numbers become strings, because JSON has no such numbers."""
 
     def word(x: Any) -> Any:  # noqa: ANN401
         if isinstance(x, list):
@@ -46,7 +46,7 @@ def _column(name: str, stored: Mapping[str, Any]) -> Tensor:
 
 
 def case_as_json(case: Case, reads: Iterable[str]) -> dict[str, Any]:
-    """The case with the columns that ``reads`` names; the others keep their plain value."""
+    """Convert a case to JSON with the columns in ``reads``; other columns have their default value."""
     keep = set(reads) | set(_STRUCTURE)
     plainest = batch_of(case.batch.mask)
     stored = {}
@@ -64,10 +64,10 @@ def case_as_json(case: Case, reads: Iterable[str]) -> dict[str, Any]:
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:
-    """The case that :func:`case_as_json` wrote.
+    """Read a case that :func:`case_as_json` wrote.
 
     Raises:
-        SentinelError: where a key is missing, or a column does not exist, or has the wrong shape, kind or range.
+        SentinelError: if a key is missing, or a column does not exist or has the wrong shape, dtype or range.
     """
     try:
         given = {name: _column(name, column) for name, column in data["batch"].items()}
@@ -77,7 +77,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         batch = batch_of(mask, **given)
         check_batch(batch)
         if not isinstance(data["setting"], str):
-            raise ValueError(f"setting is {data['setting']!r}, expected a string")  # noqa: TRY301, TRY004 - one line for all that is damaged
+            raise ValueError(f"setting is {data['setting']!r}, expected a string")  # noqa: TRY301, TRY004 - one handler for all damaged values
         return Case(
             batch=batch,
             setting=data["setting"],

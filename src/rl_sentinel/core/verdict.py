@@ -1,4 +1,4 @@
-"""Verdicts: one per law, boundary and setting."""
+"""``Verdict``: the result of one law at one boundary under one setting."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ OUTCOMES: tuple[Outcome, ...] = ("holds", "broken", "not-applicable", "errored")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of one law at one boundary under one setting.
+    """The result of one law at one boundary under one setting.
 
-    ``tried`` counts the cases whose precondition held and whose relation was compared: 0 is never
-    ``holds``. ``evidence`` is set when ``broken``: plain JSON, from which all reports are made.
-    ``entered`` are the target's functions that ran, as ``file:qualified name``.
+    ``tried`` counts the cases whose precondition held and whose relation was compared; with 0 the outcome is never
+    ``holds``. ``evidence`` is set if ``broken``: plain JSON, from which all reports are made. ``entered`` are the
+    target's functions that ran, as ``file:qualified name``.
     """
 
     law: str
@@ -27,7 +27,7 @@ class Verdict:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a pass that was never tried."""
+        """Validate that ``holds`` has at least one tried case."""
         if self.outcome == "holds" and self.tried == 0:
             message = f"verdict[{self.law}, {self.boundary}] holds with 0 cases tried"
             raise ValueError(message)

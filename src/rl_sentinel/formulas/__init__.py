@@ -1,1 +1,1 @@
-"""Formulas of papers and definitions of metrics, written without ``signal``: what laws compare frameworks with."""
+"""Formulas of papers and definitions of metrics, independent of ``signal``; laws compare frameworks with them."""

@@ -1,4 +1,4 @@
-"""How numbers per token become one number, by plain sums; more than one reading where it is not claimed."""
+"""Reduce numbers per token to one number with plain sums, by every accepted reading of the aggregation."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from rl_sentinel.core.case import Settings
 
 Named = dict[str, Tensor]
 
-#: Mode of aggregation -> what each row's sum is divided by, before rows are put together.
+#: Mode of aggregation -> the divisor of each row's sum, before rows are combined.
 MODES = {
     "token-mean": "",
     "token-sum": "",
@@ -20,11 +20,11 @@ MODES = {
 
 
 def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows: str = "") -> Named:
-    """``[B, T]`` numbers as one, by name of the reading: a mean of rows or prompts counts those "live", or "all".
+    """Reduce ``[B, T]`` numbers to one, by reading: a mean over rows or prompts counts "live" ones or "all".
 
-    Where that is not said, either is a reading. Settings ``tokens`` and ``rows`` are denominators that
-    were counted elsewhere, ``length`` is a fixed length by which a sum over all rows is divided,
-    ``scale`` stands for the width, and a loss on one of several ``ranks`` is as much larger.
+    If that is not claimed, both are readings. Settings ``tokens`` and ``rows`` are given denominators, ``length`` is a
+    fixed length by which a sum over all rows is divided, ``scale`` replaces the width, and a loss on one of several
+    ``ranks`` is multiplied by their number.
 
     Source:
         DAPO (arXiv 2503.14476), equation 8, for the mean over tokens; GRPO (arXiv 2402.03300),

@@ -1,4 +1,4 @@
-"""What an algorithm's paper says that it computes, in plain float64 sums; more than one reading where it leaves one."""
+"""Advantages of algorithms by their papers' formulas, in plain float64 sums, by every accepted reading."""
 
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -30,15 +30,15 @@ _DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {
     "n": lambda numbers: _deviation(numbers, 0),
 }
 
-#: Parts that cancel to less than this share of themselves say nothing in float32.
+#: Parts that cancel to less than this share of their size are only rounding in float32.
 _NEAR = 1e-2
 
-#: Numbers that are in use beside a deviation, where the boundary names none.
+#: Numbers that implementations add to a deviation, tried if the boundary does not name one.
 _EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4)
 
 
 def known_advantages(boundary: Boundary) -> bool:
-    """Whether the table has the estimator that the boundary claims to be."""
+    """Whether the table has the estimator that the boundary claims."""
     name = value_of(boundary.claims.algorithm) or ""
     in_parts = name in IN_PARTS and "reward_parts" in boundary.reads
     return name in ADVANTAGES or in_parts or name in TEMPORAL
@@ -59,7 +59,7 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
 
 
 def has_returns(boundary: Boundary) -> bool:
-    """Whether the boundary hands out returns of an algorithm that has them beside its advantages."""
+    """Whether the boundary returns, besides advantages, the returns of an algorithm that has them."""
     return "returns" in boundary.outputs and (value_of(boundary.claims.algorithm) or "") in RETURNS
 
 
@@ -69,14 +69,14 @@ def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
 
 
 def _over_time(boundary: Boundary, found: Tokens) -> Named:
-    """The readings that the boundary's word on untrained tokens leaves."""
+    """The readings that are left after the boundary's claim on untrained tokens."""
     skips = value_of(boundary.claims.untrained) == "skipped"
     left = {n: x for n, x in found.items() if not (skips and n.endswith(EVERY_STEP))}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in left.items()}
 
 
 def spans_gaps(boundary: Boundary) -> bool:
-    """Whether a formula says what credit is, where some token between does not train."""
+    """Whether the formula defines credit across untrained tokens between trained ones."""
     name = value_of(boundary.claims.algorithm) or ""
     return name not in TEMPORAL or name in OPEN or value_of(boundary.claims.untrained) == "skipped"
 
@@ -87,7 +87,7 @@ def _epsilons(settings: Settings) -> tuple[float, ...]:
 
 
 def _deviation(numbers: list[float], correction: int) -> float:
-    """By the sum of squares about the mean; exactly 0 where all are equal."""
+    """The deviation, from the sum of squared distances to the mean; exactly 0 if all values are equal."""
     if min(numbers) == max(numbers):
         return 0.0
     mean = fmean(numbers)
@@ -114,7 +114,7 @@ def _centred(batch: Batch, weights: list[float] | None = None) -> list[float]:
 
 
 def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
-    """Divided by the deviation of the rewards of each row's group; left where that is 0."""
+    """Divide by the deviation of the rewards in each row's group; unchanged where it is 0."""
     reward, readings = batch.reward.tolist(), Rows()
     for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
         spreads = [1.0] * batch.rows
@@ -171,7 +171,7 @@ def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:
 
 
 def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
-    """About the mean of the live rows of the batch, by their deviation; a row that is not live gets 0."""
+    """Standardise by mean and deviation of the live rows of the batch; 0 for rows that are not live."""
     readings, live = Rows(), batch.live.tolist()
     repeats = {"rows": [int(alive) for alive in live], "trained tokens": batch.mask.sum(1).tolist()}
     for who, counts in repeats.items() if any(live) else ():
@@ -187,7 +187,7 @@ def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
 
 
 def _gdpo(batch: Batch, settings: Settings) -> Rows:
-    """Each part standardised in its group, added up by weight 1, 2, ... or equally; then over the batch."""
+    """Standardise each part in its group, add them with weights 1, 2, ... or equally, standardise over the batch."""
     readings = Rows()
     for epsilon in _epsilons(settings):
         parts = []
@@ -206,7 +206,7 @@ def _gdpo(batch: Batch, settings: Settings) -> Rows:
 
 
 def _maxrl(batch: Batch, settings: Settings) -> Rows:
-    """Centred, by the mean of the group; where that is 0 a case says nothing."""
+    """Centre, then divide by the mean of the group; a case with mean 0 is not compared."""
     centred, reward = _centred(batch), batch.reward.tolist()
     mean = [0.0] * batch.rows
     for rows in _groups(batch):
@@ -218,7 +218,7 @@ def _maxrl(batch: Batch, settings: Settings) -> Rows:
     }
 
 
-#: Algorithm -> advantages per live row, by reading; 0 for other rows, and for a row that is compared with none.
+#: Algorithm -> advantages per live row, by reading; 0 for other rows, and for a row without a row to compare with.
 ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "grpo": _grpo,
     "rloo": _rloo,
@@ -231,11 +231,11 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "outcome": lambda batch, _settings: {"the outcome itself": batch.reward.tolist()},
 }
 
-#: The same, of a reward in parts, which only an adapter has.
+#: The same for a reward in parts, which only an adapter can pass.
 IN_PARTS: Mapping[str, Callable[[Batch, Settings], Rows]] = {"gdpo": _gdpo}
 
 
-#: Algorithm with settings -> values per row or per token, of which there is one reading.
+#: Algorithm with settings -> values per row or per token; there is one reading.
 PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     **REWARDS,
     **CORRECTIONS,

@@ -1,13 +1,13 @@
-"""Which signal columns and settings a quantity may answer to, by the name of the quantity."""
+"""Which signal columns and settings a quantity may depend on, by its name."""
 
 from collections.abc import Iterable, Mapping
 
 from rl_sentinel.core.batch import columns
 
-#: The log-probs of the four policies that a batch knows.
+#: The log-prob columns of the four policies in a batch.
 LOGPROBS = frozenset({"logprob", "old_logprob", "ref_logprob", "rollout_logprob"})
 
-#: First word of a quantity -> signal columns that it may answer to; masks and labels always may.
+#: First word of a quantity -> signal columns that it may depend on; masks and labels are always allowed.
 ALLOWED: Mapping[str, frozenset[str]] = {
     "kl": LOGPROBS | {"logits"},
     "kl_coefficient": LOGPROBS | {"logits"},
@@ -22,7 +22,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "response_length": frozenset(),
 }
 
-#: First word of a quantity -> settings that it may not answer to: a KL is measured before it is weighed.
+#: First word of a quantity -> settings that it must not depend on: a KL is measured before it is weighted.
 UNWEIGHED: Mapping[str, tuple[str, ...]] = {"kl": ("kl_coef",)}
 
 
@@ -37,10 +37,10 @@ def kind(quantity: str) -> str:
 
 
 def wrong_inputs(quantity: str, reads: Iterable[str]) -> tuple[str, ...]:
-    """The signal columns among ``reads`` to which the quantity may not answer; rewards first.
+    """The signal columns among ``reads`` that the quantity must not depend on; rewards first.
 
-    Where the advantage is made inside, a fraction of clipped tokens answers to the reward by its
-    sign, so that such a boundary is not judged.
+    If the boundary computes the advantage itself, a clip fraction depends on the reward by its sign, so such a boundary
+    is not checked.
 
     Example:
         >>> wrong_inputs("kl.k1", ["reward", "logprob", "mask"])

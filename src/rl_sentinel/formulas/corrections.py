@@ -1,4 +1,4 @@
-"""Rollout correction by its formulas, row by row and token by token in plain floats."""
+"""Formulas of rollout correction (weights, bounds, rejection), in plain floats, token by token."""
 
 from collections.abc import Callable, Mapping
 from math import exp, isnan, log, nan
@@ -23,7 +23,7 @@ _OVER: Mapping[str, Callable[[list[float]], float]] = {
 }
 
 
-#: Nearer than this to a bound, and not at it, a number is on either side by rounding.
+#: A number closer than this to a bound, but not equal to it, may be on either side by rounding.
 NEAR = 1e-5
 
 
@@ -51,7 +51,7 @@ def _of_rows(batch: Batch, of: str, value: Callable[[list[float]], float]) -> Te
     return torch.tensor([value(row) if row else 0.0 for row in rows], dtype=torch.float64)
 
 
-#: Level of a weight -> the weights.
+#: Level of a weight -> function that computes the weights.
 _LEVELS: Mapping[str, Callable[[Batch], Tensor]] = {
     "token": lambda batch: _of_tokens(batch, "rollout_logprob", exp),
     "sequence": lambda batch: _of_rows(batch, "rollout_logprob", lambda row: exp(sum(row))),
@@ -60,7 +60,7 @@ _LEVELS: Mapping[str, Callable[[Batch], Tensor]] = {
 
 
 def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Settings], Tensor]:
-    """Each weight by itself; 0 where nothing is trained."""
+    """Bound each weight separately; 0 at untrained tokens."""
 
     def found(batch: Batch, settings: Settings) -> Tensor:
         weights = _LEVELS[str(settings["level"])](batch)
@@ -73,7 +73,7 @@ def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Sett
 
 
 def _open_at(x: float, *bounds: float) -> float:
-    """1, or NaN where a number is so near a bound that rounding decides; at the bound itself there is a word for it."""
+    """1, or NaN if a number is close but not equal to a bound, so that rounding decides."""
     return nan if any(0 < abs(x - b) < NEAR for b in bounds) else 1.0
 
 
@@ -124,9 +124,9 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_
 
 
 def _kept_outcomes(batch: Batch, settings: Settings) -> Tensor:
-    """Each outcome less the mean of its prompt's, of rows that are kept, as is a token of theirs where that counts.
+    """Each outcome minus the mean over its prompt's kept rows, with at least one kept token if that is required.
 
-    Both decisions are of all trained tokens; a row that is dropped has no part in the mean, and 0 of its own.
+    Both decisions use all trained tokens; a dropped row is not part of the mean and gets 0.
     """
     kept = _rows_kept(batch, settings)
     if settings.get("tokens"):
@@ -147,7 +147,7 @@ def _rejected(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
-    """The largest distance of which all tokens up to it still have a small mean square."""
+    """The largest distance such that all tokens up to it have a mean square within the bound."""
     every = sorted(abs(d) for row in _ratios(batch, "old_logprob") for d in row.values())
     bound, most = -1.0, _number(settings, "threshold")
     for x in every:

@@ -42,7 +42,7 @@ def _of_trained(labels: Tensor, batch: Batch, extreme: Callable[[Tensor], Tensor
     return torch.stack(rows).double()
 
 
-#: First word of a quantity -> what it may count per row.
+#: First word of a quantity -> possible values per row, by name of the definition.
 ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
     "reward": {
         "outcome reward": lambda b: b.reward,
@@ -66,7 +66,7 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
     "newest_version": {"newest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amax)},
 }
 
-#: First word of a quantity -> what a rejection measures, or decides, at each trained token.
+#: First word of a quantity -> the measure or decision of a rejection at each trained token.
 REJECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "distance": measured,
     "too_far": lambda b, s: (measured(b, s) > bounds(s)[1]).double(),
@@ -74,10 +74,10 @@ REJECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "rejected": lambda b, s: 1 - kept(b, s),
 }
 
-#: The same of a row, of which one rejected token is enough.
+#: The same per row; one rejected token rejects the row.
 REJECTED_ROWS = "rejected_rows"
 
-#: First word of a quantity that is a column of the batch, logged as it stands.
+#: First words of quantities that are columns of the batch, logged unchanged.
 COLUMN_NAMES = ("advantage", "returns", "value", "entropy")
 
 #: Last word of a quantity -> statistics of a flat list of numbers.
@@ -93,7 +93,7 @@ STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
 }
 
 
-#: First word of a quantity of the whole batch -> the columns that it is of.
+#: First word of a quantity of the whole batch -> the columns that it is computed from.
 _WHOLE: Mapping[str, frozenset[str]] = {
     "clip_fraction": frozenset({"logprob", "old_logprob", "advantage"}),
     "clip_fraction_lower": frozenset({"logprob", "old_logprob", "advantage"}),
@@ -102,7 +102,7 @@ _WHOLE: Mapping[str, frozenset[str]] = {
 }
 
 
-#: First word of a quantity -> the setting without which it is not defined.
+#: First word of a quantity -> the setting that it needs.
 _BOUND_OF = {"value_clip_fraction": "value_clip", "clip_fraction_lower": "ceiling"}
 
 
@@ -131,8 +131,8 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
 def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings, only: str = "") -> Named:
     """Name to value, in the axes of the output, of every accepted definition of its quantity.
 
-    None for a number of rows that are measured by their tokens, where a row has no token to measure it by.
-    With ``only``, the name of one, it is worked out and those others that came with it.
+    None if rows are measured by their tokens and a row has no such token. With ``only``, the name of one definition,
+    the others may be missing.
     """
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
     wide = with_columns(batch, **{n: getattr(batch, n).double() for n in reads if COLUMNS[n]["role"] == "signal"})
@@ -153,7 +153,7 @@ def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: S
 
 
 def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named | None:
-    """Of a quantity with one number per row; None for another one."""
+    """Definitions of a quantity with one number per row; None for other quantities."""
     if first in ROWS:
         return {name: count(batch) for name, count in ROWS[first].items()}
     if first == "sequences_clipped":
@@ -164,7 +164,7 @@ def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -
 
 
 def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str], settings: Settings) -> Named:
-    """Of the policy that is compared with the sampler; None where a number equals a bound."""
+    """Definitions of a rejection quantity of the policy against the sampler; None if a number equals a bound."""
     batch = batch if "logprob" in reads else with_columns(batch, logprob=batch.old_logprob)
     decided = kept(batch, settings)
     if bool(decided.isnan().any()):
@@ -216,13 +216,13 @@ def _clipped(batch: Batch, low: float, high: float) -> Named:
 
 
 def _dual_clipped(batch: Batch, ceiling: float) -> Named:
-    """Tokens whose ratio is above the bound of dual clip, which holds for negative advantages (arXiv 1912.09729)."""
+    """Tokens that dual clip (arXiv 1912.09729) clips: a ratio above its bound and a negative advantage."""
     above = (batch.logprob - batch.old_logprob).exp() > ceiling
     return {"above the ceiling": above.double(), "where the ceiling binds": (above & (batch.advantage < 0)).double()}
 
 
 def _rows_clipped(batch: Batch, settings: Settings) -> Named:
-    """Rows by the geometric mean of their ratios and the mean of their advantages."""
+    """Clipped rows, by the geometric mean of their ratios and the mean of their advantages."""
     counts = batch.mask.sum(1, keepdim=True).clamp(min=1)
     columns = ("logprob", "old_logprob", "advantage")
     means = {n: torch.where(batch.mask, getattr(batch, n), 0.0).sum(1, keepdim=True) / counts for n in columns}
@@ -249,7 +249,7 @@ def _of_rows(tokens: Named, mask: Tensor) -> Named:
 def _over_tokens(
     tokens: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
 ) -> Named:
-    """The statistic over tokens; a mean also over rows, each as its own mean or sum, and as a sum."""
+    """The statistic over tokens; for a mean, also the means over rows of row means or row sums, and the sum."""
     found: Named = {}
     tokens = _parts(tokens, only)
     places = {"trained tokens": batch.mask} | (
@@ -269,7 +269,7 @@ def _over_tokens(
 def _over_rows(
     rows: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
 ) -> Named:
-    """The statistic over the rows that the output may count, and over one row for each group."""
+    """The statistic over each population of rows that the output may count, and over one row per group."""
     everyone = torch.ones_like(batch.live)
     populations = {
         "live": {"live rows": batch.live, "scored live rows": batch.live & batch.scored},
@@ -294,5 +294,5 @@ def _over_rows(
 
 
 def _parts(named: Named, only: str) -> Named:
-    """Those of which the name of one definition is put together; all where it is not said which one."""
+    """The parts that occur in the name ``only`` of a definition; all parts if no name is given."""
     return {name: x for name, x in named.items() if not only or name in only}

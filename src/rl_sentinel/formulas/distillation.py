@@ -21,8 +21,8 @@ def _kl(one: Tensor, other: Tensor) -> Tensor:
 def _generalised_jsd(batch: Batch, settings: Settings) -> Tensor:
     """GKD (arXiv 2306.13649), equation 1, with ``mixture`` for its beta, the share of the teacher in the mixture.
 
-    At 0 and 1, where it vanishes, its limit by beta and 1 - beta: the KL of the teacher against the student, and of
-    the student against the teacher.
+    At ``mixture`` 0 and 1 it is 0, so its limit divided by beta and 1 - beta is used: the KL of the teacher against the
+    student, and of the student against the teacher.
     """
     beta = float(settings.get("mixture") or 0)
     student, teacher = _log_shares(batch.logits, settings), _log_shares(batch.ref_logits, settings)

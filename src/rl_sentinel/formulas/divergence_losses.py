@@ -1,4 +1,4 @@
-"""Policy losses that choose tokens by a divergence or a covariance, and those with a penalty; token by token."""
+"""Policy losses that select tokens by a divergence or covariance, or add a penalty, per token."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
-#: Nearer than the first to a bound, a covariance stands at it; nearer than the second, rounding decides.
+#: A covariance closer than the first number to a bound equals it; closer than the second, rounding decides.
 EXACT, NEAR = 1e-12, 1e-6
 
 
@@ -17,7 +17,7 @@ def _number(settings: Settings, name: str) -> float:
 
 
 def _kept(batch: Batch, settings: Settings, divergence: Tensor) -> Tensor:
-    """Minus the advantage times the log-prob, weighted by a constant ratio, where the move is small or goes back."""
+    """Minus advantage times log-prob times a constant ratio, for tokens that moved little or move back."""
     current, old, weight = batch.logprob.double(), batch.old_logprob.double(), batch.advantage.double()
     ratio = torch.exp(current.detach() - old)
     held = torch.where(ratio > _number(settings, "ceiling"), _number(settings, "ceiling"), ratio)
@@ -36,19 +36,19 @@ def _dppo_kl(batch: Batch, settings: Settings) -> Tensor | None:
     """DPPO (arXiv 2602.04879) with the KL of the sampled token against the others."""
     share, before = batch.logprob.detach().double().exp(), batch.old_logprob.double().exp()
     if bool(((share >= 1) | (before >= 1))[batch.mask].any()):
-        return None  # no probability: a test batch that no policy makes
+        return None  # not a probability: a batch that no policy produces
     divergence = before * torch.log(before / share) + (1 - before) * torch.log((1 - before) / (1 - share))
     return _kept(batch, settings, divergence.nan_to_num())
 
 
 def _penalised(batch: Batch, settings: Settings) -> Tensor | None:
-    """The log-prob by the advantage, less a quadratic penalty on the log-ratio; DRO, arXiv 2405.19107."""
+    """Log-prob times advantage, minus a quadratic penalty on the log-ratio; DRO, arXiv 2405.19107."""
     log_ratio = batch.logprob.double() - batch.old_logprob.double()
     return -(batch.advantage.double() * batch.logprob.double() - _number(settings, "penalty") / 2 * log_ratio**2)
 
 
 def covariance(batch: Batch) -> Tensor:
-    """Of the log-prob and the advantage at each trained token, about the means of these; no gradient."""
+    """Covariance of log-prob and advantage at each trained token, around their means; without gradient."""
     current, weight = batch.logprob.detach().double(), batch.advantage.double()
     return (current - current[batch.mask].mean()) * (weight - weight[batch.mask].mean())
 
@@ -58,7 +58,7 @@ def _count(batch: Batch, settings: Settings) -> int:
 
 
 def _kl_cov(batch: Batch, settings: Settings) -> Tensor | None:
-    """The ratio by the advantage, with a KL on the tokens of largest covariance; arXiv 2505.22617, KL-Cov."""
+    """Ratio times advantage, with a KL penalty on the tokens of largest covariance; arXiv 2505.22617, KL-Cov."""
     if not bool(batch.mask.any()):
         return None
     size = torch.where(batch.mask, covariance(batch), -torch.inf).flatten()
@@ -70,16 +70,16 @@ def _kl_cov(batch: Batch, settings: Settings) -> Tensor | None:
 
 
 def kl_at_chosen(batch: Batch, settings: Settings, chosen: Tensor) -> Tensor:
-    """Minus the ratio by the advantage, and the absolute log-ratio by the penalty at chosen tokens."""
+    """Minus ratio times advantage, plus penalty times absolute log-ratio at chosen tokens."""
     log_ratio = batch.logprob.double() - batch.old_logprob.double()
     plain = -batch.advantage.double() * log_ratio.exp()
     return plain + torch.where(chosen, _number(settings, "penalty") * log_ratio.abs(), 0.0)
 
 
 def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
-    """PPO's loss, without as many tokens of a covariance between two bounds as are drawn; arXiv 2505.22617, Clip-Cov.
+    """PPO's loss without tokens drawn among those with a covariance between two bounds; arXiv 2505.22617, Clip-Cov.
 
-    None where there is a choice to draw, or a covariance so near a bound that rounding decides.
+    None if the draw is a real choice, or a covariance is so close to a bound that rounding decides.
     """
     if not bool(batch.mask.any()):
         return None

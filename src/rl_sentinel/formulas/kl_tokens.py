@@ -1,4 +1,4 @@
-"""Estimators of a KL at each token, the reward that it is taken from, and what steers its weight."""
+"""KL estimators per token, rewards with a KL penalty, and adaptive KL coefficients."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,7 +12,7 @@ Named = dict[str, Tensor]
 
 
 def _log_ratio(batch: Batch) -> Tensor:
-    """Of the policy to its reference."""
+    """Log-ratio of the policy to its reference."""
     return batch.logprob.double() - batch.ref_logprob.double()
 
 
@@ -36,7 +36,7 @@ def _weight(settings: Settings) -> float:
 
 
 def _less(kind: str) -> Callable[[Batch, Settings], Named]:
-    """The outcome, at the token that holds the reward, minus the weighted KL of each trained token.
+    """The outcome at the reward's token, minus the weighted KL at each trained token.
 
     Ziegler et al., Fine-Tuning Language Models from Human Preferences (arXiv 1909.08593), equation 2.
     """
@@ -63,7 +63,7 @@ SHAPED: Mapping[str, Callable[[Batch, Settings], Named]] = {f"less {kind}": _les
 
 
 def _measured(kind: str, batch: Batch) -> Mapping[str, float]:
-    """What may be called the KL of a batch."""
+    """The accepted definitions of the KL of a batch, by name."""
     kl = KL[kind](batch)[next(iter(KL[kind](batch)))]
     rows = [[float(kl[b, t]) for t in range(batch.width) if bool(batch.mask[b, t])] for b in range(batch.rows)]
     means = [sum(row) / max(1, len(row)) for row in rows]
@@ -83,7 +83,7 @@ def _fixed(_kind: str, _batch: Batch, settings: Settings) -> Named:
 
 
 def _adaptive(kind: str, batch: Batch, settings: Settings) -> Named:
-    """Raised where the KL is above its target, by at most a fifth each horizon; arXiv 1909.08593, section 2.2."""
+    """The adapted coefficient: raised by at most a fifth per horizon if the KL is too high; arXiv 1909.08593, 2.2."""
     target, horizon = float(settings["target_kl"] or 1), float(settings["horizon"] or 1)
     found: Named = {}
     for name, kl in _measured(kind, batch).items():

@@ -1,4 +1,4 @@
-"""A KL put to use, by its formulas: taken off the reward, steering its own coefficient, and as a loss."""
+"""Formulas that use a KL: a reward penalty, an adaptive coefficient, and a loss term."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,7 +15,7 @@ def _number(settings: Settings, name: str) -> float:
 
 
 def _log_ratio(batch: Batch) -> Tensor:
-    """Of the policy to the reference; 0 off the mask, where anything may stand."""
+    """Log-ratio of the policy to the reference; 0 off the mask, where values are arbitrary."""
     return torch.where(batch.mask, batch.logprob.double() - batch.ref_logprob.double(), 0.0)
 
 
@@ -28,7 +28,7 @@ def _k3(d: Tensor) -> Tensor:
 
 
 def _with_slope(value: Tensor, slope: Tensor, batch: Batch) -> Tensor:
-    """Numbers, and by how much each moves with its log-prob."""
+    """A tensor with given values and given derivatives by the log-probs."""
     return value.detach() + slope.detach() * (batch.logprob.double() - batch.logprob.double().detach())
 
 
@@ -53,7 +53,7 @@ def _steered(batch: Batch, settings: Settings) -> Tensor:
 
 
 def importance_weighted(estimate: Tensor, batch: Batch) -> Tensor:
-    """``[B, T]`` estimates of a KL, each times the ratio of the policy to the one before; 0 off the mask."""
+    """``[B, T]`` KL estimates, each times the ratio of the policy to the old policy; 0 off the mask."""
     return _ratio(batch) * torch.where(batch.mask, estimate, 0.0)
 
 
@@ -70,7 +70,7 @@ KL_USES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
 #: Algorithm with settings -> one number for the batch.
 STEERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"k1 steers": _steered}
 
-#: Kind -> a KL per token, whose gradient to the log-probs counts, of which there is one reading.
+#: Kind -> a KL per token that is compared with its gradient by the log-probs; there is one reading.
 _SLOPED: Mapping[str, Callable[[Batch], Tensor]] = {
     "absolute": lambda batch: _log_ratio(batch).abs(),
     "absolute_plus": lambda batch: _with_slope(_log_ratio(batch).abs(), _log_ratio(batch), batch),

@@ -10,7 +10,7 @@ from rl_sentinel.core.case import Settings
 
 
 def _shares(batch: Batch, settings: Settings) -> Tensor:
-    """Probabilities of the words at each token, at the temperature; a gradient flows to the logits."""
+    """Probabilities over the vocabulary at each token, at the temperature; differentiable by the logits."""
     scaled = batch.logits.double() / float(settings.get("temperature") or 1)
     weights = torch.exp(scaled - scaled.detach().amax(dim=2, keepdim=True))
     return weights / weights.sum(dim=2, keepdim=True)
@@ -24,7 +24,7 @@ def _logprob(batch: Batch, settings: Settings) -> Tensor:
 
 def _entropy(batch: Batch, settings: Settings) -> Tensor:
     share = _shares(batch, settings)
-    possible = torch.where(share > 0, share, 1.0)  # a word of no probability counts 0, and so does its gradient
+    possible = torch.where(share > 0, share, 1.0)  # an entry of probability 0 adds 0 to the sum and to the gradient
     return torch.where(batch.mask, -(share * possible.log()).sum(dim=2), 0.0)
 
 
@@ -33,7 +33,7 @@ def _squares(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _until_end(batch: Batch, settings: Settings) -> Tensor:
-    """1 at each token that no end token comes before; padding is sampled after the end, and counts as any token."""
+    """1 at each token without an end token before it; padding after the end is treated like any token."""
     ends = {settings["end"], settings.get("other_end")}
     rows = [[float(not ends & set(row[:t])) for t in range(len(row))] for row in batch.token.tolist()]
     return torch.tensor(rows, dtype=torch.float64)
@@ -45,7 +45,7 @@ def _prompts(batch: Batch) -> list[int]:
 
 
 def _turns(batch: Batch, settings: Settings) -> Tensor:
-    """Which mini-batch each row is in, where each takes the next so many prompts."""
+    """The mini-batch of each row, if each mini-batch takes the same number of consecutive prompts."""
     order, size = _prompts(batch), int(settings["prompts"] or 1)
     return torch.tensor([order.index(g) // size for g in batch.group.tolist()], dtype=torch.float64)
 
@@ -60,7 +60,7 @@ def _count(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _outcomes(batch: Batch, _settings: Settings) -> Tensor:
-    """The outcome of each live trajectory against the mean of its prompt's, at each of its live steps.
+    """The outcome of each live trajectory minus the mean of its prompt, at each of its live steps.
 
     A trajectory's outcome is that of its last step, and it counts once however many steps it has.
     """
@@ -81,7 +81,7 @@ def _before(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _joined(batch: Batch, settings: Settings) -> Tensor:
-    """Each turn that reads what came before it belongs to the sequence before; every so many begin anew."""
+    """The number of sequences after merging; history is dropped every ``forgets`` turns, which starts a new one."""
     every = int(settings["forgets"] or 0) or batch.rows
     return torch.tensor(float(len(range(0, batch.rows, every))))
 
@@ -91,7 +91,7 @@ Turn = tuple[str, list[int], list[int], list[list[float]]]
 
 
 def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """Append each turn that reads all tokens before it to the sequence before; text between gets 0 for each value.
+    """Append each turn that reads all tokens before it to the previous sequence; values of the text between are 0.
 
     Example:
         >>> merge_turns([("a", [1], [2], [[1.0]]), ("a", [1, 2, 3], [4], [[5.0]]), ("a", [9], [2], [[1.0]])])
@@ -118,7 +118,7 @@ def _gains(batch: Batch, _settings: Settings) -> Tensor:
 #: Algorithm -> values at trained tokens.
 ORDERED: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"trained tokens before": _before}
 
-#: Algorithm with settings -> values per row or token, of all of them; 0 where nothing is trained.
+#: Algorithm with settings -> values per row or token, at all positions; 0 at untrained ones.
 LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "log-prob of the token": _logprob,
     "entropy of the logits": _entropy,

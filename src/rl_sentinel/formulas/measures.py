@@ -1,4 +1,4 @@
-"""Numbers of a whole batch, no mean of anything, by every accepted definition of them."""
+"""Metrics of a whole batch that are not means (explained variance, dead groups, sample size), by every definition."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ from rl_sentinel.formulas.samples import PER_PROMPT, over_prompts
 Named = dict[str, Tensor]
 Measure = Callable[[Batch, frozenset[str], str, Settings], Named]
 
-#: Added to the variance of returns where it divides.
+#: Numbers that may be added to the variance of returns in a denominator.
 EPSILONS = (1e-8, 1e-5)
 
 
 def _explained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settings) -> Named:
-    """How much of the spread of the returns is gone once the values are taken off, over trained tokens."""
+    """Explained variance: the share of the returns' variance that the values explain, over trained tokens."""
     returns, left = batch.returns[batch.mask], (batch.returns - batch.value)[batch.mask]
     plain = "of a variance, 0 where it is not defined"
     if len(returns) < 2:
@@ -32,7 +32,7 @@ def _explained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Sett
 
 
 def _dead_groups(batch: Batch, _reads: frozenset[str], over: str, _settings: Settings) -> Named:
-    """The share of prompts, and of rows, whose rows of a prompt all have one reward."""
+    """The share of prompts, and of rows, whose prompt's rows all have the same reward."""
     found: Named = {}
     for who, rows in _populations(batch, over).items():
         groups = sorted(set(batch.group[rows].tolist()))
@@ -50,9 +50,9 @@ def _populations(batch: Batch, over: str) -> dict[str, Tensor]:
 
 
 def _sample_size(batch: Batch, reads: frozenset[str], over: str, settings: Settings) -> Named:
-    """The squared sum of ratios by the sum of their squares, as a share of how many they are.
+    """The squared sum of ratios divided by the sum of their squares, as a share of their number.
 
-    Ratios above ``high`` are 0 where the boundary says so; 0 where all of them are.
+    Ratios above ``high`` are set to 0 if the boundary claims it; the result is 0 if all are 0.
     """
     places = {"trained tokens": batch.mask} | ({} if over == "live" else {"response tokens": batch.valid})
     found: Named = {}
@@ -65,7 +65,7 @@ def _sample_size(batch: Batch, reads: frozenset[str], over: str, settings: Setti
     return found
 
 
-#: Quantity -> the columns that it is of, and its definitions; ``LOGPROBS`` stands for any two of them.
+#: Quantity -> its columns and its definitions; ``LOGPROBS`` means any two log-prob columns.
 MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
     "explained_variance": (frozenset({"value", "returns"}), _explained),
     "dead_group_fraction": (frozenset({"reward", "group"}), _dead_groups),
@@ -75,7 +75,7 @@ MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
 
 
 def is_measure(quantity: str, reads: frozenset[str]) -> bool:
-    """Whether the quantity is one of these, and its columns are read.
+    """Whether the quantity is in the table and the boundary reads its columns.
 
     Example:
         >>> is_measure("explained_variance", frozenset({"value", "returns", "mask"}))

@@ -1,4 +1,4 @@
-"""Perplexities, the gap between those of two policies, and their chi-square divergence, of each row or token."""
+"""Perplexities, their gap between two policies, and chi-square divergences, per row or token."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import permutations
@@ -9,16 +9,16 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.formulas.allowed import LOGPROBS
 
-#: A log-ratio is cut at this many nats where its exponential is taken, or not at all.
+#: A log-ratio may be clipped at this many nats before its exponential is taken.
 CUTS: Mapping[str, float] = {"": float("inf"), " cut at 20": 20.0}
 
-#: First word of a quantity of one policy -> what it is, from the mean log-prob of the trained tokens.
+#: First word of a quantity of one policy -> its formula of the mean log-prob of trained tokens.
 OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "perplexity": lambda mean: (-mean).exp(),
     "log_perplexity": lambda mean: -mean,
 }
 
-#: The same of two, from the mean log-ratio of the first policy to the other.
+#: The same for two policies, of the mean log-ratio of the first policy to the other.
 OF_TWO: Mapping[str, Callable[[Tensor], Tensor]] = {
     "log_perplexity_gap": lambda mean: -mean,
     "perplexity_ratio": lambda mean: (-mean).exp(),
@@ -38,8 +38,8 @@ def policies_needed(first: str) -> int:
 def of_rows(first: str, batch: Batch, reads: Iterable[str]) -> dict[str, Tensor]:
     """``[B]`` values by policy, or by ordered pair; only the trained tokens of a row count.
 
-    A chi-square is that of the first policy against the second, from which the samples came: the
-    expectation there of the squared ratio of the two, less 1.
+    The chi-square divergence of the first policy against the second, which drew the samples, is the mean squared ratio
+    minus 1.
 
     Example:
         >>> from rl_sentinel.core.batch import batch_of
@@ -63,7 +63,7 @@ def of_rows(first: str, batch: Batch, reads: Iterable[str]) -> dict[str, Tensor]
 
 
 def of_tokens(batch: Batch, reads: Iterable[str]) -> dict[str, Tensor]:
-    """``[B, T]`` squared ratios of two policies, less 1, by ordered pair."""
+    """``[B, T]`` squared ratios of two policies, minus 1, by ordered pair."""
     found: dict[str, Tensor] = {}
     for one, other in permutations(sorted(LOGPROBS & set(reads)), 2):
         found |= _chi_squares(f"chi_square of {one} against {other}", getattr(batch, one) - getattr(batch, other))

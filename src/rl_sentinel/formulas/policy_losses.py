@@ -21,7 +21,7 @@ def _number(settings: Settings, name: str) -> float:
 
 
 def _cut(ratio: Tensor, weight: Tensor, settings: Settings) -> Tensor:
-    """The ratio, held where it has moved past its bound in the direction that the advantage rewards."""
+    """The ratio, clipped if it has moved past its bound in the direction that the advantage favours."""
     low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
     above, below = (ratio > high) & (weight > 0), (ratio < low) & (weight < 0)
     return torch.where(above, high, torch.where(below, low, ratio))
@@ -49,7 +49,7 @@ def _cispo(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _row_means(tokens: Tensor, batch: Batch) -> Tensor:
-    """At each token the mean over the row's trained tokens."""
+    """The mean over the row's trained tokens, at each of its tokens."""
     rows = [
         tokens[b][batch.mask[b]].mean() if bool(batch.mask[b].any()) else tokens[b].sum() * 0 for b in range(batch.rows)
     ]
@@ -92,7 +92,7 @@ def _likelihood(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _dynamic_fine_tuning(batch: Batch, settings: Settings) -> Tensor:
-    """The likelihood weighed by the token's own probability, through which no gradient flows; arXiv 2508.05629."""
+    """Negative log-likelihood weighted by the token's probability, which has no gradient; arXiv 2508.05629."""
     tokens = _likelihood(batch, settings)
     return tokens * (-tokens).exp().detach()
 

@@ -15,7 +15,7 @@ from rl_sentinel.core.case import Settings
 
 Named = dict[str, Tensor]
 
-#: Log-ratios that are nearer to each other than this are a tie, in nats.
+#: Log-ratios that differ by less than this are equal, in nats.
 TIE = 1e-4
 
 
@@ -53,7 +53,7 @@ def are_pairs(batch: Batch) -> bool:
 
 
 def pairs_of(batch: Batch, settings: Settings, *, reference: bool = True, desensitised: bool = True) -> Pairs:
-    """The pairs of a batch; ``tail_weight`` weighs the tokens beyond the shorter response of a pair where it is set.
+    """The pairs of a batch; ``tail_weight``, if set, weights the tokens beyond the length of the shorter response.
 
     Source:
         LD-DPO (arXiv 2409.06411), for the weight of the tail; with ``desensitised`` it applies to the reference too.
@@ -89,7 +89,7 @@ def _score(log_ratio: Tensor, settings: Settings) -> Named:
 
 
 def _differences(pairs: Pairs, settings: Settings, *, by_length: bool = False) -> Named:
-    """Score of the preferred response less that of the other one, by reading."""
+    """Score of the preferred response minus the score of the other one, by reading."""
     chosen, rejected = _score(pairs.chosen_ratio, settings), _score(pairs.rejected_ratio, settings)
     if by_length:
         return {n: chosen[n] / pairs.chosen_length - rejected[n] / pairs.rejected_length for n in chosen}
@@ -175,7 +175,7 @@ def _mismatched_kl(pairs: Pairs) -> Tensor:
 
 
 def _weighed(chosen: Tensor, rejected: Tensor, settings: Settings) -> Named:
-    """Half the sum of both losses by their weights: the mean over rows becomes one over pairs."""
+    """Half the weighted sum of both losses, so that a mean over rows becomes a mean over pairs."""
     first, other = number(settings, "desirable_weight", 1.0), number(settings, "undesirable_weight", 1.0)
     return {"": (first * chosen + other * rejected) / 2}
 
@@ -219,7 +219,7 @@ LOSSES: Mapping[str, Loss] = {
     "likelihood of the preferred": lambda pairs, _settings: {"": -pairs.chosen / pairs.chosen_length.sum()},
 }
 
-#: Algorithms without a reference policy: theirs is uniform.
+#: Algorithms without a reference policy; a uniform one is used.
 WITHOUT_REFERENCE = frozenset({"simpo", "cpo", "orpo", "likelihood of the preferred"})
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
-#: Nearer than this to a bound, a number stands at it.
+#: A number closer than this to a bound counts as equal to it.
 EDGE = 1e-4
 
-#: What the names of a second option's settings begin with, where all that is asked of a token must hold.
+#: Prefix of the settings of a second option; a token must fulfil both options.
 SECOND = "second_"
 
 _ESTIMATES: Mapping[str, Callable[[float], float]] = {
@@ -39,7 +39,7 @@ def bounds(settings: Settings, option: str = "") -> tuple[float | None, float]:
 
 
 def at_edge(x: float, *edges: float | None) -> bool:
-    """Whether a number is so near a bound that rounding decides."""
+    """Whether a number is so close to a bound that rounding decides."""
     return any(e is not None and abs(x - e) < EDGE for e in edges)
 
 

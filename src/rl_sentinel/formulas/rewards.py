@@ -1,4 +1,4 @@
-"""Rewards before they become advantages, by their formulas, row by row in plain floats."""
+"""Formulas of reward shaping and filtering before advantages, row by row in plain floats."""
 
 from collections.abc import Callable, Mapping
 from math import sqrt
@@ -35,7 +35,7 @@ def _suppressed(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def overlong_penalty(length: int, settings: Settings) -> float:
-    """What a response of so many tokens pays, as a number of at most 0; arXiv 2503.14476, equation 13."""
+    """The length penalty of a response with this number of tokens, at most 0; arXiv 2503.14476, equation 13."""
     limit, buffer = _number(settings, "limit"), _number(settings, "buffer")
     if length <= limit - buffer:
         return 0.0
@@ -47,7 +47,7 @@ def _overlong(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _population(batch: Batch, b: int, over: object) -> list[int]:
-    """The live rows that a statistic over the batch or over the row's group is taken of."""
+    """The live rows of the batch, or of the row's group, over which a statistic is computed."""
     live, group = batch.live.tolist(), batch.group.tolist()
     return [j for j in range(batch.rows) if live[j] and (over == "batch" or group[j] == group[b])]
 
@@ -95,7 +95,7 @@ def _not_all_equal(batch: Batch, _settings: Settings) -> Tensor:
 #: Fewest responses that can be equal.
 MANY = 2
 
-#: Below this a deviation is that of equal rewards, in reward units.
+#: A deviation below this counts as 0, in reward units.
 ROUNDING = 1e-12
 
 #: Algorithm -> one number per row.

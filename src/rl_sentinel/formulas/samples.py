@@ -1,4 +1,4 @@
-"""Numbers of several samples per prompt, as an evaluation logs them: a number per prompt, and its mean over prompts."""
+"""Evaluation metrics over several samples per prompt (majority vote, best of n), averaged over prompts."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -25,14 +25,14 @@ def _deviation(rewards: list[float]) -> dict[str, float]:
 
 
 def _voted(drawn: tuple[float, ...]) -> float:
-    """The answer given most often; the mean of those that are given equally often, of which chance takes one."""
+    """The most frequent answer; the mean over equally frequent answers, because a random one of them is chosen."""
     counts = Counter(drawn)
     most = max(counts.values())
     return fmean(answer for answer, count in counts.items() if count == most)
 
 
 def _of_draws(reduce: Callable[[tuple[float, ...]], float], most: int | None, rewards: list[float]) -> dict[str, float]:
-    """The expected value of a number of ``most`` samples, or of as many as there are, drawn from those of a prompt."""
+    """The expected value of a statistic of ``most`` samples (or all, if fewer) drawn from a prompt's samples."""
     size = len(rewards) if most is None else min(most, len(rewards))
     return {
         "drawn with replacement": fmean(map(reduce, product(rewards, repeat=size))),

@@ -10,10 +10,10 @@ from rl_sentinel.core.case import Settings
 
 
 def nash_md(batch: Batch, settings: Settings) -> dict[str, Tensor]:
-    """REINFORCE with the probability of winning less a half, and ``beta`` times the log-ratio to the reference.
+    """REINFORCE with the win probability minus one half, and ``beta`` times the log-ratio to the reference.
 
-    ``reward`` is the probability that the response is preferred to that of the mixture. Both factors have no gradient.
-    The log-ratio is that of each token by itself, or that of the whole response.
+    ``reward`` is the probability that the response is preferred to the mixture's response. Both factors have no
+    gradient. The log-ratio is per token, or of the whole response.
 
     Source:
         Nash-MD, arXiv 2312.00886.

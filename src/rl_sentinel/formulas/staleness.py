@@ -1,4 +1,4 @@
-"""Age in updates of the weights that sampled each token, and which rows are fresh enough; by plain counting."""
+"""Staleness: the number of updates since each token was sampled, and which rows are recent enough."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Advantages and returns that run over time, by the recursion of their papers, row by row and token by token."""
+"""Advantages and returns with credit over time (GAE, rewards to go), by their papers' recursions, per token."""
 
 from collections.abc import Callable, Mapping
 from statistics import fmean, pvariance, variance
@@ -11,7 +11,7 @@ from rl_sentinel.core.case import Settings
 #: A list of numbers for each row of a batch, by the name of the reading.
 Tokens = dict[str, list[list[float]]]
 
-#: Names that a discount, and GAE's decay, go by.
+#: Setting names of a discount and of GAE's decay.
 _DISCOUNT, _DECAY = ("discount", "gamma"), ("decay", "lam", "lambd", "lambda")
 
 
@@ -19,10 +19,10 @@ def _factor(settings: Settings, names: tuple[str, ...]) -> float:
     return next((float(settings[n] or 0) for n in names if n in settings), 1.0)
 
 
-#: What a reading's name ends with where a token that does not train is a step like any other.
+#: End of a reading's name if an untrained token is a step like any other.
 EVERY_STEP = ", every token of a response a step"
 
-#: The same, where an untrained token is a step without value and reward.
+#: The same if an untrained token is a step without value and reward.
 WORTHLESS = ", an untrained token without value" + EVERY_STEP
 
 
@@ -31,7 +31,7 @@ _Marks = list[list[bool]]
 
 
 def _steps(batch: Batch) -> dict[str, _Marks]:
-    """What credit runs over, from the last trained token back: those that train, or all."""
+    """The positions over which credit is passed back from the last trained token: trained ones, or all."""
     return {"": batch.mask.tolist(), EVERY_STEP: batch.valid.tolist()}
 
 
@@ -49,13 +49,13 @@ def _gae(batch: Batch, settings: Settings) -> Tokens:
 
 
 def _worthless_off_mask(batch: Batch) -> Batch:
-    """Values and token rewards are 0 where nothing is trained."""
+    """The batch with values and token rewards set to 0 at untrained tokens."""
     value, reward = (torch.where(batch.mask, x, 0.0) for x in (batch.value, batch.token_reward))
     return with_columns(batch, value=value, token_reward=reward)
 
 
 def _normalised(found: list[list[float]], batch: Batch, name: str, epsilon: float) -> Tokens:
-    """Over all trained tokens; where every token is a step, over every token of a response as well."""
+    """Normalise over all trained tokens; if every token is a step, also over every token of a response."""
     readings = {n + name: x for n, x in _whitened(found, batch.mask.tolist(), epsilon).items()}
     if name:
         readings |= {f"{n} over responses{name}": x for n, x in _whitened(found, batch.valid.tolist(), epsilon).items()}
@@ -74,7 +74,7 @@ def _gaps(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
 
 
 def _turn_gaps(batch: Batch, settings: Settings) -> Tokens:
-    """Turns as steps: one outcome, at the last; the value of a turn is that of its first trained token."""
+    """GAE with turns as steps: the last turn has the outcome; a turn's value is that of its first trained token."""
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
     found, gains = [[0.0] * batch.width for _ in range(batch.rows)], batch.token_reward.tolist()
     for b, value in enumerate(batch.value.tolist()):
@@ -134,12 +134,12 @@ def _to_go(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]
 
 
 def _optimal_token_baseline(batch: Batch, settings: Settings) -> Tokens:
-    """Rewards to go, less their mean over the group at the same token, weighted by squared gradients so far.
+    """Rewards to go minus their group mean at the same token, weighted by accumulated squared gradients.
 
-    arXiv 2602.07078. The gradient of a token's log-prob by the logits has the squared length
-    1 - 2 p + the sum of squared probabilities, of which p squared is one; a batch of no such numbers says nothing.
-    All weigh the same where no gradient is: a policy may be ``certain``. What one response alone reaches has no
-    baseline. Each is weighed by the square of its token's ratio to the sampler, where that is held at a number.
+    arXiv 2602.07078. The gradient of a token's log-prob by the logits has the squared length 1 - 2 p + the sum of
+    squared probabilities, which includes p squared; a batch without these numbers is not compared. All weights are
+    equal if there is no gradient: a policy may be ``certain``. A token that only one response reaches has no baseline.
+    Each weight is multiplied by the square of the token's ratio to the sampler, if that ratio is clamped.
     """
     trained = [[t for t in range(batch.width) if batch.mask[b, t]] for b in range(batch.rows)]
     share, squares = batch.logprob.double().exp().tolist(), batch.pi_squared.tolist()
@@ -176,7 +176,7 @@ def _compared(
 
 
 def _whitened(found: list[list[float]], mask: _Marks, epsilon: float) -> Tokens:
-    """About the mean of all tokens that are marked, by their deviation."""
+    """Standardise by the mean and deviation of all marked tokens."""
     every = [x for row, kept in zip(found, mask, strict=True) for x, k in zip(row, kept, strict=True) if k]
     if len(every) < 2 or len(set(every)) == 1:
         return {}
@@ -195,10 +195,10 @@ TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "optimal token baseline": _optimal_token_baseline,
 }
 
-#: Algorithms of which it is left open whether a token that does not train is a step.
+#: Algorithms whose papers do not define whether an untrained token is a step.
 OPEN = frozenset({"gae", "reinforce++"})
 
-#: Algorithm -> returns per token: what a value is trained towards, in reward units and never whitened.
+#: Algorithm -> returns per token: the targets of the value function, in reward units, never whitened.
 RETURNS: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _values_to_reach,
     "turn-level gae": _turn_values_to_reach,

@@ -1,4 +1,4 @@
-"""Numbers that trainers log of the logits of trained tokens: entropy, accuracy, mean logits, as one number a batch."""
+"""Metrics of the logits of trained tokens (entropy, accuracy, mean logits), one number per batch."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,7 +9,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.preferences import are_pairs
 
-#: Largest logits that are nearer to each other than this are a tie.
+#: Largest logits that differ by less than this are equal.
 TIE = 1e-4
 
 
@@ -28,12 +28,12 @@ def _share_of_best(batch: Batch, rows: slice) -> Tensor:
 
 
 def _accuracy(batch: Batch, _settings: Settings) -> Tensor:
-    """The share of trained tokens that are the most likely ones; NaN where rounding decides one of them."""
+    """The share of trained tokens with the highest probability; NaN if rounding decides for one of them."""
     return _share_of_best(batch, slice(None))
 
 
 def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
-    """The same of the preferred responses of pairs."""
+    """The same for the preferred responses of pairs."""
     return _share_of_best(batch, slice(None, None, 2)) if are_pairs(batch) else torch.tensor(torch.nan)
 
 

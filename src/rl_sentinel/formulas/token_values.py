@@ -1,4 +1,4 @@
-"""Rewards and weights per token as their papers and names say, by plain loops."""
+"""Rewards and sampler weights per token, by the formulas of papers, in plain loops."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -39,14 +39,14 @@ def _less_overlong(batch: Batch, settings: Settings) -> Named:
 
 
 def _weight(ratio: float, low: float | None, high: float) -> float:
-    """Held at the upper bound; where there is a lower one too, 0 outside of both, and open at these."""
+    """Truncate a weight at the upper bound; with a lower bound, 0 outside of both, and undecided at a bound."""
     if low is None:
         return min(ratio, high)
     return math.nan if at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0
 
 
 def _sampler_weights(batch: Batch, settings: Settings) -> Named:
-    """Truncated importance sampling, or IcePop's masked one; of tokens, or of a row the product over its tokens.
+    """Truncated importance weights, or IcePop's masked ones; per token, or the product over a row's tokens.
 
     Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025), for the
     truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked one.
@@ -64,7 +64,7 @@ def _sampler_weights(batch: Batch, settings: Settings) -> Named:
     return {f"by the mean of {n}": found / mean for n, mean in means.items()}
 
 
-#: A reward that needs the numbers of its penalty, which only an adapter names.
+#: A reward that needs the numbers of its penalty, which only an adapter can pass.
 OVERLONG = "outcome less the overlong penalty at the last response token"
 
 #: Algorithm -> values per token, by reading.
@@ -76,8 +76,8 @@ VALUES: Mapping[str, Callable[[Batch, Settings], Named]] = {
     "kept against the sampler": lambda batch, settings: {"as it is": kept(batch, settings)},
 }
 
-#: Of these, the rewards that a user can claim for a function: no other setting is needed.
+#: The rewards in this table that a user can claim for a function: they need no other setting.
 REWARDED = ("outcome at the last trained token", "outcome at the last response token")
 
-#: Of these, what stands on all of a response.
+#: The algorithms in this table with a value at every token of a response.
 PLACED = (*REWARDED, OVERLONG)

@@ -10,12 +10,12 @@ from rl_sentinel.core.case import Settings
 
 Named = dict[str, Tensor]
 
-#: Nearer than this to the edge of its range, a value stands at it; in reward units.
+#: A value closer than this to the edge of its range counts as on it, in reward units.
 EDGE = 1e-5
 
 
 def _clipped(batch: Batch, settings: Settings) -> Named:
-    """The larger of two squared errors: of the value, and of the value held near the old one.
+    """The larger of two squared errors: of the value, and of the value clipped around the old one.
 
     Engstrom et al., Implementation Matters in Deep Policy Gradients (arXiv 2005.12729), section 2.
     """

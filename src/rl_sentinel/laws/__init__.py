@@ -1,4 +1,4 @@
-"""Laws: one module each, named for the fault; the module's docstring is the law's page."""
+"""Laws: one module per law, named for the fault; the module's docstring is the law's page."""
 
 import sys
 

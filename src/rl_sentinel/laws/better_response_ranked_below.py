@@ -1,7 +1,7 @@
 """RNK001 better-response-ranked-below.
 
 What it says:
-    Of two responses to one prompt that differ in reward alone, the better one never has the lower advantage:
+    Of two responses to one prompt that differ only in reward, the better one never has the lower advantage:
     if the two swap their rewards, the advantage of the one that becomes worse does not rise.
 
 Why it matters:
@@ -41,7 +41,7 @@ from rl_sentinel.search.comparison import advantages, magnitude
 from rl_sentinel.search.preconditions import distinct, groups_stand_as_read, outcomes_compare
 from rl_sentinel.search.transforms import on_policy
 
-#: By how much the better reward is the higher one, in reward units; one per variant.
+#: Difference of the two rewards, in reward units; one per variant.
 AMOUNTS = (1.0, 100.0)
 
 #: Columns in which two responses of one prompt may differ.
@@ -57,7 +57,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _siblings(batch: Batch) -> tuple[int, int] | None:
-    """The first two rows of one group, or None where no group has two."""
+    """The first two rows of one group, or None if no group has two."""
     for label in distinct(batch.group):
         rows = torch.nonzero(batch.group == label).flatten().tolist()
         if len(rows) > 1:
@@ -69,12 +69,12 @@ def _vary(case: Case, variant: int) -> Case | None:
     pair = _siblings(case.batch)
     if pair is None or not outcomes_compare(case.batch):
         return None
-    even = with_batch(case, on_policy(case.batch))  # a rejected sibling is in no comparison
+    even = with_batch(case, on_policy(case.batch))  # a rejected sibling is not compared
     return with_draw(even, variant=variant, row=pair[0], sibling=pair[1], amount=AMOUNTS[variant])
 
 
 def _alike(batch: Batch, row: int, sibling: int, amount: float) -> Batch:
-    """The batch with ``sibling`` as a copy of ``row``, except for a reward that is lower by ``amount``."""
+    """The batch with ``sibling`` replaced by a copy of ``row`` whose reward is lower by ``amount``."""
     source = torch.arange(batch.rows, device=batch.device)
     source[sibling] = row
     copied = {name: getattr(batch, name)[source] for name in COLUMNS if name not in _OWN}

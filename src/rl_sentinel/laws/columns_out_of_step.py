@@ -5,8 +5,8 @@ What it says:
     and masks, however rows were filtered, shuffled or cut before.
 
 Why it matters:
-    A filter that keeps some rows, or a shuffle, has to be applied to every column. One that is forgotten leaves each
-    token with the log-prob of another response: ratios are noise, and the loss still falls.
+    A filter that keeps some rows, or a shuffle, has to be applied to every column. If one column is forgotten, each
+    token has the log-prob of another response: ratios are noise, and the loss still falls.
 
 A boundary that breaks it:
     >>> tokens, logprobs, kept = ["a", "b", "c"], [-0.1, -0.2, -0.3], [2, 0]
@@ -36,7 +36,7 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 
-#: The quantity: how many columns of a sample's row are those of another sample.
+#: The quantity: number of columns of a row that belong to another sample.
 QUANTITY = "columns_of_others"
 
 
@@ -45,13 +45,13 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not report whose columns a row holds"
+    return "" if _counts(boundary) else "it does not report which sample each column of a row belongs to"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
     for name in _counts(ask.boundary):
-        reason = "all columns of a row are those of one sample"
+        reason = "all columns of a row must belong to one sample"
         yield Equal(name, torch.zeros_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
 
 

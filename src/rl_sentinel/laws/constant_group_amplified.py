@@ -2,10 +2,10 @@
 
 What it says:
     Responses of equal reward get advantage zero from a relative baseline: up to 4 roundings of the
-    reward where it is centred, up to 1e-3 where it is standardised, whatever the reward's size.
+    reward where it is centred, up to 1e-3 where it is standardised, for rewards of any size.
 
 Why it matters:
-    A mean of equal numbers rounds, and a deviation that ought to be zero divides the rounding error.
+    A mean of equal numbers has a rounding error, which is divided by a deviation that should be zero.
     Groups without a signal (all solved, or all failed) are then trained on amplified rounding.
 
 A boundary that breaks it:
@@ -46,15 +46,15 @@ from rl_sentinel.search.comparison import advantages
 from rl_sentinel.search.preconditions import groups_stand_as_read, outcomes_compare
 from rl_sentinel.search.transforms import on_policy
 
-#: The reward of every row, which is not exact in binary, and how many rows one group is dealt
+#: The reward of every row, which is not exact in binary, and how many rows one group gets
 #: (0: groups as they are), one pair per variant. Whether a mean of equal numbers is exact depends on both:
 #: three of 0.9 round, three of 0.1 do not, eight of 0.1 do.
 VARIANTS = ((0.9, 0), (1.1, 0), (100.1, 0), (0.9, 3), (0.1, 8), (1.1, 10), (100.1, 8))
 
-#: Allowed in standardised advantages, in deviations.
+#: Allowed error of standardised advantages, in deviations.
 STANDARDISED = 1e-3
 
-#: Roundings allowed in centred ones, each of the reward's size (of 1 for smaller rewards).
+#: Rounding errors allowed in centred advantages, each relative to the reward (to 1 for smaller rewards).
 ROUNDINGS = 4
 
 

@@ -5,9 +5,9 @@ What it says:
     number that declares its population, and no gradient of the loss.
 
 Why it matters:
-    Each rank holds pieces of every sequence, so a mask that is cut at other places than the values, a statistic of
-    one rank's tokens, or a factor that counts the ranks gives other advantages or another learning rate than the same
-    run without context parallelism.
+    Each rank holds pieces of every sequence, so a mask that is cut at other positions than the values, a statistic of
+    one rank's tokens, or a factor that counts the ranks changes advantages or the learning rate compared with a run
+    without context parallelism.
 
 A boundary that breaks it:
     >>> import torch
@@ -39,10 +39,10 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import beyond_tokens, magnitude, same_tokens, slopes
 
-#: Ranks that share each sequence.
+#: Number of ranks that share each sequence.
 RANKS = 2
 
-#: Tokens that are added to each prompt, one number per variant: by them the response lies in other pieces.
+#: Tokens added to each prompt, one number per variant, so that the response is split at other positions.
 LONGER = (16, 21)
 
 

@@ -1,12 +1,12 @@
 """TOK001 conversation-tokens-differ.
 
 What it says:
-    A conversation that is tokenized message by message for training has the tokens that its template gives to the whole
-    of it, and its loss mask covers the replies, each with the token that ends it, and nothing of other messages.
+    A conversation that is tokenized message by message for training has the same tokens as when its template is applied
+    to the whole conversation. Its loss mask covers the replies, each with its end token, and no other message.
 
 Why it matters:
-    The sampler sees the template. A turn that is wrapped in another way, a header that is trained, or an end that is
-    not, trains the policy on text that it will never be asked to continue.
+    The sampler uses the template. If a turn is wrapped differently, a header is trained, or an end token is not
+    trained, the policy learns on text that it will never have to continue.
 
 A boundary that breaks it:
     >>> from itertools import groupby
@@ -39,10 +39,10 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 
-#: Quantity, in tokens per conversation -> why it is 0.
+#: Quantity, in tokens per conversation -> why it must be 0.
 QUANTITIES = {
-    "tokens_off_template": "a conversation has the tokens of its template",
-    "mask_off_replies": "replies are trained with their end, and nothing else is",
+    "tokens_off_template": "a conversation must have the tokens of its template",
+    "mask_off_replies": "replies must be trained with their end token, and nothing else",
 }
 
 

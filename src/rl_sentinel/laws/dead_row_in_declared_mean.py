@@ -1,12 +1,12 @@
 """MSK005 dead-row-in-declared-mean.
 
 What it says:
-    A number that is declared over live rows or trained tokens does not change when the rows without
-    a trained token are taken out.
+    A number that is declared over live rows or trained tokens does not change when rows without a trained token are
+    removed.
 
 Why it matters:
-    A dead row in the denominator shrinks the loss by as much as was rejected, so the step size
-    follows the rejection rate; in a metric it hides what happens to the rows that train.
+    A dead row in the denominator makes the loss smaller, so the step size depends on the rejection rate; in a metric it
+    hides changes of the trained rows.
 
 A boundary that breaks it:
     >>> import torch

@@ -2,11 +2,11 @@
 
 What it says:
     A row with no trained token has no influence on another row's advantage, keep-decision or loss:
-    moving its reward, log-probs or values by 1 and by 100, either way, moves nothing there.
+    changing its reward, log-probs or values by 1 and by 100, up or down, changes nothing there.
 
 Why it matters:
-    A rejected or padded response trains nothing itself. If its reward still enters a baseline, its
-    siblings are pushed up or down by a sample that the run has thrown away.
+    A rejected or padded response is not trained. If its reward still enters a baseline, the advantages of its siblings
+    are shifted by a sample that the run has dropped.
 
 A boundary that breaks it:
     >>> import torch
@@ -58,7 +58,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _trained(batch: Batch, seen: Observation, boundary: Boundary) -> Tensor:
-    """``[B]``: rows with a token that is trained once the boundary's own decisions are carried out."""
+    """``[B]``: rows that still have a trained token after the boundary's own rejection decisions."""
     trained = batch.mask
     for name, output in boundary.outputs.items():
         if output.quantity == "keep" and output.axes == "B T":
@@ -96,7 +96,7 @@ def _level(case: Case) -> Level:
 
 
 def _intended(boundary: Boundary) -> str:
-    """By what the reward of a rejected row enters: a baseline of its group, or a statistic of the batch."""
+    """The argument by where the reward of a rejected row enters: a group baseline or a batch statistic."""
     scope = value_of(boundary.claims.scope) if boundary.stage == "advantage" else None
     if scope == "group":
         return "A rejected response was still sampled, so its reward is an unbiased sample for the baseline."

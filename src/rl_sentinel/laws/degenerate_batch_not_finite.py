@@ -5,8 +5,8 @@ What it says:
     row, or equal rewards, every output at a response token, and the loss's gradient, is finite.
 
 Why it matters:
-    Such batches come up in every long run. A NaN that the mask is meant to hide survives being
-    multiplied by zero, and one of them in a gradient ends the run, or worse, does not.
+    Such batches occur in every long run. NaN times a mask of zero is still NaN, and a single NaN in a gradient destroys
+    the policy, sometimes without an error.
 
 A boundary that breaks it:
     >>> import torch
@@ -39,7 +39,7 @@ from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import slopes
 from rl_sentinel.search.preconditions import live_in_group, rewards_differ
 
-#: What may be degenerate about a batch, one kind per variant.
+#: Kinds of degenerate batches, one per variant.
 KINDS: Mapping[str, Callable[[Batch], bool]] = {
     "no trained token": lambda b: not bool(b.live.any()),
     "one row": lambda b: b.rows == 1 and bool(b.live.all()),
@@ -50,7 +50,7 @@ KINDS: Mapping[str, Callable[[Batch], bool]] = {
 }
 
 
-#: Level at a function of the user's own -> kinds of batch that its callers may rule out.
+#: Level at a user's function -> kinds of batch that its callers may exclude.
 _OWN_LEVELS: Mapping[Level, tuple[str, ...]] = {
     "hazard": ("no trained token", "one row", "a group without a live row"),
     "contested": ("a lone response",),
@@ -58,7 +58,7 @@ _OWN_LEVELS: Mapping[Level, tuple[str, ...]] = {
 
 
 def _own_level(case: Case) -> Level:
-    """The mildest level of the kinds that the batch is of, since any of them may be the cause."""
+    """The mildest level among the kinds that the batch has, because any of them may be the cause."""
     of_kind = (level for level, kinds in _OWN_LEVELS.items() if any(KINDS[kind](case.batch) for kind in kinds))
     return next(of_kind, "fault")
 

@@ -1,14 +1,14 @@
 """REF001 differs-from-reference.
 
 What it says:
-    A boundary that claims an algorithm by name computes what that algorithm's paper says, recomputed
-    from the raw batch in float64: rewards, advantages, a KL, what it does to a reward, its controller,
-    weights and decisions, log-probs and entropies, or a loss, with its gradient. Where the paper leaves
-    a choice, one reading fits over all cases. It holds at each value of a claimed knob.
+    A boundary that claims an algorithm by name gives the numbers of that algorithm's paper, recomputed from the raw
+    batch in float64: rewards, advantages, a KL, a KL penalty in a reward, a KL controller, weights and decisions,
+    log-probs and entropies, or a loss with its gradient. Where the paper leaves a choice, one reading must fit all
+    cases. The law holds at each value of a claimed knob.
 
 Why it matters:
-    A name is a promise. Who compares two runs of "RLOO", or reads a paper's numbers beside their
-    own, compares formulas; a factor of n / (n - 1) between them is a learning rate that nobody set.
+    Readers expect the formula that the name promises. When two runs of "RLOO", or a run and a paper, are compared, a
+    factor of n / (n - 1) between their formulas acts as a change of the learning rate.
 
 A boundary that breaks it:
     >>> import torch
@@ -61,7 +61,7 @@ from rl_sentinel.search.on_policy_step import row_constant
 from rl_sentinel.search.preconditions import groups_stand_as_read, last_steps, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy
 
-#: How far from a bound the slopes of a clipped loss are compared, in nats; rounding moves a log-ratio less.
+#: Gradients of a clipped loss are compared only this far from a bound, in nats; rounding changes a log-ratio less.
 NEAR = 1e-5
 
 
@@ -81,7 +81,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _knobs(boundary: Boundary) -> Iterator[Settings]:
-    """No change, then each claimed knob at each of its values."""
+    """No override, then each claimed knob at each of its values."""
     yield {}
     for knob in boundary.claims.knobs:
         if knob.name not in _chosen(boundary):
@@ -89,7 +89,7 @@ def _knobs(boundary: Boundary) -> Iterator[Settings]:
 
 
 def _chosen(boundary: Boundary) -> set[str]:
-    """Knobs that a claim of the boundary rests on, so that they stay where they are."""
+    """Knobs that a claim of the boundary depends on; they are not changed."""
     return {n for settings in boundary.settings.values() for n, v in settings.items() if isinstance(v, bool | str)}
 
 
@@ -119,7 +119,7 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
     batch = case.batch
     finals, own = last_steps(boundary, batch)
     where = places(boundary.outputs[name], batch, rewards_differ(finals)[own])
-    alike = (batch.mask == finals.mask[own]).all(1)  # of a step of another form PLC001 speaks
+    alike = (batch.mask == finals.mask[own]).all(1)  # other forms are checked by PLC001
     where = where & (alike.unsqueeze(1) if where.dim() == 2 else alike)
     if not _comparable(boundary, batch):
         return {}, where
@@ -131,7 +131,7 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
 
 
 def _even(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch on policy; the gap to the sampler stays where the boundary claims to correct for it."""
+    """The batch on policy; the log-ratio to the sampler is kept if the boundary claims to correct for it."""
     even = on_policy(batch)
     gap = batch.rollout_logprob - batch.old_logprob if boundary.claims.corrected_at_most else 0.0
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
@@ -201,7 +201,7 @@ def _read(boundary: Boundary, readings: Mapping[str, str], batch: Batch, setting
 
 
 def _sloping(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs whose gradient is compared: a loss, or all where a gradient is claimed and each is known."""
+    """The outputs whose gradient is compared: a loss, or all outputs with a known formula if a gradient is claimed."""
     if "loss" in boundary.outputs:
         return ("loss",) if known_output(boundary, "loss") else ()
     known = all(known_output(boundary, n) for n in boundary.outputs)
@@ -209,7 +209,7 @@ def _sloping(boundary: Boundary) -> tuple[str, ...]:
 
 
 def _sloped(boundary: Boundary) -> tuple[str, ...]:
-    """The columns to which a gradient is compared."""
+    """The columns whose gradients are compared."""
     by_stage = {"value-loss": ("value",), "aggregate": ("advantage", "logits"), "batch": ("logits",)}
     return tuple(c for c in by_stage.get(boundary.stage, ("logprob",)) if c in boundary.reads)
 
@@ -220,7 +220,7 @@ def _slope(loss: Tensor, leaf: Tensor) -> Tensor:
 
 
 def _smooth(loss: Callable[[Batch, Settings], Tensor], batch: Batch, column: str, settings: Settings) -> Tensor:
-    """Where the formula's slope is the same a hair to both sides: at a bound itself, either one is right."""
+    """Where the formula has the same gradient on both sides of a value; at a bound, either gradient is correct."""
     sides = []
     for step in (-NEAR, NEAR):
         leaf = (getattr(batch, column).double() + step).requires_grad_()
@@ -230,7 +230,7 @@ def _smooth(loss: Callable[[Batch, Settings], Tensor], batch: Batch, column: str
 
 
 def _weight(batch: Batch) -> float:
-    """The largest weight of a token: its ratio times its advantage."""
+    """The largest weight of any token: its ratio times its advantage."""
     ratio = torch.where(batch.mask, batch.logprob - batch.old_logprob, 0.0).exp()
     return float(torch.where(batch.mask, ratio * batch.advantage, 0.0).abs().max())
 
@@ -266,5 +266,5 @@ LAW = Law(
     expect=_expect,
     level=lambda _case: "contested",
     own_level=lambda _case: "fault",
-    intended="The name may stand for a variant of the algorithm that the reference formulas do not include.",
+    intended="The name may mean a variant of the algorithm that the reference formulas do not include.",
 )

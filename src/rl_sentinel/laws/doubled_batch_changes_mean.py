@@ -4,8 +4,8 @@ What it says:
     A mean does not change when every row appears twice.
 
 Why it matters:
-    A "mean" that is divided by a fixed number, by the count of something else, or twice, scales
-    the learning rate with the batch. Runs of different size cannot be compared.
+    A "mean" with a fixed denominator, a wrong count, or two divisions scales the learning rate with the batch size.
+    Runs with different batch sizes cannot be compared.
 
 A boundary that breaks it:
     >>> import torch
@@ -37,7 +37,7 @@ from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import magnitude
 from rl_sentinel.search.transforms import doubled
 
-#: Last words of quantities that are no mean, although they declare a population.
+#: Last words of quantities that declare a population but are not means.
 OTHERS = frozenset({"std", "sum", "count", "total", "quantile", "percentile"})
 
 
@@ -48,7 +48,7 @@ def _mean(boundary: Boundary, output: Output) -> bool:
 
 def _applies(boundary: Boundary) -> str:
     means = any(_mean(boundary, output) for output in boundary.outputs.values())
-    return "" if means else "it claims no mean and declares the population of no number"
+    return "" if means else "it claims no mean, and no number declares its population"
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -61,7 +61,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     change = Change(f"repeating {'its only row' if rows == 1 else f'all {rows} rows'}")
     for name, output in ask.boundary.outputs.items():
         if _mean(ask.boundary, output):
-            reason = "repeating a batch does not change its mean"
+            reason = "repeating a batch must not change its mean"
             yield Equal(name, before[name], after[name], None, scale, change=change, reason=reason)
 
 

@@ -1,12 +1,12 @@
 """MET006 evaluation-logged-as-training.
 
 What it says:
-    What an evaluation logs stands among the numbers of evaluations, and what a step of training logs among those of
-    training, whoever asks for the evaluation and whenever it is due.
+    Numbers of an evaluation are logged as evaluation, and numbers of a training step as training, no matter what
+    triggers the evaluation and when.
 
 Why it matters:
-    A curve of training that holds numbers of another data set, at other sampling settings, bends for no reason. The
-    curve of evaluations lacks them, or is that of the training data.
+    A training curve that includes numbers of another data set or other sampling settings changes without a change of
+    the policy. The evaluation curve lacks these numbers, or shows training data.
 
 A boundary that breaks it:
     >>> numbers = {"train": [], "eval": []}
@@ -38,7 +38,7 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 
-#: The quantity: how many numbers are logged as those of the other mode.
+#: The quantity: how many numbers are logged under the other mode.
 QUANTITY = "logged_elsewhere"
 
 
@@ -47,13 +47,13 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not report where training and evaluation log"
+    return "" if _counts(boundary) else "it does not report where training and evaluation numbers are logged"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
     for name in _counts(ask.boundary):
-        reason = "training and evaluation log apart"
+        reason = "training and evaluation numbers must be logged separately"
         yield Equal(name, torch.zeros_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
 
 

@@ -6,8 +6,8 @@ What it says:
     with negative advantage.
 
 Why it matters:
-    A loss of the wrong sign, on some rows or some tokens, unlearns what was rewarded. With noisy
-    rewards this looks like slow learning.
+    A loss with the wrong sign on some rows or tokens makes rewarded responses less likely. With noisy rewards this
+    looks like slow learning.
 
 A boundary that breaks it:
     >>> import torch

@@ -5,8 +5,7 @@ What it says:
     padding, rejected rows. Outputs that are claimed masked are exactly zero there.
 
 Why it matters:
-    A gradient there trains the model on text that it did not write, or on nothing at all. The loss
-    still falls.
+    A gradient there trains the model on text that it did not write, or on padding. The loss still falls.
 
 A boundary that breaks it:
     >>> import torch
@@ -61,7 +60,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for name in _masked(ask.boundary):
         value = seen.values[name]
         off = ~(case.batch.mask if value.dim() == 2 else case.batch.live)
-        reason = "it is claimed to be 0 where nothing is trained"
+        reason = "it is claimed to be 0 at untrained positions"
         yield Equal(name, torch.zeros_like(value), value, off, tolerance=0.0, reason=reason)
     for column, gradient in seen.gradients.items():
         off = ~cells(case.batch.mask, gradient)

@@ -5,8 +5,8 @@ What it says:
     claims constant, carry no gradient.
 
 Why it matters:
-    A weight that is differentiated adds a second term to the policy gradient, of the size of the
-    first one. No number in the log shows it.
+    A differentiated weight adds a second term to the policy gradient, as large as the first one. No logged number shows
+    it.
 
 A boundary that breaks it:
     >>> import torch

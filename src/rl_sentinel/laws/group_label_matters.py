@@ -1,12 +1,12 @@
 """GRP002 group-label-matters.
 
 What it says:
-    Other names for the same groups change nothing; nor does dealing the rows of the groups in turn,
-    where rows are grouped by their label.
+    Renaming the groups changes nothing. If rows are grouped by label, interleaving the rows of the groups changes
+    nothing either.
 
 Why it matters:
-    Prompt ids are arbitrary. Code that reads them as positions, or takes neighbours in the batch
-    for siblings, compares responses to different prompts.
+    Prompt ids are arbitrary. Code that uses them as positions, or assumes that siblings are adjacent, compares
+    responses to different prompts.
 
 A boundary that breaks it:
     >>> import torch
@@ -43,8 +43,8 @@ from rl_sentinel.search.comparison import at_rows, magnitude, same_tokens, slope
 from rl_sentinel.search.preconditions import distinct, groups_stand_as_read, repeats_trajectory
 from rl_sentinel.search.transforms import interleaved, relabelled
 
-#: What is done to the groups, one per variant.
-CHANGES = ("giving the groups other ids", "dealing the rows of the groups in turn")
+#: Changes of the groups, one per variant.
+CHANGES = ("giving the groups other ids", "interleaving the rows of the groups")
 
 
 def _applies(boundary: Boundary) -> str:
@@ -72,7 +72,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     after = ask(with_batch(case, other), gradients=slopes(boundary))
     after = at_rows(boundary, after, torch.argsort(order))
     scale = magnitude(batch, boundary.reads)
-    reason = "ids only tell which rows share a prompt"
+    reason = "ids only state which rows share a prompt"
     change = Change(CHANGES[variant])
     yield from same_tokens(boundary, batch, before, after, change=change, reason=reason, scale=scale)
 

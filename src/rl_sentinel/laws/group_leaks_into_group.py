@@ -1,12 +1,12 @@
 """GRP001 group-leaks-into-group.
 
 What it says:
-    Where a boundary claims that a prompt's responses are compared with each other only, or with
-    nothing, moving the reward of one prompt's response changes nothing for another prompt's.
+    If a boundary claims that responses are compared only within their prompt, or not at all, changing the reward of a
+    response changes nothing for other prompts.
 
 Why it matters:
-    Rewards of different prompts differ by difficulty. A statistic that mixes them pays a response
-    for the luck of its neighbours in the batch.
+    Rewards of different prompts differ by difficulty. A statistic that mixes them makes the advantage of a response
+    depend on unrelated prompts in the batch.
 
 A boundary that breaks it:
     >>> import torch
@@ -43,15 +43,15 @@ from rl_sentinel.search.comparison import change_of, magnitude, same_rows
 from rl_sentinel.search.preconditions import distinct, groups_stand_as_read
 from rl_sentinel.search.transforms import moved
 
-#: Of the live rows the first is moved, or the last.
+#: Which live row is changed, first or last, one per variant.
 ENDS = 2
 
-#: How far the reward is moved, in reward units.
+#: Change of the reward, in reward units.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 
 
 def _rewards(boundary: Boundary) -> list[str]:
-    """The reward columns that are read: of the task, of its parts, of its baseline, per token."""
+    """The reward columns that the boundary reads: task reward, its parts, baseline, per token."""
     signals = {n for n in boundary.reads if "reward" in n and COLUMNS[n]["role"] == "signal"}
     return sorted(signals, key=lambda n: (n != "reward", n))
 

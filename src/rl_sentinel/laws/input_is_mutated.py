@@ -1,12 +1,11 @@
 """PUR001 input-is-mutated.
 
 What it says:
-    After the call, every column that the boundary was given and does not claim to write has the
-    values that it had, at trained tokens and in live rows. So has every tensor that the target's
-    own functions were given, whether it is a column or was made of some.
+    A call does not change the columns that it receives, at trained tokens and in live rows, unless the boundary claims
+    to write them. The same holds for every tensor that the target's own functions receive.
 
 Why it matters:
-    The same tensors go on to the loss and to the logs. A KL that was subtracted in place from the
+    The same tensors are used later by the loss and the logs. A KL that was subtracted in place from the
     rewards is then logged as reward, and a second pass over the batch subtracts it again.
 
 A boundary that breaks it:
@@ -43,12 +42,12 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import SIGNAL_STAGES, cells
 
-#: What a call may not do to an input, and the change that is made.
+#: Reason of the expectation, and subject of its sentence.
 REASON, CALL = "an input must stay as it is", Change("the call")
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if boundary.reads - boundary.writes else "it claims to write all that it reads"
+    return "" if boundary.reads - boundary.writes else "it claims to write every column that it reads"
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -74,10 +73,10 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _counts(batch: Batch, argument: Tensor) -> Tensor | None:
-    """Where an argument counts, or None where its shape does not tell which cells are trained.
+    """The positions of an argument that are compared, or None if its shape does not show which cells are trained.
 
-    A tensor of one axis may have a cell per row or per token of one response. Which one it is, and in
-    which order tokens are packed, makes no difference where all tokens are trained.
+    A tensor of one axis may have a cell per row or per token of one response. If all tokens are trained, neither this
+    nor the order of packed tokens matters.
     """
     rows, width = batch.mask.shape
     if argument.shape[:2] == batch.mask.shape:

@@ -1,12 +1,12 @@
 """CFG002 knob-with-side-effect.
 
 What it says:
-    A setting that is documented to change speed or memory alone changes no number: two values of it give the same
-    outputs, and the same gradients.
+    A setting that is documented to change only speed or memory changes no number: two values of it give the same
+    outputs and gradients.
 
 Why it matters:
-    Batches by tokens, chunks and checkpoints are switched on where a run does not fit. If the loss is scaled by what
-    they cut, the learning rate changes with the hardware, and runs are compared that are not alike.
+    Token-based batches, chunks and gradient checkpoints are switched on when a run does not fit in memory. If the loss
+    depends on them, the learning rate changes with the hardware, and runs cannot be compared.
 
 A boundary that breaks it:
     >>> losses = [1.0, 2.0, 3.0, 4.0]
@@ -41,7 +41,7 @@ from rl_sentinel.search.comparison import SIGNAL_STAGES, magnitude, same_tokens,
 
 
 def _pair(ask: Ask, case: Case, knob: Knob) -> tuple[Observation, Observation] | None:
-    """What the boundary gives under either value; None where one of them is refused."""
+    """The observations under both values; None if one of them is refused."""
     wanted = slopes(ask.boundary)
     try:
         one, other = (
@@ -74,7 +74,7 @@ LAW = Law(
     name="knob-with-side-effect",
     stages=SIGNAL_STAGES | {"batch"},
     claims=("inert",),
-    applies=lambda boundary: "" if boundary.claims.inert else "it claims no setting without effect",
+    applies=lambda boundary: "" if boundary.claims.inert else "it claims no setting that must have no effect",
     vary=_vary,
     expect=_expect,
 )

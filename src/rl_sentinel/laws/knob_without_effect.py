@@ -1,11 +1,11 @@
 """CFG001 knob-without-effect.
 
 What it says:
-    A setting that is documented to matter matters: two values of it give different outputs, or
-    different gradients, on at least one case.
+    A setting that is documented to have an effect has one: two values of it give different outputs or gradients on at
+    least one case.
 
 Why it matters:
-    A knob that is not connected costs a sweep, and a paper's ablation says that it "had no effect".
+    A setting that is not connected wastes a sweep, and an ablation wrongly reports that it "had no effect".
 
 A boundary that breaks it:
     >>> def loss(ratio, config):
@@ -45,12 +45,12 @@ from rl_sentinel.search.comparison import slopes
 #: Name of a result -> the result under either value of a knob.
 Pairs = dict[str, tuple[Tensor, Tensor]]
 
-#: Cases that must have been answered under both values before a knob is said to be dead.
+#: Number of cases with results under both values that are needed before a knob is reported.
 ENOUGH = 16
 
 
 def _pairs(ask: Ask, case: Case, knob: Knob) -> Pairs | None:
-    """Each output and gradient at the first value of a knob and at the second; None where one value is refused."""
+    """Each output and gradient at the first and the second value of a knob; None if one value is refused."""
     try:
         one, other = (
             ask(replace(case, override={**case.override, knob.name: v}), gradients=slopes(ask.boundary))

@@ -1,14 +1,14 @@
 """DTP001 low-precision-differs.
 
 What it says:
-    What a model gives (log-probs, logits, entropies, values), passed as bfloat16 and as float64, the
-    same numbers, gives the same outputs, up to the rounding of bfloat16: half a unit for each of a few
-    operations and each cell that is summed, relative to the largest input, the output, and their
-    product, since an exponential turns the one into a factor of the other.
+    The numbers of a model (log-probs, logits, entropies, values) give the same outputs whether they are passed as
+    bfloat16 or as float64, up to the rounding of bfloat16. Allowed is half a unit for each of a few operations and for
+    each summed cell, relative to the largest input, to the output, and to their product, because an exponential turns
+    an input error into a relative output error.
 
 Why it matters:
-    Log-probs leave a model in bfloat16. Where they are subtracted, summed or counted in it, long
-    rows lose whole tokens: above 256 it has no odd numbers.
+    Models often return log-probs in bfloat16. If they are subtracted, summed or counted in bfloat16, long rows lose
+    whole tokens: above 256 it has no odd numbers.
 
 A boundary that breaks it:
     >>> import torch
@@ -50,13 +50,13 @@ from rl_sentinel.core.observation import Ask, Observation
 from rl_sentinel.search.comparison import magnitude, places
 from rl_sentinel.search.filled_batch import at_least
 
-#: Operations on the way from a cell to an output that is no sum.
+#: Number of operations from a cell to an output, sums not counted.
 OPERATIONS = 4
 
 #: Largest relative error of rounding once to bfloat16.
 UNIT = torch.finfo(torch.bfloat16).eps / 2
 
-#: How often inputs are moved, each cell up or down, to see whether an output jumps.
+#: How often inputs are perturbed, each cell up or down, to detect outputs that jump.
 DRAWS = 16
 
 _LOGPROBS = ("logprob", "old_logprob", "ref_logprob", "rollout_logprob")
@@ -74,40 +74,40 @@ def _judged(output: Output) -> bool:
 
 def _applies(boundary: Boundary) -> str:
     if not _given(boundary):
-        return "it reads nothing that a model gives"
+        return "it reads no column that a model computes"
     if "dtype" not in boundary.axes:
         return "its adapter passes everything in one precision"
-    return "" if any(map(_judged, boundary.outputs.values())) else "it exposes decisions only"
+    return "" if any(map(_judged, boundary.outputs.values())) else "it exposes only decisions"
 
 
 def _possible(batch: Batch) -> Batch:
-    """The batch with log-probs and sums of squared probabilities that a model can give."""
+    """The batch with log-probs and sums of squared probabilities in the range that a model can return."""
     possible = {n: getattr(batch, n).clamp(max=0.0) for n in _LOGPROBS}
     largest = torch.stack(list(possible.values())).amax(dim=0)
     return with_columns(batch, **possible, pi_squared=torch.maximum(batch.pi_squared, at_least(largest)))
 
 
 def _cast(batch: Batch, names: list[str], dtype: torch.dtype) -> Batch:
-    """These columns rounded to bfloat16; at float64 the others as well, since mixed dtypes are refused."""
+    """These columns rounded to bfloat16; for float64 all columns are converted, because mixed dtypes are refused."""
     rounded = {n: getattr(batch, n).bfloat16().to(dtype) for n in names}
     wide = [n for n in columns(role="signal") if n not in rounded] if dtype == torch.float64 else []
     return with_columns(batch, **rounded, **{n: getattr(batch, n).to(dtype) for n in wide})
 
 
 def _summed(output: Output, batch: Batch) -> int:
-    """How many cells one number of an output may be a sum of: of all rows, or of its row and its siblings."""
+    """Number of cells that one number of an output may sum over: all rows, or its row and its siblings."""
     return batch.mask.numel() if output.axes == "" else batch.rows + batch.width
 
 
 def _moved(x: Tensor, draw: torch.Generator) -> Tensor:
-    """Each cell up or down by two roundings of the largest."""
+    """Move each cell up or down by two rounding errors of the largest cell."""
     signs = 2 * torch.randint(2, x.shape, generator=draw, device=draw.device).double() - 1
     found: Tensor = x + 2 * UNIT * x.abs().max() * signs if x.numel() else x
     return found
 
 
-def _jumps(ask: Ask, case: Case, name: str, seen: Tensor, where: Tensor, allowed: float) -> bool:  # noqa: PLR0913 - two runs and what counts of them
-    """Whether an output in float64 moves by more than rounding explains, where inputs move by a few roundings."""
+def _jumps(ask: Ask, case: Case, name: str, seen: Tensor, where: Tensor, allowed: float) -> bool:  # noqa: PLR0913 - two runs and the compared positions
+    """Whether an output in float64 changes by more than rounding when inputs change by a few rounding errors."""
     names = _given(ask.boundary)
     wide, draw = _cast(case.batch, names, torch.float64), torch.Generator().manual_seed(0)
     for _ in range(DRAWS):
@@ -121,7 +121,7 @@ def _jumps(ask: Ask, case: Case, name: str, seen: Tensor, where: Tensor, allowed
 def _low(ask: Ask, case: Case) -> Observation:
     try:
         return ask(case)
-    except (Crashed, RuntimeError) as words:  # what torch says of a dtype, or of two: loud, in the first step
+    except (Crashed, RuntimeError) as words:  # torch's error for a dtype, or for mixed ones, shows in the first step
         message = str(words) if isinstance(words, Crashed) else f"{type(words).__name__}: {words}"
         if not message.startswith(RuntimeError.__name__):
             raise
@@ -144,7 +144,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         if bool((gap > allowed).any()) and _jumps(ask, case, name, seen, where, allowed):
             continue
         change = Change(f"passing {', '.join(names)} as bfloat16 instead of float64")
-        reason = "the same numbers give the same result up to rounding"
+        reason = "the same numbers must give the same result up to rounding"
         yield Equal(name, high[name], low[name], where, tolerance=allowed, change=change, reason=reason)
 
 

@@ -1,15 +1,14 @@
 """MSK004 masked-value-spreads.
 
 What it says:
-    The fill that a framework itself puts into masked slots, log-probs of -1e4 of every policy at
-    every untrained position, leaves outputs and gradients at trained tokens finite and unchanged.
-    Where a boundary claims that a masked slot may hold anything, NaN and infinity are tried too, in
-    every signal that it reads, and are no reason to refuse the batch. An output that is claimed to be 0
-    off the mask is 0 there even so.
+    The fill that a framework itself puts into masked slots, log-probs of -1e4 of every policy at every untrained
+    position, leaves outputs and gradients at trained tokens finite and unchanged. Where a boundary claims that a masked
+    slot may hold anything, NaN and infinity are tried too, in every signal that it reads, and must not be refused. An
+    output that is claimed to be 0 off the mask is still 0 there.
 
 Why it matters:
-    Masked slots hold whatever the model or the padding left there. What multiplies by the mask
-    after it has exponentiated or summed lets one such number drown a whole row.
+    Masked slots hold arbitrary values of the model or the padding. Code that applies the mask only after an exponential
+    or a sum lets one such number spoil a whole row.
 
 A boundary that breaks it:
     >>> import torch

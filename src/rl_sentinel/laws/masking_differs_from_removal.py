@@ -6,7 +6,7 @@ What it says:
 
 Why it matters:
     A row that trains nothing can still count: as a sibling in a group size, as a zero in a mean.
-    The rest of its group is then compared with a response that is not there.
+    The rest of its group is then compared with a response that was removed.
 
 A boundary that breaks it:
     >>> import torch

@@ -5,7 +5,7 @@ What it says:
     that differ show in it somewhere.
 
 Why it matters:
-    A curve that stays where it is reads as "all is well". A clip fraction that is always 0, or a
+    A constant curve looks as if everything were fine. A clip fraction that is always 0, or a
     KL of a policy with itself, hides what it is meant to show.
 
 A boundary that breaks it:

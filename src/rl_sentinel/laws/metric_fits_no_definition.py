@@ -2,12 +2,12 @@
 
 What it says:
     A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token,
-    or as a mean over tokens, over rows or over groups, whichever way, and the same one on all cases. Where
+    or as a mean over tokens, rows or groups. It must be the same definition on all cases. Where
     the boundary claims which policy stands against which, the estimator of a KL, or which definition it
     is, it is one of these.
 
 Why it matters:
-    A number that fits no definition is no measurement. Thresholds, comparisons between runs and
+    A number that fits no definition measures nothing. Thresholds, comparisons between runs and
     adaptive controllers that use it follow an artefact of the code.
 
 A boundary that breaks it:

@@ -5,8 +5,8 @@ What it says:
     What is claimed to be sound at their edge is accepted: a check that refuses everything checks nothing.
 
 Why it matters:
-    A run that starts is taken for a run that does what its configuration says. What could have
-    been one line at the start is found, if ever, in the curves.
+    Users assume that a run that starts follows its configuration. A mistake that one line could report at the start is
+    found late in the curves, or never.
 
 A boundary that breaks it:
     >>> def check(config):

@@ -5,8 +5,8 @@ What it says:
     no output, and no gradient of the loss.
 
 Why it matters:
-    The width of a batch is set by its longest response, so the signal of a row would depend on who
-    it happened to be batched with.
+    The width of a batch is set by its longest response, so the signal of a row would depend on the other rows of its
+    batch.
 
 A boundary that breaks it:
     >>> import torch

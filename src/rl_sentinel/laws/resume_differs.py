@@ -1,8 +1,8 @@
 """RES001 resume-differs.
 
 What it says:
-    What is saved and restored by another process goes on as if it had not been interrupted: with the same samples in
-    the same order, and the same counters.
+    A state that is saved, and restored by another process, continues without a difference: with the same samples in the
+    same order, and the same counters.
 
 Why it matters:
     Long runs are restarted many times. A position that is lost, or a shuffle that starts again, trains some prompts

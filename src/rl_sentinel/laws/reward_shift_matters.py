@@ -5,8 +5,8 @@ What it says:
     responses leaves their advantages.
 
 Why it matters:
-    A relative estimator compares siblings. If the zero of the reward counts, shaping it by a
-    constant, which cannot change who did better, changes the training signal.
+    A relative estimator compares siblings. If the zero point of the reward matters, adding a constant, which cannot
+    change the ranking, changes the training signal.
 
 A boundary that breaks it:
     >>> import torch
@@ -18,7 +18,7 @@ A boundary that breaks it:
 
 How to fix it:
     Subtract the mean of the same rewards that are summed, with the same mask:
-    ``rl_sentinel.signal.groups.centred``. Look for a 0 that stands for a missing reward.
+    ``rl_sentinel.signal.groups.centred``. Look for a missing reward that is replaced by 0.
 
 Where it does not apply:
     Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,

@@ -5,8 +5,8 @@ What it says:
     the same way and changes no number for the whole batch.
 
 Why it matters:
-    The order in which responses come back from the sampler is chance. A signal that depends on it
-    is noise at best, and a favour to whoever comes first at worst.
+    The order in which a sampler returns responses is random. A signal that depends on it is noisy, or biased towards
+    the first responses.
 
 A boundary that breaks it:
     >>> import torch

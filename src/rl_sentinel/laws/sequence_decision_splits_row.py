@@ -5,8 +5,8 @@ What it says:
     trained tokens.
 
 Why it matters:
-    A sequence is rejected because, as a whole, it is too far from the sampler. A test that asks
-    each token apart keeps half of it: a sequence that nobody sampled and no theory covers.
+    A sequence is rejected because, as a whole, it is too far from the sampler. A test per token keeps only part of it:
+    a sequence that was never sampled and that no theory covers.
 
 A boundary that breaks it:
     >>> import torch

@@ -6,7 +6,7 @@ What it says:
 
 Why it matters:
     Suppressed after normalising, the reward is gone from its own row but still in the mean and the
-    deviation, so responses that did end are paid by one whose reward was declared void.
+    deviation, so a reward that was declared invalid changes the advantages of responses that did end.
 
 A boundary that breaks it:
     >>> import torch

@@ -1,10 +1,9 @@
 """PLC004 tokens-or-samples-lost.
 
 What it says:
-    What claims to hand a column of the batch on, in another layout, hands on the same numbers at
-    the same response tokens: none is lost, doubled, or moved to a neighbour. Where padding is
-    claimed to be zero, it is. Where it says how many sequences it hands on, these are the rows of
-    the batch, and no empty ones beside them.
+    A boundary that passes a column of the batch on in another layout keeps the numbers at the same response tokens:
+    none is lost, repeated, or moved to a neighbour. Padding that is claimed to be zero is zero. A reported number of
+    sequences equals the number of rows, without extra empty ones.
 
 Why it matters:
     Between sampling and training, sequences are cut, shifted and padded several times. One position
@@ -62,7 +61,7 @@ def _counts(boundary: Boundary) -> list[str]:
 def _applies(boundary: Boundary) -> str:
     if not boundary.claims.conserves:
         return "it does not claim to keep all rows and tokens"
-    return "" if _handed_on(boundary) or _counts(boundary) else "it hands on no column of the batch"
+    return "" if _handed_on(boundary) or _counts(boundary) else "it passes on no column of the batch"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
@@ -73,7 +72,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for name in _handed_on(ask.boundary):
         column = getattr(case.batch, ask.boundary.outputs[name].quantity)
         where = cells(case.batch.valid, column) if column.dim() > 1 else None
-        reason = "this column must be handed on unchanged"
+        reason = "this column must be passed on unchanged"
         yield Equal(name, column, seen[name], where, tolerance=0.0, reason=reason)
         if where is not None and value_of(ask.boundary.claims.padding) == "zero":
             reason, zero = "padding is claimed to be 0", torch.zeros_like(column)

@@ -5,7 +5,7 @@ What it says:
     its trained tokens, of every step, in the same direction, or none of them.
 
 Why it matters:
-    A token that is trained with advantage zero is not neutral: its siblings pay for it. In
+    A token that is trained with advantage zero is not neutral: it changes the denominators of its siblings. In
     step-wise training most tokens of a trajectory belong to steps other than the last.
 
 A boundary that breaks it:
@@ -42,7 +42,7 @@ from rl_sentinel.search.comparison import advantages, change_of, magnitude
 from rl_sentinel.search.preconditions import distinct, repeats_trajectory
 from rl_sentinel.search.transforms import on_policy, outcome_moved
 
-#: Outcomes of so many trajectories are moved, one at a time.
+#: Number of trajectories whose outcomes are changed, one at a time.
 TRAJECTORIES = 2
 
 #: How far the outcome is moved, in reward units.

@@ -5,7 +5,7 @@ What it says:
     code raises on purpose, such as an index out of range or an operation on an empty tensor, is neither.
 
 Why it matters:
-    A row that ends at its first token, a prompt whose responses are all rejected or a batch of one row comes up
+    A row that ends at its first token, a prompt whose responses are all rejected or a batch of one row occurs
     after hours of a run, and ends it. Where the caller catches the exception, the rows are lost without a word.
 
 A boundary that breaks it:
@@ -51,7 +51,7 @@ def _applies(boundary: Boundary) -> str:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     yield _answer(ask, case, "")
     if "micro_batches" in ask.boundary.axes and case.batch.rows > 1:
-        with suppress(NotApplicable, TargetRaised):  # a refusal of these takes nothing from the answer before
+        with suppress(NotApplicable, TargetRaised):  # a refusal here does not change the first result
             yield _answer(ask, with_layout(case, micro_batches=2), "in two micro-batches")
 
 

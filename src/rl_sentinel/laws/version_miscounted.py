@@ -2,8 +2,8 @@
 
 What it says:
     Generation runs ahead of training as far as declared, and no farther: when ``i`` updates of ``B`` samples are
-    finished, and samples may be at most ``eta`` updates old, ``(i + eta + 1) * B`` samples have been admitted beside
-    those that were thrown away (arXiv 2505.24298, equation 3). The count goes on after a restart.
+    finished, and samples may be at most ``eta`` updates old, ``(i + eta + 1) * B`` samples have been admitted, not
+    counting dropped samples (arXiv 2505.24298, equation 3). The count continues after a restart.
 
 Why it matters:
     Asynchronous training corrects for stale samples as far as they are stale. One sample too many per update, and
@@ -38,7 +38,7 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 
-#: The quantity: samples that were admitted so far, without those that were thrown away.
+#: The quantity: samples that were admitted so far, without dropped ones.
 QUANTITY = "admitted"
 
 

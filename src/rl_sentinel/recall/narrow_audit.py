@@ -65,7 +65,7 @@ def source_root(target: str) -> Path:
     """The folder that holds the import package of a target.
 
     Raises:
-        SentinelError: if the target cannot be brought to disk.
+        SentinelError: if the target's code cannot be fetched.
     """
     return Path(request(named(target), "boundaries")[0].root)
 

@@ -10,7 +10,7 @@ process that imports verl imports what an environment variable names as well::
 For a cluster that runs already, set it in ``ray_kwargs.ray_init.runtime_env.env_vars``. Before 0.6, import this
 module in your own task runner, and by ``actor_rollout_ref.model.external_lib`` in the workers.
 
-A response without a trained token (rejected, truncated, padding) then moves nobody's advantage. verl
+A response without a trained token (rejected, truncated, padding) then changes no advantage. verl
 keeps a lone response's raw reward in some estimators; here it gets 0, as all others of a group do. A loss reads
 nothing off the mask, and refuses NaN and infinity on it.
 

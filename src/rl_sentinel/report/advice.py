@@ -1,4 +1,4 @@
-"""What to do about a finding: a remedy of the framework, or the correct call of the signal library."""
+"""Advice for a finding: a remedy of the framework, or the correct call of the signal library."""
 
 import inspect
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from rl_sentinel.audit.findings import moves_the_wrong_way
 from rl_sentinel.core.modules import defined
 from rl_sentinel.remedies import remedy
 
-#: Packages with one algorithm per module, and the function that computes it.
+#: Packages with one algorithm per module -> the function that computes it.
 _ALGORITHMS = {"rl_sentinel.signal.advantage": "advantages", "rl_sentinel.signal.loss": "loss"}
 
-#: Formula of the model's logits -> the function of ``signal.logprob`` that computes it.
+#: Formula of logits -> the function of ``signal.logprob`` that computes it.
 _OF_LOGITS = {
     "log-prob of the token": "logprobs",
     "entropy of the logits": "logprobs_and_entropy",
     "sum of squared probabilities": "squared_probabilities_from_hidden",
 }
 
-#: Stage -> what computes it correctly, where no algorithm is claimed.
+#: Stage -> the module that computes it correctly, used where no algorithm is claimed.
 BY_STAGE = {
     "reward": "rl_sentinel.signal.reward",
     "normalise": "rl_sentinel.signal.normalisation",
@@ -35,27 +35,27 @@ BY_STAGE = {
 }
 
 
-#: Settings that are refused, accepted or without effect, and should not be.
+#: Laws on settings -> advice.
 _REFUSED = "accept these settings when the configuration is read"
 _ACCEPTED = "do not use these values: training starts with them. In the code: refuse them when it reads them"
 
-#: Law -> the change that removes its cause, whatever is computed.
+#: Law -> the change that removes the cause, for every stage.
 BY_LAW = {
     "CFG001": "do not rely on this setting. In the code: connect it, or refuse it when it is read",
     "CFG002": "do not compare runs with different values of this setting. In the code: divide by counts of the whole "
-    "mini-batch, not of the parts that the setting cuts",
-    "STA001": "count admitted samples beside those that were thrown away, and restore the count",
+    "mini-batch, not of the parts that the setting creates",
+    "STA001": "count admitted samples separately from dropped samples, and restore the count",
     "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
     "MSK005": "leave rows without a trained token out of the sum and of the count",
     "PAR001": "use one of the two functions everywhere: they are not interchangeable",
-    "RAI001": "handle this batch, or refuse it with a message where the batch is made",
+    "RAI001": "handle this batch, or refuse it with a message where the batch is created",
     "PLC005": "place each outcome at its last trained token, in every step of its trajectory: "
     "rl_sentinel.signal.align.at_last, rl_sentinel.signal.steps",
 }
 
 
 def advice(evidence: Mapping[str, Any]) -> str:
-    """One clause that says what to do; empty where nothing can be recommended."""
+    """One clause that says what to do; empty if there is no recommendation."""
     expectation, law = evidence["expectation"], str(evidence["law"])
     if expectation["kind"] == "Refuses":
         return _REFUSED if expectation["accepts"] else _ACCEPTED
@@ -63,13 +63,13 @@ def advice(evidence: Mapping[str, Any]) -> str:
         return BY_LAW[law]
     if steps := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
         return steps
-    if moves_the_wrong_way(evidence):  # the outcome arrives, so its place is right
+    if moves_the_wrong_way(evidence):  # the outcome arrives, so it is at the right place
         return _with_signal(evidence)
     return BY_LAW.get(law) or _with_signal(evidence)
 
 
 def _with_signal(evidence: Mapping[str, Any]) -> str:
-    """What of the signal library computes the output: a function where one is known, else the module of the stage."""
+    """The part of the signal library that computes the output: a function if one is known, else the stage's module."""
     claims = evidence["claims"]
     claim = claims.get(f"algorithm:{evidence['expectation']['output']}") or claims.get("algorithm")
     call = _calls().get(claim["value"]) if claim else None

@@ -1,4 +1,4 @@
-"""The report of ``audit A --against B``: findings that came, went and stayed, and what only one of them binds."""
+"""The report of ``audit A --against B``: findings that came, went and stayed, and boundaries of only one."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,12 +22,12 @@ class Comparison:
 
     @property
     def changes(self) -> list[Change]:
-        """The findings of both."""
+        """The findings of both audits as changes."""
         return changes(self.old, self.new, self.level)
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """One object: ``target``, ``against``, ``came``, ``went``, ``stayed`` and the boundaries bound in one only."""
+    """One object: ``target``, ``against``, ``came``, ``went``, ``stayed``, and boundaries bound in one audit only."""
     every = comparison.changes
     before, after = bound_in_one_only(comparison.old, comparison.new)
     return {
@@ -50,7 +50,7 @@ def show(console: Console, comparison: Comparison, seconds: float) -> None:
     lines += wrapped(f"{counted(len(every), 'finding')} in {seconds:.0f} s: {counts}", hanging="  ")
     lines += _block("came", came, f"in {comparison.before}")
     lines += _block("went", judged, f"in {comparison.after}")
-    lines += _block(f"went unjudged: not judged in {comparison.after}, so not shown to be fixed", unjudged, "now")
+    lines += _block(f"went unjudged: not checked in {comparison.after}, so not shown to be fixed", unjudged, "now")
     lines += _block("stayed", stayed, "")
     before, after = bound_in_one_only(comparison.old, comparison.new)
     lines += _bound(comparison.after, after) + _bound(comparison.before, before)

@@ -1,4 +1,4 @@
-"""A few responses of a training step, as a table for the terminal."""
+"""A table of a few responses of a training step, for the terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ PROMPT, COMPLETION = 40, 60
 
 
 def completions_table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """The end of each prompt, the completion, the rewards by name and the advantage.
+    """A table with the end of each prompt, the completion, the rewards by name and the advantage.
 
     Example:
         >>> from rl_sentinel.report.completions import completions_table
@@ -32,7 +32,7 @@ def completions_table(lines: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _cut(text: str, size: int) -> str:
-    """The first characters of a text in one line, or with a negative size the last ones."""
+    """The first characters of a text in one line; with a negative size, the last ones."""
     text = text.encode("unicode_escape").decode() if not text.isprintable() else text
     if len(text) <= abs(size):
         return text

@@ -1,4 +1,4 @@
-"""Curves of runs: a table with a small curve for every terminal, and a picture if matplotlib is installed."""
+"""Curves of runs: a table with small text curves for the terminal, and a PNG if matplotlib is installed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rl_sentinel.core.errors import SentinelError
 
-#: What is shown of a run: the metric, and how it is written.
+#: The metrics that are shown, and their number formats.
 METRICS = (
     ("reward", "{:.3f}"),
     ("accuracy", "{:.3f}"),
@@ -28,13 +28,13 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def table(runs: Sequence[Run], evaluations: Sequence[Run] = (), *, window: int = 10, width: int = 24) -> Table:
-    """Runs side by side: each metric's mean over the first and the last steps, and its curve between.
+    """A table of runs: each metric's mean over the first and the last steps, and its curve.
 
     Args:
         runs: the runs.
-        evaluations: the lines of their ``evaluation.jsonl``, of which the first and the last are shown.
-        window: how many steps a mean is taken over, at either end.
-        width: characters of a curve; each is a mean over its share of the steps.
+        evaluations: the lines of their ``evaluation.jsonl``, the first and the last are shown.
+        window: number of steps of the mean at each end.
+        width: number of characters of a curve; each is the mean of an equal part of the steps.
 
     Example:
         >>> from rl_sentinel.report.curves import table
@@ -71,7 +71,7 @@ def _add_metric(  # noqa: PLR0913 - the table, the metric, the runs and the size
 
 
 def bars(values: Sequence[float], *, width: int, least: float, most: float) -> str:
-    """A curve of blocks, on one scale for all runs; blank where a mean is no finite number.
+    """A curve of block characters, on one scale for all runs; blank where a mean is not finite.
 
     Example:
         >>> from rl_sentinel.report.curves import bars
@@ -90,7 +90,7 @@ def _bar(share: float) -> str:
 
 
 def picture(runs: Sequence[Run], place: Path, evaluations: Sequence[Run] = ()) -> bool:
-    """Draw the runs into a PNG, a panel per metric, also of evaluations; returns whether matplotlib is installed.
+    """Draw the runs and their evaluations as a PNG with a panel per metric; return whether matplotlib is installed.
 
     Raises:
         SentinelError: if the file cannot be written.
@@ -119,7 +119,7 @@ def picture(runs: Sequence[Run], place: Path, evaluations: Sequence[Run] = ()) -
     try:
         figure.savefig(place, format="png", dpi=110)
     except OSError as error:
-        raise SentinelError(f"{place} cannot be written ({error.strerror}): name another place") from error
+        raise SentinelError(f"{place} cannot be written ({error.strerror}): name another path") from error
     return True
 
 

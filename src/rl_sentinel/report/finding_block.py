@@ -1,4 +1,4 @@
-"""One cause as lines of text: what goes wrong, where, on which batch, when it matters, what to do."""
+"""Format one cause as lines of text: what goes wrong, where, on which batch, when it matters, what to do."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -8,13 +8,13 @@ from rl_sentinel.report.advice import advice
 from rl_sentinel.report.formatting import counted, numbers, wrapped
 from rl_sentinel.report.scenario import conditions, has_batch, scenario
 
-#: Where the text beside a label starts.
+#: Column where the text after a label starts.
 _INDENT = " " * 12
 
-#: A counterexample with more rows or tokens could not be shrunk further.
+#: A counterexample with more rows or tokens than this gets a note that it could not be shrunk further.
 _ROWS, _TOKENS = 3, 4
 
-#: Longest list of places, and of settings that are accepted or refused wrongly.
+#: Most places, and most wrongly accepted or refused settings, that are listed.
 _PLACES, _ATTEMPTS = 12, 6
 
 #: Most lines of one value.
@@ -22,7 +22,7 @@ _VALUE_LINES = 2
 
 
 def block(findings: Sequence[Finding]) -> list[str]:
-    """The lines of a block: the first finding is shown, the others are listed as places."""
+    """The lines of a block: show the first finding, and list the others as places."""
     first = findings[0]
     e = first.evidence
     lines = wrapped(f"{level(first)} {first.law} {sentence(e)}", hanging="  ", lines=5)
@@ -44,19 +44,19 @@ def block(findings: Sequence[Finding]) -> list[str]:
 
 
 def level(f: Finding) -> str:
-    """The level, or ``accepted`` for a finding that the user's known file lists."""
+    """The level, or ``accepted`` for a finding in the user's known file."""
     return "accepted" if f.accepted else f.level
 
 
 def when(e: Mapping[str, Any]) -> str:
-    """The configuration that reaches the boundary, and the condition that the batch meets."""
+    """The configuration that reaches the boundary, and the condition that the batch fulfils."""
     reach = str(e["reach"]) or "any run that calls this function"
     condition = conditions(e) if has_batch(str(e["law"])) else ""
     return f"{reach}, {condition}" if condition else reach
 
 
 def also_broken(e: Mapping[str, Any]) -> str:
-    """The other outputs that break the law here, on this batch or another."""
+    """The other outputs of this boundary that break the law, on this batch or another."""
     names = e.get("outputs", {}).get("broken", [])[1:]
     return f"also wrong at {', '.join(names)}" if names else ""
 
@@ -90,7 +90,7 @@ def _where(f: Finding) -> str:
 
 
 def _short(path: str, file: str) -> str:
-    """A dotted path without the module that the file name says; other paths keep the last part of theirs."""
+    """A dotted path without the module, which the file name shows; other paths keep only their last part."""
     module = file.removesuffix(".py").replace("/", ".")
     if path.startswith(f"{module}."):
         return path.removeprefix(f"{module}.")
@@ -126,13 +126,13 @@ def _output(expectation: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _results(expectation: Mapping[str, Any]) -> list[Any]:
-    """The result of the output that is wrong, or the first one where it has no result of its own."""
+    """The result of the wrong output, or the first result if that output has none."""
     results = expectation["results"]
     return [r for r in results if r["output"] == expectation["output"]][:1] or results[:1]
 
 
 def _places(findings: Sequence[Finding]) -> list[str]:
-    """Other places with the same cause, the settings of each boundary together."""
+    """Other places with the same cause, grouped by boundary."""
     _, *others = findings
     listed = [f"{f.boundary} [{f.setting}]" for f in others]
     also = [place for f in findings for place in f.also]

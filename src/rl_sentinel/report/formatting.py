@@ -1,4 +1,4 @@
-"""Numbers, counts and wrapped lines of reports."""
+"""Format numbers, counts and wrapped lines for reports."""
 
 import textwrap
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ WIDTH = 80
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number and its noun.
+    """A number with its noun in singular or plural.
 
     Example:
         >>> from rl_sentinel.report.formatting import counted
@@ -20,7 +20,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def one_line(text: str, width: int = 200) -> str:
-    r"""A text as one line of at most ``width`` characters.
+    r"""Shorten a text to one line of at most ``width`` characters.
 
     Example:
         >>> from rl_sentinel.report.formatting import one_line
@@ -36,9 +36,9 @@ def wrapped(text: str, *, indent: str = "", hanging: str = "", lines: int = 0) -
 
     Args:
         text: one paragraph.
-        indent: what the first line starts with.
-        hanging: what all further lines start with.
-        lines: the most lines; 0 for all. What is cut off ends in ``...``.
+        indent: prefix of the first line.
+        hanging: prefix of all further lines.
+        lines: the maximum number of lines; 0 for all. A text that is cut off ends in ``...``.
     """
     made = textwrap.wrap(
         text,

@@ -1,4 +1,4 @@
-"""The report of ``history``: a table of releases by findings, in blocks of at most 80 columns, or JSON."""
+"""The report of ``history``: a table of findings by release, in blocks of at most 80 columns, or JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from rl_sentinel.audit.release_history import Release, table
 from rl_sentinel.report.formatting import WIDTH, counted, one_line, wrapped
 
-#: Columns of the law and of the function in a row.
+#: Widths of the law and of the function in a row.
 _LAW, _FUNCTION = 8, 28
 
 
 def as_text(target: str, releases: Sequence[Release], level: str) -> list[str]:
-    """Lines of the table; releases that could not be audited follow with the reason."""
+    """Lines of the table; releases that could not be audited follow, each with its reason."""
     rows = table(releases, level)
     heading = f"{target}: {counted(len(rows), 'finding')} in {counted(len(releases), 'release')}"
     lines = [*wrapped(heading)]
@@ -30,7 +30,7 @@ def as_text(target: str, releases: Sequence[Release], level: str) -> list[str]:
 
 
 def as_json(target: str, releases: Sequence[Release], level: str) -> dict[str, Any]:
-    """One object: the releases, and per finding a cell for each release by name."""
+    """One object: the releases, and for each finding a cell per release."""
     rows = [
         {
             **place._asdict(),

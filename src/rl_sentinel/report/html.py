@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What the laws said at one boundary under one setting."""
+    """Number of laws per outcome at one boundary under one setting."""
 
     boundary: str
     setting: str

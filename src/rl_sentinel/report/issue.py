@@ -1,4 +1,4 @@
-"""An issue of a finding: Markdown that a maintainer can act on, with a test that does not need RL-Sentinel."""
+"""Render a finding as an issue for the framework's tracker: Markdown with a test that does not need RL-Sentinel."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from rl_sentinel.report.scenario import scenario
 
 
 def as_issue(f: Finding, needs: Installation) -> str:
-    """The issue of one finding; ``needs`` is what its test needs."""
+    """The issue of one finding; ``needs`` lists the packages that its test needs."""
     e = f.evidence
     target = e["target"]
     seen = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"

@@ -34,7 +34,7 @@ class FindingObject(TypedDict):
 
 
 class VerdictObject(TypedDict):
-    """A verdict; ``level``, ``status`` and ``sentence`` are there if the law is broken."""
+    """A verdict; ``level``, ``status`` and ``sentence`` are set if the law is broken."""
 
     law: str
     boundary: str
@@ -48,7 +48,7 @@ class VerdictObject(TypedDict):
 
 
 class Coverage(TypedDict):
-    """How much was audited: pairs of law and boundary, those that were tried, and their cases."""
+    """How much was audited: pairs of law and boundary, pairs that were tried, and their cases."""
 
     boundaries: int
     pairs: int

@@ -9,10 +9,10 @@ from rl_sentinel.report.results import Results, fails
 
 
 def as_junit(results: Sequence[Results]) -> str:
-    """All targets, a test suite each.
+    """A test suite for each target.
 
-    A finding that makes the exit status 1 is a failure, an errored pair an error, and a pair to which the law does not
-    apply is skipped. Hazards and accepted findings pass; their sentence is printed as output.
+    A finding that makes the exit status 1 is a failure, an errored pair an error, and a pair that is not applicable is
+    skipped. Hazards and accepted findings pass, with their sentence as output.
     """
     root = Element("testsuites", name="rl-sentinel")
     for one in results:

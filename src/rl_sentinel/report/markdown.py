@@ -9,7 +9,7 @@ from rl_sentinel.report.results import Results, fails
 
 
 def as_markdown(results: Sequence[Results]) -> str:
-    """A table of all targets, then the findings of each; those that do not fail are folded."""
+    """A table of all targets, then the findings of each target; findings that do not fail the audit are folded."""
     lines = ["## RL-Sentinel", "", f"| target | {' | '.join(LEVELS)} | holds | errored |", "|---" * 6 + "|"]
     lines += [_row(one) for one in results]
     for one in results:

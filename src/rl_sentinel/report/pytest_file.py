@@ -1,4 +1,4 @@
-"""A pytest file of a finding: it fails as released and passes once fixed, and needs torch and the framework only."""
+"""Render a finding as a pytest file that fails on the released code, passes once fixed, and needs no RL-Sentinel."""
 
 import re
 import textwrap
@@ -8,23 +8,23 @@ from rl_sentinel.audit.findings import Finding
 from rl_sentinel.audit.repro.script import EXIT_2_ON_ERROR
 from rl_sentinel.report.repro import script
 
-#: How a script ends that judges what it computed.
+#: Last line of a script that decides whether the expectation holds.
 _END = "raise SystemExit(0 if holds else 1)\n"
 
-#: What a script needs to end with status 2 on an error, and a test does not: pytest shows the error itself.
+#: The lines by which a script ends with status 2 on an error; a test drops them, because pytest shows the error.
 _EXIT_STATUS = "\n".join(EXIT_2_ON_ERROR) + "\n"
 
-#: A result that a script prints; pytest shows the values of a failing test.
+#: Lines that print a result; a test drops them, because pytest shows the values of a failing test.
 _PRINT = re.compile(r"^print\(.*\)\n", re.MULTILINE)
 
 _IMPORT = re.compile(r"(?:from \S+ )?import .*\n")
 
 
 def as_pytest(f: Finding, needs: Installation) -> str:
-    """The file, made of the finding's script; empty where the finding has no script that judges.
+    """Convert the finding's script to a test file; empty if the script does not decide anything.
 
-    Imports at the start of the script stay at the start of the file. The rest is the body of the test, in its order:
-    what a framework needs before it is imported stays before it.
+    Imports at the start of the script stay at the start of the file. The rest becomes the body of the test in the same
+    order, because some lines must run before the framework is imported.
     """
     text = script(f, needs).replace(_EXIT_STATUS, "")
     if not text.endswith(_END):
@@ -40,6 +40,6 @@ def as_pytest(f: Finding, needs: Installation) -> str:
 
 
 def test_name(f: Finding) -> str:
-    """Law, function and setting, as a name in Python."""
+    """Law, function and setting as a Python identifier."""
     words = f"{f.law} {f.boundary.rpartition('.')[2]} {f.setting}".casefold()
     return re.sub(r"\W+", "_", words).strip("_")

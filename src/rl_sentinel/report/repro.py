@@ -1,11 +1,11 @@
-"""The repro report: a stand-alone script with torch and the framework only."""
+"""The repro report: a stand-alone script that needs only torch and the framework."""
 
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
 
 
 def script(f: Finding, needs: Installation) -> str:
-    """A script of a few lines; its first line prepares an environment in which it runs."""
+    """A short script; its first line is the command that installs its environment."""
     e = f.evidence
     torch = str(e["environment"]["torch"]).partition("+")[0]
     first = f"# {needs.command(torch)}"

@@ -28,11 +28,11 @@ class Results:
     status: int = 0
 
     def finding_of(self, evidence: Mapping[str, Any]) -> Finding | None:
-        """The finding that a broken verdict is, or is folded under; None if it is below the level that is shown."""
+        """The finding of a broken verdict, or the finding that includes it; None if it is below the shown level."""
         signature = str(evidence["signature"])
         return next((f for f in self.found if signature in f.signatures), None)
 
 
 def fails(finding: Finding) -> bool:
-    """Whether a finding makes the exit status 1: a fault or a contested one that the user has not accepted."""
+    """Whether a finding makes the exit status 1: a fault or contested finding that the user has not accepted."""
     return finding.level != "hazard" and not finding.accepted

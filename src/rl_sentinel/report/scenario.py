@@ -1,4 +1,4 @@
-"""The batch of a counterexample, as the lines that reports show."""
+"""Format the batch of a counterexample for reports."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from rl_sentinel.report.formatting import numbers
 #: Columns that are shown first.
 _FIRST = ("group", "mask", "reward")
 
-#: Columns that are shown only where they were changed, or where the boundary reads no other signal.
+#: Columns that are shown only if they were changed, or if the boundary reads no other signal.
 _MINOR = frozenset({"prompt_length", "version", "token", "logits"})
 
 
-#: Laws about settings alone, whose findings show no batch.
+#: Laws about settings only; their findings show no batch.
 _OF_SETTINGS = frozenset({"CFG001", "CFG003"})
 
 
@@ -25,7 +25,8 @@ def has_batch(law: str) -> bool:
 def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and values of each column that matters; a changed cell is written as ``before -> after``.
 
-    Columns that the boundary does not read are left out, and rewards and values (other than the reward) that are all 0.
+    Columns that the boundary does not read are left out. So are all-zero columns of rewards and values, except the
+    reward.
     """
     change = evidence["expectation"]["change"] or {}
     return [(name, _values(name, values, change)) for name, values in scenario_columns(evidence)]
@@ -40,7 +41,7 @@ def scenario_columns(evidence: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def conditions(evidence: Mapping[str, Any]) -> str:
-    """What the responses of the counterexample have in particular, as a clause; empty if nothing."""
+    """Special properties of the counterexample's responses, as a clause; may be empty."""
     columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
     excluded = columns.get("excluded", [])
     found = [f"a {word} response" for word, n in EXCLUDED.items() if n in excluded and word not in ("in", "padding")]
@@ -70,12 +71,12 @@ def _shown(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str
 
 
 def _any(values: Any) -> bool:  # noqa: ANN401 - JSON
-    """Whether a number is not 0."""
+    """Whether any number is not 0."""
     return any(_any(v) for v in values) if isinstance(values, list) else bool(values)
 
 
 def _length_differs(columns: Mapping[str, Any]) -> bool:
-    """Whether a response ends before its row does, or after its last trained token."""
+    """Whether a response is shorter than its row, or longer than its last trained token."""
     width, lengths = len(columns["mask"][0]), columns.get("length", [])
     last = [max((t + 1 for t, trained in enumerate(row) if trained), default=width) for row in columns["mask"]]
     return any(n != width or n != end for n, end in zip(lengths, last, strict=False))
@@ -90,7 +91,7 @@ def _values(name: str, values: Any, change: Mapping[str, Any]) -> str:  # noqa: 
 
 
 def _legend(name: str, values: list[int]) -> str:
-    """Meaning of the numbers of ``excluded``."""
+    """A legend of the numbers in ``excluded``."""
     if name != "excluded":
         return ""
     words = ", ".join(f"{n} = {word}" for word, n in EXCLUDED.items() if n in values and word != "in")

@@ -1,4 +1,4 @@
-"""TensorBoard, where it is installed: the same numbers as ``metrics.jsonl``."""
+"""Write the numbers of ``metrics.jsonl`` to TensorBoard, if it is installed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class TensorBoard:
-    """A writer below a run's folder, or nothing if TensorBoard is not installed.
+    """A TensorBoard writer in a run's folder; does nothing if TensorBoard is not installed.
 
     Example:
         >>> import tempfile
@@ -16,11 +16,11 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is written before the first step."""
+        """Store the folder; nothing is written before the first step."""
         self._folder, self._writer, self._tried = folder / "tensorboard", None, False
 
     def step(self, seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
-        """The numbers and times of a step; those of a later step that a killed run had written are taken back."""
+        """Write the numbers and times of a step; later steps that a killed run wrote are deleted."""
         if not self._tried:
             self._writer, self._tried = _writer(self._folder, int(seen["step"])), True
         if self._writer is not None:
@@ -34,7 +34,7 @@ class TensorBoard:
             self._writer.close()
 
 
-def _writer(folder: Path, step: int) -> Any:  # noqa: ANN401 - torch's writer, where it can be made
+def _writer(folder: Path, step: int) -> Any:  # noqa: ANN401 - torch's writer, an optional import
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
     except ImportError:

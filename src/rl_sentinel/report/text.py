@@ -1,4 +1,4 @@
-"""The text report: coverage, one block per cause, known findings on a line each, and a closing table."""
+"""The text report: coverage, one block per cause, one line per known finding, and a final table."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from rl_sentinel.audit.findings import Audit, Finding, group_by_cause
 from rl_sentinel.report.finding_block import block, level
 from rl_sentinel.report.formatting import WIDTH, counted, one_line, wrapped
 
-#: Most reasons that are printed for pairs without a verdict.
+#: Most reasons that are printed for pairs that were not checked.
 MOST = 12
 
 _STYLE = {"fault": "bold red", "contested": "bold yellow", "hazard": "bold cyan"}
 
 
-#: What is said where nothing was compared.
+#: Printed if nothing was compared.
 INCONCLUSIVE = "inconclusive: no law could run"
 
 _UNCLAIMED = "no claim is stated, so laws on baselines, credit and formulas did not apply: state the algorithm,"
@@ -48,7 +48,7 @@ def show(  # noqa: PLR0913 - a report has these parts
     """Print the report.
 
     Args:
-        console: where it is printed; it must not wrap lines itself (``soft_wrap=True``).
+        console: the console to print to; it must not wrap lines itself (``soft_wrap=True``).
         target: the target as the user wrote it.
         audit: the results.
         found: the findings to show, worst level first.
@@ -88,7 +88,7 @@ def show(  # noqa: PLR0913 - a report has these parts
 
 
 def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> None:
-    """What was audited, and why pairs have no verdict."""
+    """What was audited, and why some pairs were not checked."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"
@@ -102,7 +102,7 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
 
 
 def _asked(audit: Audit) -> str:
-    """How many laws, or pairs of a law and a boundary, were asked."""
+    """Number of laws, or of pairs of a law and a boundary, that were checked."""
     asked = [(v.boundary, v.law) for v in audit.verdicts]
     if audit.boundaries == 1 and len(set(asked)) == len(asked):
         return counted(len(asked), "law")
@@ -110,9 +110,9 @@ def _asked(audit: Audit) -> str:
 
 
 def stored_line(audit: Audit) -> str:
-    """That the verdicts were not asked again."""
+    """A line on how many verdicts come from the store."""
     number = audit.boundaries
-    return f"answered from stored verdicts: {number} of {counted(number, 'boundary', 'boundaries')} (--fresh asks all)"
+    return f"verdicts from the store: {number} of {counted(number, 'boundary', 'boundaries')} (--fresh runs all)"
 
 
 def _print(console: Console, lines: Sequence[str]) -> None:
@@ -150,7 +150,7 @@ def _summary(found: Sequence[Finding]) -> str:
 
 
 def _table(console: Console, found: Sequence[Finding]) -> None:
-    """Level, law and place of each finding."""
+    """A table with the level, law and place of each finding."""
     if len(found) < 2:
         return
     console.print()
@@ -163,13 +163,13 @@ def _row(f: Finding, more: str = "") -> str:
 
 
 def _short(f: Finding) -> str:
-    """Boundary without its packages, and the setting."""
+    """The boundary without its packages, and the setting."""
     names = " -> ".join(path.rpartition(".")[2] for path in f.boundary.split(" -> "))
     return names if f.setting == "default" else f"{names} [{f.setting}]"
 
 
 def _known(console: Console, found: Sequence[Finding]) -> None:
-    """Known findings, a line each."""
+    """One line per known finding."""
     if not found:
         return
     console.print(f"\n{counted(len(found), 'known finding')} (--verbose shows each in full)", highlight=False)

@@ -1,4 +1,4 @@
-"""Progress of a training run on the terminal: a line per step, and a bar."""
+"""Show the progress of a training run on the terminal: a line per step and a progress bar."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from rl_sentinel.report.completions import completions_table
 
-#: Parts of a step's line: the metric, how it is written, and its name on the screen.
+#: Parts of a step's line: the metric, its number format, and its label.
 COLUMNS = (
     ("reward", "{:.3f}", "reward"),
     ("accuracy", "{:.3f}", "accuracy"),
@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 class Live:
-    r"""A bar on a terminal, and a line per step; where there is no terminal, a line now and then.
+    r"""Progress bar and a line per step on a terminal; without a terminal, a line every few steps.
 
     Example:
         >>> import io
@@ -34,7 +34,7 @@ class Live:
     """
 
     def __init__(self, console: Console, steps: int, *, shown: bool) -> None:
-        """``shown`` says whether there is a terminal."""
+        """``shown`` is True if the output is a terminal."""
         bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._console, self._steps, self._shown = console, steps, shown
         self._progress = Progress(*bar, console=console, disable=not shown, transient=True)
@@ -46,17 +46,17 @@ class Live:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take it away."""
+        """Remove the bar."""
         self._progress.stop()
 
     def warming(self, done: int, whole: int) -> None:
-        """A step of the warm start."""
+        """Show a step of the warm start."""
         self._advanced("warm start", done, whole)
         if not self._shown and _now_and_then(done, whole):
             self._console.print(f"warm start {done} of {whole}", soft_wrap=True)
 
     def step(self, seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
-        """A step of the reinforcement."""
+        """Show a step of reinforcement learning."""
         self._advanced("training", int(seen["step"]), self._steps)
         if self._shown or _now_and_then(int(seen["step"]), self._steps):
             parts = [f"{name} {form.format(seen[key])}" for key, form, name in COLUMNS if key in seen]
@@ -64,17 +64,17 @@ class Live:
             self._console.print(line, soft_wrap=True)
 
     def completions(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """A few responses of a step, at the first step, the last one and some between."""
+        """Show a few responses at the first step, the last step and some steps between."""
         if lines and _now_and_then(int(lines[0]["step"]), self._steps):
             self._console.print(completions_table(lines))
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The metrics of a held-out evaluation."""
+        """Show the metrics of a held-out evaluation."""
         parts = " ".join(f"{name} {value:.3f}" for name, value in metrics.items())
         self._console.print(f"evaluation after step {step}: {parts}", soft_wrap=True)
 
     def say(self, words: str) -> None:
-        """A line of words."""
+        """Print a line of text."""
         self._console.print(words, soft_wrap=True, markup=False)
 
     def _advanced(self, name: str, done: int, whole: int) -> None:

@@ -87,7 +87,7 @@ _PLACES = {
 __all__ = tuple(_PLACES)
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the name stands for
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
     """Import a public name from its module.
 
     Raises:

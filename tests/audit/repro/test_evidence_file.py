@@ -35,7 +35,7 @@ def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
     with pytest.raises(SentinelError) as told:
         stored(file)
     assert str(told.value) == (
-        f"evidence {file}[constructed_scenario]: draw has x, expected variant as MSK001 draws: edited file, audit again"
+        f"evidence {file}[constructed_scenario]: draw has x, expected variant of MSK001: file was edited, audit again"
     )
 
 
@@ -54,12 +54,12 @@ def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"findings": 3}, "[findings] is no list, expected a report of an audit"),
-        ([3], "[findings] is no list, expected a report of an audit"),
-        ([{"findings": []}, {}], "[1.findings] is no list, expected a report of an audit"),
+        ({"findings": 3}, "[findings] is not a list, expected a report of an audit"),
+        ([3], "[findings] is not a list, expected a report of an audit"),
+        ([{"findings": []}, {}], "[1.findings] is not a list, expected a report of an audit"),
         ({"findings": [{}]}, f"[findings.0.evidence] is not an object, {NAMES}"),
-        ({"findings": []}, " holds no finding, expected a report that has some: nothing to replay"),
-        ([], " holds no finding, expected a report that has some: nothing to replay"),
+        ({"findings": []}, " holds no finding, expected a report with findings to replay"),
+        ([], " holds no finding, expected a report with findings to replay"),
         (3, f"[top] is not an object, {NAMES}"),
         ({}, f"[kind]: Field required, {NAMES}: audit again"),
         (evidence(kind="x"), " is 'x' of schema 2, expected 'rl_sentinel_training_signal_validation' of schema 2"),

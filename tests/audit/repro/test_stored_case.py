@@ -61,7 +61,7 @@ def test_what_the_target_has_not_is_told() -> None:
         (0, "not-reproducible", "m.none: the target has no such boundary"),
         (1, "not-reproducible", "m.estimator: the boundary has no setting 'default' in this target"),
         (2, "not-reproducible", "m.gone: m.gone is absent"),
-        (3, "not-reproducible", "XYZ999 is no law that is known here"),
+        (3, "not-reproducible", "XYZ999 is not a known law"),
     ]
 
 

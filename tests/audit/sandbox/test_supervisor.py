@@ -56,7 +56,7 @@ def test_hang_is_shared_by_those_who_enter_the_function(monkeypatch: pytest.Monk
     spent = os.times().children_user - began.children_user
     line = loop.__code__.co_firstlineno
     assert found["first", "A"] == f"the call took more than 2 s of processor time, last in misbehaving_work.py:{line}"
-    assert found["second", "A"] == f"the call is in misbehaving_work.py:{line}, where an earlier call never came back"
+    assert found["second", "A"] == f"the call is in misbehaving_work.py:{line}, where an earlier call did not return"
     assert found["slow", "A"] == "did"
     assert spent < 2 + 1 + 1 + 1
 
@@ -67,7 +67,7 @@ def test_sleeper_is_caught_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None
     found = outcomes([MisbehavingWork("first", {"A": wait}), MisbehavingWork("second", {"A": wait})])
     line = wait.__code__.co_firstlineno
     assert found["first", "A"] == f"the call took more than 2 s, last in misbehaving_work.py:{line}"
-    assert found["second", "A"] == f"the call is in misbehaving_work.py:{line}, where an earlier call never came back"
+    assert found["second", "A"] == f"the call is in misbehaving_work.py:{line}, where an earlier call did not return"
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_worker_that_dies_is_told(tmp_path: Path, prelude: str, how: str) -> Non
     job, _ = request(named(_target(tmp_path, prelude)), "boundaries")
     with pytest.raises(SentinelError) as told:
         list(events(job))
-    assert str(told.value) == (f"the worker {how} before it was done (loading the target runs its code): last words")
+    assert str(told.value) == (f"the worker {how} before it finished (loading the target runs its code): last words")
 
 
 def test_worker_ends_with_the_generator(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_entry_is_served_where_nothing_can_be_written(tmp_path: Path, monkeypatc
     with pytest.raises(SentinelError) as told:
         cache.kept("k", "y", _make)
     assert str(told.value) == (
-        f"cache[{tmp_path}] cannot be written (Permission denied): set RL_SENTINEL_CACHE to a folder that can"
+        f"cache[{tmp_path}] cannot be written (Permission denied): set RL_SENTINEL_CACHE to a writable folder"
     )
     (place / "a.py").write_text("2", encoding="utf-8")
     with pytest.raises(SentinelError, match="is damaged"):
@@ -83,7 +83,7 @@ def test_file_in_the_place_of_an_entry(tmp_path: Path, monkeypatch: pytest.Monke
     place.write_text("", encoding="utf-8")
     with pytest.raises(SentinelError) as told:
         cache.kept("k", "x", _make)
-    assert str(told.value) == f"cache[{place}] is a file, expected a folder: delete this file to fetch it anew"
+    assert str(told.value) == f"cache[{place}] is a file, expected a folder: delete this file to fetch it again"
 
 
 def test_entry_that_another_process_made_meanwhile_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

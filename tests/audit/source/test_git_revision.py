@@ -40,7 +40,7 @@ def test_a_file_of_the_package_must_be_there(history: Path, tmp_path: Path) -> N
     commit = commit_of(history, "HEAD")
     with pytest.raises(SentinelError) as told:
         write_out(history, commit, ["verl"], tmp_path / "out")
-    words = f"{history} lacks verl/version at {commit[:9]}, expected a whole history: fetch it without a filter"
+    words = f"{history} lacks verl/version at {commit[:9]}, expected a complete history: clone it without a filter"
     assert str(told.value) == words
 
 

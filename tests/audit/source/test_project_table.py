@@ -57,7 +57,7 @@ def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
         (
             HEAD,
             (
-                '[tool.rl-sentinel.functions."mine:f".stage] is missing: say what the function computes, as in '
+                '[tool.rl-sentinel.functions."mine:f".stage] is missing: state what the function computes, as in '
                 'stage = "advantage" (docs/project.md)'
             ),
         ),
@@ -100,5 +100,5 @@ def test_malformed_file_and_no_file(tmp_path: Path) -> None:
         read_project(tmp_path)
     assert str(told.value).startswith(f"{file} is malformed (Invalid value")
     file.write_text("[tool.other]\n", encoding="utf-8")
-    with pytest.raises(SentinelError, match=r"^no TARGET is named, and no pyproject.toml in .* has \["):
+    with pytest.raises(SentinelError, match=r"^no TARGET is given, and no pyproject.toml in .* has \["):
         read_project(tmp_path)

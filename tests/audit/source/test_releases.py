@@ -24,13 +24,13 @@ def test_releases_of_the_index_in_order_of_their_numbers(monkeypatch: pytest.Mon
 
 def test_index_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     _pip(monkeypatch, "")
-    with pytest.raises(SentinelError, match="not listed by the package index: name them with --releases"):
+    with pytest.raises(SentinelError, match="not listed by the package index: list them with --releases"):
         releases(named("verl"))
 
 
 def test_tags_that_are_versions(tmp_path: Path) -> None:
     commit_files(tmp_path, {"a": ""}, "first")
-    with pytest.raises(SentinelError, match="has no tag that is a version"):
+    with pytest.raises(SentinelError, match="has no version tag"):
         releases(named(f"verl@{tmp_path}"))
     for tag in ("v0.10.0", "v0.9.0", "nightly"):
         run_git(tmp_path, "tag", tag)
@@ -40,8 +40,8 @@ def test_tags_that_are_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("verl==0.9.1", "expected verl@FOLDER, or a framework of the package index"),
-        ("verl@/nonesuch#v1", "expected verl@FOLDER, or a framework of the package index"),
+        ("verl==0.9.1", "expected verl@FOLDER, or a framework on the package index"),
+        ("verl@/nonesuch#v1", "expected verl@FOLDER, or a framework on the package index"),
         ("verl@/nonesuch", "expected a folder with a git history"),
     ],
 )

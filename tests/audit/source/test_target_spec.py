@@ -23,7 +23,7 @@ def test_forms(text: str, expected: tuple[str, ...]) -> None:
 
 
 def test_unknown_framework_names_the_known_ones() -> None:
-    with pytest.raises(SentinelError, match=r"expected one of .*verl.*'nonesuch' is no framework known here"):
+    with pytest.raises(SentinelError, match=r"expected one of .*verl.*'nonesuch' is not a known framework"):
         named("nonesuch==1")
 
 

@@ -1,1 +1,1 @@
-"""What adapters are made of: layouts, codecs, parameter names, execution and observation of calls."""
+"""Building blocks of adapters: layouts, codecs, parameter names, execution and observation of calls."""

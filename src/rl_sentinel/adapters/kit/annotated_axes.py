@@ -1,4 +1,4 @@
-"""Axes of a parameter, read from its annotation: jaxtyping, ``Annotated``, plain strings, lists of tensors."""
+"""Read the axes of a parameter from its annotation: jaxtyping, ``Annotated``, plain strings, lists of tensors."""
 
 import re
 from typing import Annotated, get_args, get_origin

@@ -1,4 +1,4 @@
-"""Messages about the arguments of a user's function: parameters of unknown names, and what was passed."""
+"""Error messages about a user function's arguments: unknown parameter names, and the passed values."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The text of a binding, as in ``bind={"adv": "advantage[B]"}``: a column of the batch, its axes and its dtype."""
+"""Parse the text of a binding, as in ``bind={"adv": "advantage[B]"}``: a column, its axes and its dtype."""
 
 import re
 from collections.abc import Mapping

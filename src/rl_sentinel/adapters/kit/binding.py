@@ -1,4 +1,4 @@
-"""Fitting a description to what a target has: paths that exist, parameters that are known."""
+"""Adapt a boundary's description to a release: choose paths that exist and parameters that functions have."""
 
 import inspect
 from collections.abc import Iterator

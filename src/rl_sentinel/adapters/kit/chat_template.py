@@ -1,4 +1,4 @@
-"""A tokenizer of words with a ChatML template as Qwen's models have it, for code that tokenizes conversations."""
+"""A word-level tokenizer with a ChatML template like that of Qwen models, for code that tokenizes conversations."""
 
 import re
 from collections.abc import Sequence

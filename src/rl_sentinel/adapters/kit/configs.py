@@ -1,4 +1,4 @@
-"""Codecs of configuration objects whose knobs lie at dotted paths, as in a tree of sections."""
+"""Codecs of configuration objects with knobs at dotted paths in nested sections."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which keys or attributes a function reads of a parameter that is a dict or a configuration, found by calling it."""
+"""Find the keys or attributes that a function reads from a dict or configuration, by calling the function."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

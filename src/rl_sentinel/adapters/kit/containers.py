@@ -1,4 +1,4 @@
-"""Codecs of arguments that hold several: tables, namespaces, configuration objects, lists with one item per part."""
+"""Codecs of container arguments: dicts, namespaces, configuration objects, lists with one item per part."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Conversations of a batch, and how tokens and mask that code makes of one differ from its template."""
+"""Make conversations from a batch, and count how tokens and mask of a tokenized one differ from its template."""
 
 from itertools import groupby
 from typing import Any

@@ -1,4 +1,4 @@
-"""Expressions of arguments become objects: calls are made, places in earlier values are followed."""
+"""Evaluate argument expressions: make nested calls and resolve references to earlier values."""
 
 import importlib
 from collections.abc import Callable, Mapping

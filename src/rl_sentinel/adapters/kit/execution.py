@@ -1,4 +1,4 @@
-"""Running a boundary: a case becomes calls, the calls run in order, places become outputs."""
+"""Run a boundary: build the calls from a case, make them in order, read the outputs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext

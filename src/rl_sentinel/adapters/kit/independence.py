@@ -1,4 +1,4 @@
-"""Whether samples have data of their own: each is written to in turn, and the others are compared before and after."""
+"""Test whether samples share data: write to each sample in turn and compare the others before and after."""
 
 import copy
 from collections.abc import Iterator, MutableMapping, MutableSequence

@@ -1,4 +1,4 @@
-"""Which axes a user's function takes, found by calling it on a small batch where nothing states them."""
+"""Find the axes that a user's function accepts by calling it on a small batch, if nothing states them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace

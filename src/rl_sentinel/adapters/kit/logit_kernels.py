@@ -1,4 +1,4 @@
-"""Boundaries of functions that make log-probs, entropy or other numbers of each token from the model's logits."""
+"""Boundaries of functions that compute log-probs, entropy or other numbers per token from logits."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

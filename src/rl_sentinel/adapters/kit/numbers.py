@@ -1,4 +1,4 @@
-"""Parameters of a user's function that are numbers: what formulas call them, and their values."""
+"""Numeric parameters of a user's function: their names in formulas, and their values."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Reading a live call back into a case: first its sizes, then its columns, its settings last."""
+"""Read a live call back into a case: sizes first, then columns, then settings."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

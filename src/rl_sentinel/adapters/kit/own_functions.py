@@ -1,4 +1,4 @@
-"""Steps that call a function of ours with the whole batch, as tables of the library and specimens in tests do."""
+"""Steps that call a function of this package with the whole batch, for the library adapter and test specimens."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Ranks of a process group as threads of one process, which meet where their collectives do."""
+"""Simulate the ranks of a process group by threads of one process that synchronise at collectives."""
 
 import threading
 from collections.abc import Callable

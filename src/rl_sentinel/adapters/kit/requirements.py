@@ -1,4 +1,4 @@
-"""Conditions under which a framework's own trainer could make a call; each returns why not, or an empty string."""
+"""Conditions under which a framework's trainer could make a call; each returns a reason against it, or ""."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Layouts of results: one number per row on its tokens, decisions, logged numbers."""
+"""Layouts of results: a row's number repeated at its tokens, decisions, logged numbers."""
 
 from dataclasses import dataclass
 from typing import Any

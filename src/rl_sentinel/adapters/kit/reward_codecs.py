@@ -1,4 +1,4 @@
-"""Codecs of rewards: per token, the outcome on the last token, several rewards of a response."""
+"""Codecs of rewards: per token, the outcome at the last token, several rewards per response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The table of parameter names: which role a parameter has, whatever a framework or a user calls it."""
+"""Table of parameter names: the role of each name that frameworks or users give a parameter."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping

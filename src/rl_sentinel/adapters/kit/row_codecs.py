@@ -1,4 +1,4 @@
-"""Codecs for objects of which there is one per response, such as samples: numbers and lists of one row."""
+"""Codecs of lists with one object per response, such as samples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A policy of our own for losses that call a model: token ids with a prompt, and logits that give the log-probs."""
+"""A replacement model for losses that call one: its logits give the log-probs of the case."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Layouts of prompt and response together: full sequences, padded or packed, and what tells their shape."""
+"""Layouts of full sequences (prompt and response), padded or packed, and arguments that determine their shape."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

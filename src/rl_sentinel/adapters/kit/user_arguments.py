@@ -1,4 +1,4 @@
-"""What a user's function is passed: a codec for each parameter, by its binding, annotation and name."""
+"""Choose a codec for each parameter of a user's function, by its binding, annotation and name."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Layouts that users' functions have: prompts by responses, one number per response, boundaries of packed rows."""
+"""Layouts of user functions' arguments: prompts by responses, one number per response, offsets of packed rows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

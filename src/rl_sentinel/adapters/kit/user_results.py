@@ -1,4 +1,4 @@
-"""How the result of a user's function is read: the named output of a dict or tuple, per token or per row."""
+"""Read the result of a user's function: the named output of a dict or tuple, per token or per row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Codecs of values that are no column: settings, constants, earlier results, and what the caller computes."""
+"""Codecs of arguments that are not columns: settings, constants, earlier results, values that the caller computes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

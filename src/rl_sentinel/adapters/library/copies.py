@@ -1,4 +1,4 @@
-"""The signal library of the tree under audit, which may be another copy than the one that audits."""
+"""Find the signal library in the audited tree, which may be another copy than the running one."""
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location

@@ -1,4 +1,4 @@
-"""Boundaries of what lays rows out anew: merging of steps, their layout as rows, mini-batches of prompts."""
+"""Boundaries of functions that rearrange rows: merging steps, laying them out, mini-batches of prompts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

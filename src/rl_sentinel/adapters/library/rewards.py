@@ -1,4 +1,4 @@
-"""Boundaries of rewards before they are compared: rescaled, clipped, suppressed, normalised."""
+"""Boundaries of reward shaping: rescaling, clipping, suppression, normalisation."""
 
 from collections.abc import Iterator, Mapping
 

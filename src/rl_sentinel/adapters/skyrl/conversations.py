@@ -1,4 +1,4 @@
-"""SkyRL's conversations: tokens and loss mask of its replies, beside those of the template."""
+"""SkyRL's conversations: tokens and loss mask of replies, compared with the chat template."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows of a batch as scripts of conversations, and the generator's rows read back at the places of the batch."""
+"""Convert rows of a batch to scripted conversations, and read the generator's output back into rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

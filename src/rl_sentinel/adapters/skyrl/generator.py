@@ -1,4 +1,4 @@
-"""SkyRL's generator: the turns that an engine samples become tokens, masks, log-probs and a reward."""
+"""SkyRL's generator: converts sampled turns to tokens, masks, log-probs and a reward."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""What SkyRL's generator talks to, with a script instead of a model: tokenizer, inference engine, text environment."""
+"""Replacements that SkyRL's generator calls: tokenizer, scripted inference engine, text environment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""SkyRL's micro-batches: of equal rows or of at most so many tokens, and their answers in order again."""
+"""SkyRL's micro-batches by rows or by tokens, and their results restored to the original order."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

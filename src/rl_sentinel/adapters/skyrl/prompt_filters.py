@@ -1,4 +1,4 @@
-"""SkyRL's filters of prompts: those without a spread of rewards are dropped, or are sampled again."""
+"""SkyRL's prompt filters: prompts with equal rewards are dropped or sampled again."""
 
 import inspect
 from collections.abc import Callable, Iterator

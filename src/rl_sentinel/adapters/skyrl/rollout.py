@@ -1,4 +1,4 @@
-"""SkyRL's rollout: what a generator returns becomes the training batch, and several outputs are merged."""
+"""SkyRL's rollout: converts generator output to the training batch, and merges several outputs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

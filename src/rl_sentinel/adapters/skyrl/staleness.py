@@ -1,4 +1,4 @@
-"""SkyRL's fully asynchronous trainer: how far generation runs ahead, and which prompts are left after a restart."""
+"""SkyRL's fully asynchronous trainer: how far generation may run ahead, and which prompts remain after a restart."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What TRL's online trainers assemble of a rollout: whether all columns of a row are those of one completion."""
+"""The rollout batch that TRL's online trainers assemble: whether all columns of a row belong to one completion."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Layouts of what TRL's distillation reads: logits and labels of prompts and completions, and which tokens count."""
+"""Layouts of the inputs of TRL's distillation: logits and labels of prompts and completions, and the trained tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

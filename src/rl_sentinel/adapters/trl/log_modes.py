@@ -1,4 +1,4 @@
-"""Where a trainer of TRL logs: what an evaluation writes among the numbers of training, and the other way round."""
+"""Whether TRL's trainers log numbers of an evaluation under training, or numbers of training under evaluation."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""What TRL's trainers of pairs and of single responses log of the logits: means, entropy, accuracy of the tokens."""
+"""Logit metrics that TRL's trainers of pairs and single responses log: means, entropy, token accuracy."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

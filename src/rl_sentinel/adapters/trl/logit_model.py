@@ -1,4 +1,4 @@
-"""A model double that answers a forward pass of TRL's trainers with known logits, and the call that asks for them."""
+"""A replacement model that returns known logits to TRL's trainers, and the call of its forward pass."""
 
 import inspect
 from functools import partial

@@ -1,4 +1,4 @@
-"""The losses of TRL's configuration: settings, and what its documentation says of each."""
+"""The losses that TRL's configuration selects: settings, and claims from its documentation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Packages that TRL's trainers must really run: transformers, accelerate and datasets, as its releases pin them."""
+"""Packages that TRL's trainers need at run time: transformers, accelerate and datasets, as its releases pin them."""
 
 import re
 

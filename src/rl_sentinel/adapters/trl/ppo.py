@@ -1,4 +1,4 @@
-"""PPO of TRL's releases before 0.12: forward passes in mini-batches, rewards with a KL, what a step reports of them."""
+"""PPO in TRL before 0.12: forward passes in mini-batches, rewards with a KL penalty, reported statistics."""
 
 import importlib
 import inspect

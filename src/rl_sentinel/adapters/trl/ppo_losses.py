@@ -1,4 +1,4 @@
-"""PPO of TRL's releases before 0.12: advantages of scores and values, the losses of policy and value, what they log."""
+"""PPO in TRL before 0.12: advantages, policy and value losses, and the numbers that they log."""
 
 import inspect
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""PPO of TRL before 0.12: responses generated in padded batches, and what is logged of rewards over ranks."""
+"""PPO in TRL before 0.12: responses generated in padded batches, and reward metrics over ranks."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The losses on pairs of TRL's configurations: settings, and what its documentation says of each."""
+"""The pair losses that TRL's configurations select: settings, and claims from its documentation."""
 
 import dataclasses
 from collections.abc import Mapping

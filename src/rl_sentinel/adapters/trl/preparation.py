@@ -1,4 +1,4 @@
-"""What TRL's trainers make of a data set: its tokens beside those of the chat template, and which of them train."""
+"""TRL's data preparation: tokens compared with the chat template, and which tokens are trained."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence

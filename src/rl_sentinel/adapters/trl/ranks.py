@@ -1,4 +1,4 @@
-"""Doubles for TRL's data-parallel processes: threads that meet in the collectives of accelerate."""
+"""Replacements for TRL's data-parallel processes: threads that synchronise in accelerate's collectives."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a release of TRL has: fields of its configurations, methods of its trainers, by their source."""
+"""Inspect a release of TRL: configuration fields and trainer methods, read from its source."""
 
 import dataclasses
 import inspect

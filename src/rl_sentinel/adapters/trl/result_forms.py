@@ -1,4 +1,4 @@
-"""How logged numbers are read: the mean of what was appended, as ``log`` takes it."""
+"""Read logged numbers: the mean of the appended values, as ``log`` computes it."""
 
 from dataclasses import dataclass
 from typing import Any

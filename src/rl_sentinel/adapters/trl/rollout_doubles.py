@@ -1,4 +1,4 @@
-"""Doubles around a trainer of TRL: an engine, rewards and forward passes whose answers are those of a case."""
+"""Replacements for parts of a TRL trainer: an engine, rewards and forward passes with the values of a case."""
 
 import dataclasses
 import inspect

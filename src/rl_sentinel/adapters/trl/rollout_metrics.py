@@ -1,4 +1,4 @@
-"""What TRL logs of a rollout: its rewards, its lengths and its sampler, over ranks and in evaluation."""
+"""Rollout metrics that TRL logs: rewards, lengths and sampler mismatch, over ranks and in evaluation."""
 
 import re
 from collections.abc import Iterator, Mapping

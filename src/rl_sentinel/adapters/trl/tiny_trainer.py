@@ -1,4 +1,4 @@
-"""Real trainers of TRL on a tiny random model and a tokenizer built on the spot, and the doubles that they call."""
+"""Create real TRL trainers with a tiny random model, a small tokenizer, and replacements that they call."""
 
 import dataclasses
 import importlib

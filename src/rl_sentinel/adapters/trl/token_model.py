@@ -1,4 +1,4 @@
-"""A real causal language model whose log-probs are those of a case: its backbone answers by token id."""
+"""A causal language model that returns the log-probs of a case; its backbone looks them up by token id."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The actor's configuration of verl, as each release has it."""
+"""verl's actor configuration, in the form of each release."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""verl's agent loop: what a rollout sampled becomes rows of the training batch."""
+"""verl's agent loop: converts sampled responses of a rollout to rows of the training batch."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""verl's value loss, entropy, and the ways in which a token's loss becomes one number."""
+"""verl's value loss, entropy, and aggregation of token losses to one number."""
 
 import inspect
 from collections.abc import Iterator, Mapping

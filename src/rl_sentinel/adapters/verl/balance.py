@@ -1,4 +1,4 @@
-"""verl's balancing of a batch over ranks: rows in another order, and the tokens that it logs."""
+"""verl's balancing of a batch over ranks: the new row order, and the token counts that it logs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""verl's loss in bypass mode: weights and rejections are made inside, of the sampler's log-probs."""
+"""verl's loss in bypass mode, which computes weights and rejections itself from the sampler's log-probs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields

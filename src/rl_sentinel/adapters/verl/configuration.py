@@ -1,4 +1,4 @@
-"""verl's configuration classes: what each of them lets through before training."""
+"""verl's configuration classes: which settings each of them accepts before training."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace

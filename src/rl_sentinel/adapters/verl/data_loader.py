@@ -1,4 +1,4 @@
-"""verl's data loaders: which prompt an epoch trains on, in which order, and what a restored run goes on with."""
+"""verl's data loaders: prompts and their order in an epoch, and where a restored run continues."""
 
 import importlib
 import inspect

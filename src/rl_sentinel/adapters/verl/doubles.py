@@ -1,4 +1,4 @@
-"""Doubles for verl: an engine whose model answers from a table, and logged values over micro-batches."""
+"""Replacements for verl's engine and logger: a model with known outputs, and logged values over micro-batches."""
 
 import inspect
 from collections.abc import Callable, Iterator

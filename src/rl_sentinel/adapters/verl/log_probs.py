@@ -1,4 +1,4 @@
-"""Log-probs and entropy that verl's data-parallel actor computes, of releases before 0.8, from the model's logits."""
+"""verl's data-parallel actor before 0.8: log-probs and entropy computed from the model's logits."""
 
 import inspect
 from collections.abc import Iterator

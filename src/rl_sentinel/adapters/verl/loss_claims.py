@@ -1,4 +1,4 @@
-"""What verl says of its policy losses: algorithms, claims, knobs, logged metrics."""
+"""Claims about verl's policy losses: algorithms, knobs, logged metrics."""
 
 from collections.abc import Mapping
 

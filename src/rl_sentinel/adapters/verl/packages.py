@@ -1,4 +1,4 @@
-"""Packages that verl's code must really run, and those that a stand-alone script needs."""
+"""Packages that verl's code needs at run time, and packages that a stand-alone script needs."""
 
 from rl_sentinel.adapters.installation import Installation, requirement
 

@@ -1,4 +1,4 @@
-"""verl's registries, with what modules elsewhere in the tree put into them."""
+"""verl's registries, with entries that other modules of its tree register."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache

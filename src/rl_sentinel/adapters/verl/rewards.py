@@ -1,4 +1,4 @@
-"""verl's reward managers: where a score lands, and what a response pays for its length."""
+"""verl's reward managers: the token that gets the score, and the length penalty."""
 
 import inspect
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Columns of a ``DataProto`` by row, wherever its rows went."""
+"""Trace the rows of a ``DataProto``: the columns of each row after its rows were moved."""
 
 from collections.abc import Mapping
 from typing import Any

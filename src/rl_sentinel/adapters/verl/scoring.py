@@ -1,4 +1,4 @@
-"""Stand-ins for verl's reward managers: a tokenizer, a scoring function, a pool that scores in this process."""
+"""Replacements that verl's reward managers use: a tokenizer, a scoring function, an in-process pool."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""verl's transport of a batch: padded for ranks, cut into mini-batches and micro-batches, repeated, put together."""
+"""verl's transport of a batch: padding for ranks, mini-batches and micro-batches, repetition, concatenation."""
 
 import inspect
 from collections.abc import Callable, Iterator

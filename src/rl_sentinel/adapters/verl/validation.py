@@ -1,4 +1,4 @@
-"""verl's metrics of a validation: several samples per prompt, their mean, spread, best, worst and majority."""
+"""verl's validation metrics over several samples per prompt: mean, deviation, best, worst and majority."""
 
 import inspect
 import math

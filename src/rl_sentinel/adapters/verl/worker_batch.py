@@ -1,4 +1,4 @@
-"""What verl's trainer passes to a data-parallel worker, of releases before 0.8, and doubles of its accelerator."""
+"""The batch that verl's trainer before 0.8 passes to a data-parallel worker, and replacements for its accelerator."""
 
 import re
 from collections.abc import Callable, Mapping

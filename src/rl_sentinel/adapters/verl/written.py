@@ -1,4 +1,4 @@
-"""Names of verl's functions as its source gives them, for a release whose module does not import."""
+"""Read names of verl's functions from its source, for releases whose module cannot be imported."""
 
 import ast
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""What runs in the worker: calling boundaries, searching cases, judging laws."""
+"""Code that runs in the worker: call boundaries, search for cases, check laws."""

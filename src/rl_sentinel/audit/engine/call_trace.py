@@ -1,4 +1,4 @@
-"""Which functions of the target's tree a call entered."""
+"""Record which functions of the target's source tree a call entered."""
 
 import sys
 from collections.abc import Collection, Iterator
@@ -10,14 +10,14 @@ from typing import Any
 
 @contextmanager
 def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
-    """Collect ``file:line:qualified name`` of each function under ``root`` once, by first call; filled on exit.
+    """Collect ``file:line:qualified name`` of each function under ``root``, ordered by first call; filled on exit.
 
-    ``files`` are names of code that is in no file, such as cells of a notebook.
+    ``files`` are the names of code without a file, such as notebook cells.
     """
     base = str(root.resolve()) + "/"
     found: dict[str, None] = {}
 
-    def watch(frame: FrameType, event: str, _argument: Any) -> None:  # noqa: ANN401 - the interpreter's
+    def watch(frame: FrameType, event: str, _argument: Any) -> None:  # noqa: ANN401 - a callback of the interpreter
         code = frame.f_code
         if event == "call" and (code.co_filename.startswith(base) or code.co_filename in files):
             found[f"{code.co_filename.removeprefix(base)}:{code.co_firstlineno}:{code.co_qualname}"] = None

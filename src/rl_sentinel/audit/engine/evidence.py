@@ -1,4 +1,4 @@
-"""Evidence: a broken expectation with its case and provenance, as plain JSON (schema 2)."""
+"""Build evidence: a broken expectation with its case and provenance, as plain JSON (schema 2)."""
 
 import math
 import platform
@@ -18,7 +18,7 @@ from rl_sentinel.core.storage import case_as_json, plain
 KIND = "rl_sentinel_training_signal_validation"
 SCHEMA = 2
 
-#: Schemas that can be replayed: all that name law, boundary and case.
+#: Schemas that can be replayed: those with law, boundary and case.
 REPLAYABLE = (1, SCHEMA)
 
 #: Numbers of a change.
@@ -26,7 +26,7 @@ _CHANGED = ("before", "after")
 
 
 def _expectation(expectation: Expectation) -> dict[str, Any]:
-    """What was expected and what came out, with the sentence that says so."""
+    """The expected and the observed values, with the sentence on the difference."""
     change, broken = getattr(expectation, "change", None), expectation.broken()
     stored: dict[str, Any] = {
         "kind": type(expectation).__name__,
@@ -47,7 +47,7 @@ def _result(pair: Pair) -> dict[str, Any]:
 
 
 def _word(number: float) -> float | str:
-    """A number for JSON; a string if it is not finite."""
+    """A number for JSON; non-finite numbers become strings."""
     return number if math.isfinite(number) else str(number)
 
 
@@ -60,7 +60,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     script: list[str],
     tiers: dict[str, str],
 ) -> dict[str, Any]:
-    """One finding as the record that every report is made from."""
+    """The record of one finding, from which every report is made."""
     framework = request.framework
     case = found.case
     named = (framework, law.code, boundary.path, case.setting)

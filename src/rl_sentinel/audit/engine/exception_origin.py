@@ -1,4 +1,4 @@
-"""Whether an exception is an accident of the target's own code, or was raised on purpose."""
+"""Decide whether an exception is an accident in the target's code or was raised on purpose."""
 
 import dis
 from pathlib import Path
@@ -7,24 +7,24 @@ from typing import NamedTuple
 
 import rl_sentinel
 
-#: The instruction of ``raise`` and ``assert``.
+#: The bytecode instruction of ``raise`` and ``assert``.
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 #: Exceptions of the machine or the environment; they say nothing about the input.
 _ENVIRONMENT = (ImportError, MemoryError, OSError)
 
-#: Exceptions by which a library answers an argument that it cannot take: its caller made the mistake.
+#: Exceptions that a library raises for an argument that it does not accept: the caller made the mistake.
 _ACCIDENTS = (LookupError, TypeError, AttributeError, RuntimeError)
 
-#: The folder of this package: adapters, doubles and stand-ins.
+#: The folder of this package, which includes adapters and replacement functions.
 _OURS = f"{Path(rl_sentinel.__file__).parent.resolve()}/"
 
 
 class Origin(NamedTuple):
     """Where an exception comes from.
 
-    ``accident`` is ``file:line`` of the target where one came up that is no refusal (empty: none did);
-    ``on_purpose`` says that a ``raise`` or ``assert`` of the target made it.
+    ``accident`` is ``file:line`` of the target if the exception is not a refusal (else empty); ``on_purpose`` is True
+    if a ``raise`` or ``assert`` of the target raised it.
     """
 
     accident: str = ""
@@ -34,7 +34,7 @@ class Origin(NamedTuple):
 def origin_of(error: Exception, root: Path) -> Origin:
     """The origin of an exception that left a target under ``root``.
 
-    An exception out of a function of this package that the target calls is no accident of the target.
+    An exception from a function of this package that the target calls is not an accident of the target.
     """
     base = f"{root.resolve()}/"
     frames = [*_frames(error.__traceback__)]
@@ -55,7 +55,7 @@ def origin_of(error: Exception, root: Path) -> Origin:
 
 
 def _frames(traceback: TracebackType | None) -> list[tuple[FrameType, int, int]]:
-    """Frame, line and last instruction, outermost first."""
+    """Frame, line and last instruction of each traceback entry, outermost first."""
     found = []
     while traceback is not None:
         found.append((traceback.tb_frame, traceback.tb_lineno, traceback.tb_lasti))

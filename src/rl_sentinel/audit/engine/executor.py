@@ -1,4 +1,4 @@
-"""Call a boundary on a case: copied inputs, checked outputs; refusals and crashes are distinguished."""
+"""Call a boundary on a case: copy inputs, validate outputs, and distinguish refusals from crashes."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,27 +20,27 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.observation import Observation
 
-#: Exceptions by which code refuses an input loudly; others are accidents.
+#: Exceptions by which code refuses an input; others are accidents.
 REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
-#: What torch answers where a tensor that a gradient needs was overwritten: a refusal, though an accident of the target.
+#: Torch's message if a tensor that a gradient needs was overwritten. It counts as a refusal.
 _OVERWRITTEN = "modified by an inplace operation"
 
 
-#: The target of boundaries that call functions of ours alone.
+#: The target of boundaries that only call functions of this package.
 _NOWHERE = Target(Path("/nowhere"))
 
 
-class Misbehaved(Exception):  # noqa: N818 - becomes the pair's errored reason
-    """The boundary's outputs are not what it declares."""
+class Misbehaved(Exception):  # noqa: N818 - becomes the reason of an errored verdict
+    """An output of the boundary differs from its declaration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The interface of a law to a target; results on batches that all laws share are cached.
+    """The interface by which laws call a boundary; results on batches that laws share are cached.
 
-    ``kept`` has, by the identity of such a batch, what was observed on it. A call is watched at the ``gate`` of
-    the target, where there is one, and the law wants it or it is kept for all of them.
+    ``kept`` maps the identity of such a batch to the observation on it. Calls are watched at the ``gate`` of the
+    target, if it has one, when the law asks for it or the observation is cached for all laws.
     """
 
     boundary: Boundary
@@ -105,7 +105,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class _ColumnsAfter(Mapping[str, Tensor]):
-    """The inputs as a call left them, read when a law asks: few laws do.
+    """The inputs after a call, computed when first read, because few laws read them.
 
     ``copy`` has the columns that were passed, which a call may have changed in place.
     """
@@ -129,9 +129,9 @@ class _ColumnsAfter(Mapping[str, Tensor]):
 
 
 def seed_everything(seed: int) -> None:
-    """Set every generator that a target may draw from."""
+    """Seed every random generator that a target may use."""
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - the target's own global generator
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - targets use the global generator
     torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a stack per absent accelerator
 
 
@@ -160,7 +160,7 @@ def _of(axes: str) -> str:
 
 
 def _slopes(values: Mapping[str, Tensor], batch: Batch, wanted: tuple[str, ...]) -> dict[str, Tensor]:
-    """Gradients of the loss, or of the sum of all outputs if none is a loss."""
+    """Gradients of the loss, or of the sum of all outputs if there is no loss."""
     if not wanted:
         return {}
     leaves = [getattr(batch, n) for n in wanted]

@@ -1,4 +1,4 @@
-"""A second check in float64 of a difference that is hardly more than rounding, before it is reported."""
+"""Check a small difference again in float64, so that rounding is not reported as a finding."""
 
 from dataclasses import replace
 
@@ -8,15 +8,14 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 
-#: A difference of at most so many times its allowance is checked a second time.
+#: A difference of at most this many times its allowance is checked again.
 NEAR = 10
 
 
 def is_rounding(law: Law, ask: Asker, case: Case, expectation: Expectation) -> bool:
-    """Whether a break is near its allowance, and gone when every signal is given in float64.
+    """Whether a break is near its allowance and disappears when all inputs are float64.
 
-    An expectation whose tolerance is part of its law is exact. A break on a boundary that cannot be called in float64
-    stays as well.
+    A break stays if the tolerance is part of the law, or if the boundary cannot be called in float64.
     """
     measured = expectation.measure()
     if expectation.exact or measured is None or measured.distance > NEAR * measured.allowed:
@@ -25,6 +24,6 @@ def is_rounding(law: Law, ask: Asker, case: Case, expectation: Expectation) -> b
     wide = with_columns(case.batch, **{n: getattr(case.batch, n).double() for n in signals})
     try:
         again = [e.measure() for e in law.expect(ask, replace(case, batch=wide)) if e.name == expectation.name]
-    except Exception:  # noqa: BLE001 - whatever a boundary says of float64, it confirms nothing
+    except Exception:  # noqa: BLE001 - a boundary without float64 support cannot confirm anything
         return False
     return not any(seen is not None and seen.distance > seen.allowed for seen in again)

@@ -1,7 +1,7 @@
-"""Match a function of the target, named ``FILE:NAME``, against what a call entered and against dotted paths.
+"""Match ``FILE:NAME`` patterns of functions against call traces and dotted paths.
 
-``FILE`` is the end of a path, ``NAME`` the end of a qualified name, in which ``*`` matches anything: a function that
-moved to another package still matches.
+``FILE`` is the end of a path, ``NAME`` the end of a qualified name; ``*`` in it matches anything. A function that moved
+to another package still matches.
 """
 
 from fnmatch import fnmatchcase
@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 
 def entry_matches(entry: str, function: str) -> bool:
-    """Whether an entry of the call trace, ``file:line:qualified name``, is the function.
+    """Whether an entry of the call trace, ``file:line:qualified name``, matches the pattern of a function.
 
     Example:
         >>> from rl_sentinel.audit.engine.function_filter import entry_matches
@@ -22,7 +22,7 @@ def entry_matches(entry: str, function: str) -> bool:
 
 
 def path_matches(path: str, function: str) -> bool:
-    """Whether the path of a boundary, or one part of a route, is the function, or the class that holds it."""
+    """Whether the path of a boundary, or one part of a pipeline, is the function or its class."""
     file, _, wanted = function.partition(":")
     if wanted == "*":
         return False

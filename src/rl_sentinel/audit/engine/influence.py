@@ -1,4 +1,4 @@
-"""The influence map: which output cells move when one input cell moves."""
+"""Compute the influence map: which output cells change when one input cell changes."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ AMOUNTS = (-1.0, 1.0, -0.1, 100.0)
 #: a row that is out.
 MASK, GROUP, LENGTH = ((1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 0, 0)), (0, 0, 1, 1), (3, 2, 3, 2)
 
-#: Their rewards, near enough that a move changes the order in a group.
+#: Their rewards, close enough that one step changes the order in a group.
 REWARD = (1.0, 0.0, 1.0, 0.5)
 
-#: What the one piece of the work calls itself in events.
+#: Name of the single piece of work in events.
 _PIECE = "influence"
 
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """The map of one boundary under one setting, as work for a child."""
+    """A job for a child process: the influence map of one boundary under one setting."""
 
     boundary: Boundary
     setting: str
@@ -50,8 +50,8 @@ class Influence:
         """The only piece."""
         return [_PIECE]
 
-    def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is but one piece
-        """The same: it is whole or lost."""
+    def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is only one piece
+        """Return this job: its single piece cannot be left out."""
         return self
 
     def lost(self, piece: str, reason: str) -> Event:
@@ -59,11 +59,11 @@ class Influence:
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Send the map, or why it cannot be made."""
+        """Send the map, or the reason why it cannot be computed."""
         send({"event": "start", "law": _PIECE})
         try:
             found = influence(self.boundary, self.setting)
-        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+        except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
             send(self.lost(_PIECE, f"{type(error).__name__}: {error}"))
             return
         if isinstance(found, str):
@@ -73,7 +73,7 @@ class Influence:
 
 
 def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
-    """The map on a batch of two groups, or on the largest small case that the target accepts, or why it cannot be made.
+    """The map on a batch of two groups, else on the largest small case that the target accepts, else the reason.
 
     It names the case's mask and, for every read signal cell, the output cells that moved.
     """

@@ -1,4 +1,4 @@
-"""Judging one pair: search, the canary, shrinking, and the verdict."""
+"""Check one law at one boundary: smoke check, search for a counterexample, shrinking, verdict."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,19 +21,19 @@ from rl_sentinel.search.shrinking import shrunk
 from rl_sentinel.search.small_cases import small_cases, small_kinds
 from rl_sentinel.search.transforms import moved
 
-#: Seed of the random cases that every audit tries before those of its own seed.
+#: Seed of the random cases that every audit tries before the cases of its own seed.
 FIXED_SEED = 17
 
-#: So many small cases of each kind, of those that fit a law, are tried under every variant of it.
+#: Number of small cases of each kind that are tried under every variant of a law.
 LEADING = 2
 
-#: What brings a batch into the conditions of a boundary.
+#: The function that changes a batch so that it fulfils the conditions of a boundary.
 Domain = Callable[[Batch], Batch] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Break:
-    """An expectation that did not hold, and by how much."""
+    """An expectation that did not hold, with its case and distance."""
 
     case: Case
     expectation: Expectation
@@ -46,7 +46,7 @@ class Judgement:
     """The result of a search for a counterexample.
 
     ``broken`` and ``held`` are the names of the expectations that broke on some case, and of all others that were
-    compared: a finding at one output hides none at another.
+    compared, so that a finding at one output does not hide one at another.
     """
 
     tried: int
@@ -57,18 +57,18 @@ class Judgement:
 
 
 def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
-    """Make all cases of the laws, once for all the children that will be forked from here."""
+    """Create the cases of all laws once, before child processes are forked."""
     drawn()
     for law in laws:
-        with suppress(Exception):  # a law that cannot make its cases is reported when it is checked
+        with suppress(Exception):  # a law that cannot create its cases is reported when it is checked
             _varied(law, seed, budget)
 
 
 def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
-    """Try the law on small cases, on fixed random ones, then on those of ``seed``.
+    """Check the law on small cases, then on fixed random cases, then on random cases of ``seed``.
 
     Raises:
-        Crashed: where no case breaks the law, and the target crashed on one.
+        Crashed: if no case breaks the law, and the target crashed on one.
     """
     tried, first = 0, None
     raised: list[Exception] = []
@@ -88,7 +88,7 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
                 worst = _worst(law, ask, outcome, cases[number + 1 :])
                 return Judgement(tried, worst, "", *_by_name(law, ask, cases[number:], worst.expectation.name))
         elif law.fails == "on-all-cases":
-            return Judgement(tried, None)  # one case that holds settles it
+            return Judgement(tried, None)  # one case that holds is enough
     if first is not None:
         return Judgement(tried, first, broken=(first.expectation.name,))
     for error in raised:
@@ -98,7 +98,7 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
 
 
 def _worst(law: Law, ask: Asker, found: Break, cases: Iterable[Case]) -> Break:
-    """The break, or the first later fault where the level at a function of the user's own depends on the case."""
+    """The break, or the first later fault if the level at a user's function depends on the case."""
     if not ask.boundary.own or law.own_level is None or law.own_level(found.case) == "fault":
         return found
     later = (outcome for case in cases if isinstance(outcome := _outcome(law, ask, case), Break))
@@ -106,10 +106,10 @@ def _worst(law: Law, ask: Asker, found: Break, cases: Iterable[Case]) -> Break:
 
 
 def _by_name(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the expectations that break on one of the cases, the first one first, and of those that all hold."""
+    """The names of the expectations that break on some case, in order of appearance, and of those that always hold."""
     broken, compared = {first: None}, dict[str, None]()
     for case in cases:
-        with suppress(Exception):  # what stops a later case takes nothing from the finding
+        with suppress(Exception):  # an error on a later case does not change the finding
             for expectation in law.expect(ask, case):
                 name = expectation.name
                 measured = None if name in broken else expectation.measure()
@@ -122,15 +122,15 @@ def _by_name(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> tuple[t
 
 
 def _keep_shared(ask: Asker, seed: int, budget: int) -> None:
-    """Have the answers kept on the batches that all laws share."""
+    """Cache the results on batches that all laws share."""
     for case in (*_all_cases(seed, budget), *drawn()):
         ask.kept.setdefault(id(_inside(ask.boundary.domain, case).batch), {})
 
 
 def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | None:
-    """The first broken expectation on a case, or why the case was not answered.
+    """The first broken expectation on a case, or the reason why the case has no result.
 
-    A crash on one case is kept for last: a break on another says more.
+    A crash is reported only if no case gives a break, which is more informative.
     """
     try:
         return _first_break(law, ask, case)
@@ -140,9 +140,9 @@ def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | Non
 
 @cache
 def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Case, ...]:
-    """The first small cases of each kind under every variant of the law, all others under one that fits, in turn.
+    """The first small cases of each kind under every variant of the law, each other case under one variant.
 
-    Under no setting yet.
+    The cases have no setting yet.
     """
     kinds, seen, varied = small_kinds(), Counter[str](), list[Case]()
     for number, drawn_case in enumerate(_all_cases(seed, budget)):
@@ -156,13 +156,13 @@ def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Ca
 
 
 def _inside(domain: Domain, case: Case) -> Case:
-    """The case with its batch brought into the domain of a boundary."""
+    """The case with its batch changed so that it fulfils the conditions of a boundary."""
     return case if domain is None else replace(case, batch=_brought(domain, case.batch))
 
 
 @lru_cache(maxsize=4096)
 def _brought(domain: Callable[[Batch], Batch], batch: Batch) -> Batch:
-    """The batch in the domain; always the same object, so that answers can be cached."""
+    """The changed batch; always the same object, so that results can be cached."""
     return domain(batch)
 
 
@@ -174,7 +174,7 @@ def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
-    """The first broken expectation; True where some were compared and held; None where none was."""
+    """The first broken expectation; True if some were compared and held; None if none was compared."""
     seen: bool | None = None
     for expectation in law.expect(ask, case):
         measured = expectation.measure() if expectation.name == key or not key else None
@@ -187,10 +187,9 @@ def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | boo
 
 
 def smallest(law: Law, ask: Asker, found: Break) -> Break:
-    """The found break on the smallest case that breaks the same expectation.
+    """Shrink the case of a break to the smallest one that breaks the same expectation.
 
-    What is broken only where all cases are is shown on the first of them: cut down, it would be a case
-    on which nothing could differ.
+    A law that must break on all cases is shown on the first case: on a shrunk case nothing could differ.
     """
     if law.fails == "on-all-cases":
         return found
@@ -199,13 +198,13 @@ def smallest(law: Law, ask: Asker, found: Break) -> Break:
     def retried(candidate: Case) -> Break | None:
         try:
             varied = law.vary(_inside(ask.boundary.domain, candidate), variant)
-        except Exception:  # noqa: BLE001 - a candidate that has no place in the domain is no smaller witness
+        except Exception:  # noqa: BLE001 - a candidate outside of the boundary's conditions is skipped
             return None
         if varied is None:
             return None
         try:
             outcome = _first_break(law, ask, varied, found.expectation.name)
-        except Exception:  # noqa: BLE001 - a candidate that errs is no smaller witness
+        except Exception:  # noqa: BLE001 - a candidate with an error is skipped
             return None
         return outcome if isinstance(outcome, Break) else None
 
@@ -214,17 +213,17 @@ def smallest(law: Law, ask: Asker, found: Break) -> Break:
 
 
 def recheck(law: Law, ask: Asker, case: Case) -> Break | bool | None:
-    """The law on one stored case: a break, True where it holds, None where it does not apply."""
+    """Check the law on one stored case: a break, True if it holds, None if it does not apply."""
     varied = law.vary(case, int(case.draw.get("variant") or 0))
     return None if varied is None else _first_break(law, ask, varied)
 
 
 def canary(ask: Asker, setting: str) -> str:
-    """Why the boundary cannot be judged: it returns no tensor, or its first output never moves.
+    """The smoke check: return why the boundary cannot be checked, or an empty string.
 
     Raises:
-        NotApplicable: where the target refuses every small case.
-        Crashed: where it answers none, and an accident came up at one.
+        NotApplicable: if the target refuses every small case.
+        Crashed: if every small case fails, at least one of them by an accident.
     """
     refusal, answered = "", False
     crash: Crashed | None = None
@@ -259,7 +258,7 @@ def _moves(ask: Asker, case: Case) -> bool:
 
 
 def _first_word(case: Case, column: str, rows: torch.Tensor) -> torch.Tensor:
-    """``rows``, or their first word where a column has a vocabulary: no softmax sees all of it move."""
+    """``rows``, or only their first vocabulary entry: a softmax does not change when all logits move equally."""
     if "V" not in COLUMNS[column]["axes"].split():
         return rows
     like = getattr(case.batch, column)

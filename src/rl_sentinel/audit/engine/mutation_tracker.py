@@ -1,4 +1,4 @@
-"""What a target's calls change in place in what they are given, seen at the gate."""
+"""Detect which arguments the target's functions change in place."""
 
 import inspect
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.target import Target
 
-#: How deep tensors are looked for inside lists, tables and what carries a table named ``batch``.
+#: How deep tensors are searched for in lists, dicts and objects with a dict named ``batch``.
 _DEPTH = 3
 
 #: An argument's name, the argument itself, and its values on entry.
@@ -21,10 +21,10 @@ _Kept = tuple[str, Tensor, Tensor]
 
 @dataclass(slots=True)
 class Watch:
-    """A recorder that compares every tensor among the arguments of a call with what it was on entry.
+    """A recorder that compares each tensor argument of a call with a copy made on entry.
 
-    ``changed`` has, by the parameter's name and the call's, the values before and after. Arrays count where they hold
-    numbers. A call that raises changes nothing here.
+    ``changed`` maps the names of parameter and function to the values before and after. Numeric NumPy arrays are
+    compared too. Calls that raise an exception are ignored.
     """
 
     target: Target
@@ -32,28 +32,28 @@ class Watch:
     _open: list[list[_Kept]] = field(default_factory=list)
 
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep copies of all that is given."""
+        """Copy all tensor arguments."""
         given = _named(self.target.find(path), args, kwargs)
         short = path.rpartition(".")[2]
         found = (pair for name, value in given.items() for pair in _tensors(name, value, _DEPTH))
         self._open.append([(f"{name} of {short}", x, x.detach().clone()) for name, x in found])
 
     def returned(self) -> None:
-        """Note what changed."""
+        """Record the arguments that changed."""
         for name, now, before in self._open.pop():
             if not _same(before, now.detach()):
                 self.changed.setdefault(name, (before, now.detach().clone()))
 
 
 @lru_cache(maxsize=512)
-def _signature(function: Any) -> inspect.Signature:  # noqa: ANN401 - whatever can be called
+def _signature(function: Any) -> inspect.Signature:  # noqa: ANN401 - any callable
     return inspect.signature(function)
 
 
 def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
     try:
         return dict(_signature(function).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):  # a builtin without a signature, or a call that it will refuse
+    except (TypeError, ValueError):  # a builtin without a signature, or a call with wrong arguments
         return {str(number): value for number, value in enumerate(args)} | kwargs
 
 

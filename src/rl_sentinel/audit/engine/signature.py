@@ -1,4 +1,4 @@
-"""Validate that the fields of a stored finding agree with what its replay runs."""
+"""Names of findings, and the check that a stored finding agrees with its replay."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,10 @@ from rl_sentinel.core.law import Law
 
 
 def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
-    """The first key of a record that names something else than what a replay of it runs, or an empty string.
+    """The first key of a record that contradicts its replay, or an empty string.
 
-    Law, boundary and case are run; setting, signature, identifier, the law's name and the
-    level follow from them. Keys that a record lacks say nothing.
+    A replay uses law, boundary and case; setting, signature, identifier, the law's name and the level follow from them.
+    Missing keys are ignored.
 
     Example:
         >>> import torch
@@ -45,11 +45,11 @@ def signature(framework: str, law: str, boundary: str, setting: str) -> str:
 
 
 def identifier(framework: str, law: str, boundary: str, setting: str) -> str:
-    """The name under which a finding is filed."""
+    """A short identifier of a finding, for file names."""
     return "-".join((framework, law, boundary.rpartition(".")[2], setting)).upper()
 
 
 def _level(record: Mapping[str, Any], law: Law, case: Case) -> str:
-    """The level of a case at a framework, or at a function of the user's own."""
+    """The level of a case at a framework or at a user's function."""
     own = record.get("target", {}).get("framework") == "own"
     return law.own_level(case) if own and law.own_level else law.level(case)

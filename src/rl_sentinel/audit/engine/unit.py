@@ -1,4 +1,4 @@
-"""One unit of work in a forked child: a boundary under one setting, canary first, then its laws."""
+"""The job of a child process: one boundary under one setting, the smoke check first, then its laws."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ from rl_sentinel.core.observation import Observation
 
 @dataclass(slots=True)
 class Unit:
-    """A boundary under one setting with the laws still to be tried on it."""
+    """A boundary under one setting, with the laws that remain to be checked."""
 
     target: Target
     boundary: Boundary
@@ -49,23 +49,23 @@ class Unit:
 
     @property
     def root(self) -> Path:
-        """The target's tree."""
+        """Root folder of the target's source code."""
         return self.target.root
 
     def pieces(self) -> list[str]:
-        """Codes of the laws."""
+        """The codes of the laws."""
         return [law.code for law in self.laws]
 
     def without(self, done: Collection[str]) -> Self:
-        """The same unit with the laws that are left."""
+        """The same unit without these laws."""
         return replace(self, laws=[law for law in self.laws if law.code not in done])
 
     def lost(self, piece: str, reason: str) -> Event:
-        """An errored verdict for a law."""
+        """An errored verdict for a law that could not be finished."""
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Send a start and a verdict for each law; the canary's failure settles all of them."""
+        """Send a start event and a verdict for each law; a failed smoke check decides all of them."""
         send({"event": "start", "law": CANARY})
         outcome, reason = self._canary()
         if not self._is_selected():
@@ -79,7 +79,7 @@ class Unit:
             send(self._judged(law))
 
     def _is_selected(self) -> bool:
-        """Whether the request asks for a function that this boundary is, or that its smoke check entered."""
+        """Whether the request selects this boundary: by its path, or by a function that its smoke check entered."""
         wanted = self.request.enters
         return not wanted or any(
             path_matches(self.boundary.path, f) or any(entry_matches(n, f) for n in self.names) for f in wanted
@@ -92,7 +92,7 @@ class Unit:
                 why = canary(ask, self.setting)
         except NotApplicable as words:
             return "not-applicable", str(words)
-        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+        except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
             return "errored", _reason(error)
         if why:
             return "errored", why
@@ -114,14 +114,14 @@ class Unit:
             outputs = {"broken": list(judgement.broken), "held": list(judgement.held)}
             record = self._evidence(law, found) | {"outputs": outputs}
             return self._verdict(law, "broken", tried=judgement.tried, evidence=record)
-        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+        except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
             return self._verdict(law, "errored", reason=_reason(error))
 
     def replayed(self, law: Law, found_case: Any) -> tuple[str, Break | None]:  # noqa: ANN401 - a Case
         """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case.
 
         Raises:
-            NotApplicable: where the boundary refuses the case or fails its smoke check, which fixes nothing.
+            NotApplicable: if the boundary refuses the case or fails its smoke check; the finding is then not fixed.
         """
         failed, reason = self._canary()
         if failed:
@@ -144,7 +144,7 @@ class Unit:
         return evidence(law, self.boundary, found, self.request, source, script, self.tiers)
 
     def _entry(self) -> str:
-        """The dotted path of the function that is entered first: of a class, the called method."""
+        """The dotted path of the function that is called first; for a class, its called method."""
         path, call = self.boundary.path.split(" -> ")[0], self.boundary.steps[0].call if self.boundary.steps else ""
         return call if isinstance(call, str) and call.startswith(f"{path}.") else path
 
@@ -162,7 +162,7 @@ class Unit:
             return script(law.code, broken, ask.runs, places)
         except Unwritable as why:
             return no_script(str(why))
-        except Exception as error:  # noqa: BLE001 - a script that cannot be made must not cost the finding
+        except Exception as error:  # noqa: BLE001 - a finding is reported even without a script
             return no_script(f"{type(error).__name__}: {error}")
 
     def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
@@ -176,7 +176,7 @@ def _reason(error: Exception) -> str:
 
 
 def _same_results(one: Expectation, other: Expectation) -> bool:
-    """Whether two expectations are about the same observed numbers."""
+    """Whether two expectations compare the same observed numbers."""
     pairs = [*zip(one.pairs(), other.pairs(), strict=False)]
     return all(
         a.observed.shape == b.observed.shape and torch.equal(a.observed.nan_to_num(), b.observed.nan_to_num())
@@ -191,7 +191,7 @@ def units(
     others: dict[str, Boundary],
     request: Request,
 ) -> Iterator[Unit]:
-    """A unit for each boundary and setting, with the laws of its stage; none where no law is left to ask."""
+    """A unit for each boundary and setting, with the laws of its stage; none if no law remains."""
     for boundary in boundaries:
         mine = [law for law in laws if boundary.stage in law.stages]
         for n, setting in enumerate(boundary.settings):

@@ -1,4 +1,4 @@
-"""The worker process: load a target, bind its boundaries, do what the request says."""
+"""The worker process: load a target, bind its boundaries, and carry out the request."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def laws() -> dict[str, Law]:
 
 
 def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of one event
-    """Carry out a request; everything that is found goes through ``send``."""
+    """Load the target and carry out a request; results are sent as events through ``send``."""
     torch.set_num_threads(1)
     limits.limit_memory(limits.LOADING_MEMORY, finally_=False)
     with patience():
@@ -53,7 +53,7 @@ def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of 
 
 
 def carry_out(request: Request, target: Target, found: list[Boundary | Unbound], send: Any) -> None:  # noqa: ANN401
-    """Do what a request asks of the boundaries that were found; everything that is found goes through ``send``."""
+    """Carry out a request on the boundaries that were found; results are sent as events through ``send``."""
     everything = [b for b in found if isinstance(b, Boundary)]
     bound = [b for b in everything if _wanted(b.path, request)]
     unbound = [b for b in found if isinstance(b, Unbound) and _wanted(b.path, request)]
@@ -63,7 +63,7 @@ def carry_out(request: Request, target: Target, found: list[Boundary | Unbound],
     if request.task == "boundaries":
         for b in bound:
             send({"event": "boundary", **_about(b)})
-    if request.task == "entered":  # the smoke check of each boundary alone says which functions it enters
+    if request.task == "entered":  # only the smoke check of a boundary shows which functions it enters
         others = {b.path: b for b in everything}
         run_all([Unit(target, b, s, [], others, request) for b in bound for s in b.settings], request.jobs, send)
     if request.task == "influence":
@@ -106,7 +106,7 @@ def _audit(
         unit.tiers = dict(loading.used)
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})
     prepare(chosen, request.seed, request.budget)
-    work.sort(key=lambda unit: -len(unit.boundary.outputs))  # what takes longest first, so that none is waited for
+    work.sort(key=lambda unit: -len(unit.boundary.outputs))  # longest units first, so that none runs alone at the end
     run_all(work, request.jobs, send)
 
 
@@ -162,7 +162,7 @@ def main(arguments: list[str]) -> None:
     limits.die_with_parent()
     if _unread(int(arguments[1])):
         return
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a child that is asked where it is before it can answer
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a child may be signalled before it installs its handler
     request = from_json(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     with os.fdopen(int(arguments[1]), "w", buffering=1, encoding="utf-8") as out:
 
@@ -174,12 +174,12 @@ def main(arguments: list[str]) -> None:
             send({"event": "done"})
         except SentinelError as error:
             send({"event": "failed", "message": str(error)})
-        except Exception as error:  # noqa: BLE001 - the driver prints it in one line
+        except Exception as error:  # noqa: BLE001 - the parent prints it in one line
             send({"event": "failed", "message": f"{type(error).__name__}: {error}"})
 
 
 def _unread(pipe: int) -> bool:
-    """Whether nobody is left to read from a pipe."""
+    """Whether the reading end of a pipe is closed."""
     watch = select.poll()
     watch.register(pipe, 0)
     return bool(watch.poll(0))

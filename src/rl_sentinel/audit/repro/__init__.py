@@ -1,1 +1,1 @@
-"""Ways to reproduce a finding: a stand-alone script, and a stored case that is replayed."""
+"""Reproduce a finding: write a stand-alone script, or replay a stored case."""

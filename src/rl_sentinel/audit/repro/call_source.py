@@ -1,4 +1,4 @@
-"""Calls as Python source: values as literals, objects as the calls that make them, doubles as their own source."""
+"""Write calls as Python source: values as literals, objects as the calls that create them, functions as source."""
 
 import ast
 import builtins
@@ -13,15 +13,15 @@ from typing import Any
 from rl_sentinel.audit.repro.literal import Names, Unwritable, source
 from rl_sentinel.core.call import Call, Function, Use
 
-#: Names that a script cannot give to a variable.
+#: Names that a script cannot use for a variable.
 _RENAMED = {"self": "owner", "class": "cls"}
 
 
 @dataclass(slots=True)
 class Source:
-    """What the text of a script needs besides its calls: imports, and functions of ours that it carries along.
+    """The parts of a script besides its calls: imports, and functions of this package that it includes.
 
-    ``parameters`` collects the values that differ between runs, by the name of the parameter that stands for each.
+    ``parameters`` collects the values that differ between runs, by parameter name.
     """
 
     names: Names = field(default_factory=lambda: Names({"import torch": None}))
@@ -29,7 +29,7 @@ class Source:
     parameters: dict[str, list[str]] = field(default_factory=dict)
 
     def alike(self, values: list[Any], hint: str) -> str:
-        """Source of one value of all runs: itself where it is the same in each, else with parameters where they differ.
+        """Source of a value that all runs have; parts that differ between runs become parameters.
 
         Raises:
             Unwritable: if a value has no source text.
@@ -83,13 +83,13 @@ class Source:
         return source(value, self.names)
 
     def function(self, function: str | Use | Callable[..., Any]) -> str:
-        """What is called: an import, a method of an earlier value, or a double whose source the script carries."""
+        """Source of the called function: an import, a method of an earlier value, or an included function."""
         if isinstance(function, str):
             return self.names.imported(function)
         return variable(function) if isinstance(function, Use) else self.carry(function)
 
-    def carry(self, thing: Any) -> str:  # noqa: ANN401 - a function or a class of ours
-        """Put the source of a function or class of ours into the script, with all that it uses.
+    def carry(self, thing: Any) -> str:  # noqa: ANN401 - a function or a class of this package
+        """Include the source of a function or class of this package in the script, with everything that it uses.
 
         Raises:
             Unwritable: if it has no source, or uses what cannot be written.
@@ -112,7 +112,7 @@ class Source:
         return name
 
     def _bring(self, name: str, module: ModuleType) -> None:
-        """Make a name that carried source uses known to the script: carried itself, imported, or assigned."""
+        """Define a name that included source uses: include it too, import it, or assign it."""
         if name not in vars(module) or hasattr(builtins, name):
             return
         value = vars(module)[name]
@@ -134,7 +134,7 @@ _WIDTH = 88
 
 
 def keyword(name: str, text: str) -> str:
-    """A keyword argument; a name that is no identifier, such as a dotted path, goes through a dict.
+    """A keyword argument; a name that is not an identifier, such as a dotted path, is passed with ``**``.
 
     Example:
         >>> from rl_sentinel.audit.repro.call_source import keyword
@@ -145,7 +145,7 @@ def keyword(name: str, text: str) -> str:
 
 
 def wrapped(before: str, items: list[str], after: str) -> str:
-    """Items between brackets, one to a line where they are long."""
+    """Items between brackets; long ones get one line per item."""
     line = before + ", ".join(items) + after
     if len(line) <= _WIDTH and "\n" not in line:
         return line
@@ -177,7 +177,7 @@ def _same_call(one: Any, other: Any) -> bool:  # noqa: ANN401 - expressions
 
 
 def _names_used(tree: ast.AST) -> Iterator[str]:
-    """Names that run when the source runs: annotations are not, since the script does not evaluate them."""
+    """Names that are evaluated when the source runs; annotations are not evaluated."""
     skipped = {id(inner) for node in ast.walk(tree) for noted in _annotations(node) for inner in ast.walk(noted)}
     yield from dict.fromkeys(
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in skipped

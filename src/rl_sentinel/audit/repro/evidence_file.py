@@ -1,4 +1,4 @@
-"""Evidence files as they come back: checked before anything is done with them."""
+"""Read and validate evidence files for a replay."""
 
 import json
 from pathlib import Path
@@ -32,10 +32,10 @@ class _Record(pydantic.BaseModel):
 
 
 def stored(file: Path) -> list[dict[str, Any]]:
-    """The evidence records of a file: one, all of an audit's JSON report, or all of several reports.
+    """The evidence records of a file: a single record, an audit's JSON report, or a list of reports.
 
     Raises:
-        SentinelError: if it cannot be read, is truncated, holds none, or is no evidence of this schema.
+        SentinelError: if the file cannot be read, is damaged, holds no finding, or has another schema.
     """
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -50,18 +50,18 @@ def stored(file: Path) -> list[dict[str, Any]]:
     many = isinstance(data, list) or (isinstance(data, dict) and "findings" in data)
     records = _gathered(data if isinstance(data, list) else [data], file) if many else [("", data)]
     if not records:
-        raise SentinelError(f"evidence {file} holds no finding, expected a report that has some: nothing to replay")
+        raise SentinelError(f"evidence {file} holds no finding, expected a report with findings to replay")
     return [_checked(record, file, where) for where, record in records]
 
 
 def _gathered(reports: list[Any], file: Path) -> list[tuple[str, Any]]:
-    """Where each record of some reports stands, and the record."""
+    """Path and value of each record in a list of reports."""
     found: list[tuple[str, Any]] = []
     for n, report in enumerate(reports):
         at = f"{n}." if len(reports) > 1 else ""
         findings = report.get("findings") if isinstance(report, dict) else None
         if not isinstance(findings, list):
-            raise SentinelError(f"evidence {file}[{at}findings] is no list, expected a report of an audit")
+            raise SentinelError(f"evidence {file}[{at}findings] is not a list, expected a report of an audit")
         for m, finding in enumerate(findings):
             record = finding.get("evidence") if isinstance(finding, dict) else None
             found.append((f"{at}findings.{m}.evidence.", record))
@@ -69,12 +69,12 @@ def _gathered(reports: list[Any], file: Path) -> list[tuple[str, Any]]:
 
 
 def _check_draw(law: Law, case: Case) -> None:
-    """Hold what was drawn to the names of what the law draws of this case."""
+    """Validate that the record's draw has the names that the law draws for this case."""
     varied = law.vary(case, int(case.draw.get("variant") or 0))
     if varied is not None and set(case.draw) != set(varied.draw):
         names = ", ".join(sorted(varied.draw)) or "nothing"
         found = ", ".join(sorted(case.draw)) or "nothing"
-        raise ValueError(f"draw has {found}, expected {names} as {law.code} draws: edited file, audit again")
+        raise ValueError(f"draw has {found}, expected {names} of {law.code}: file was edited, audit again")
 
 
 def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -106,5 +106,5 @@ def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN40
         raise SentinelError(f"evidence {file}[{at}constructed_scenario]: {error}") from error
     wrong = contradiction(record, law, case)
     if wrong:
-        raise SentinelError(f"evidence {file}{wrong.replace('[', f'[{at}', 1)}: edited file, audit again")
+        raise SentinelError(f"evidence {file}{wrong.replace('[', f'[{at}', 1)}: file was edited, audit again")
     return dict(record)

@@ -1,4 +1,4 @@
-"""Values as Python source text."""
+"""Write values as Python source."""
 
 import dataclasses
 import enum
@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-#: Plain holders of settings, and the modules that they come from.
+#: Plain classes that hold settings, and their modules.
 _NAMESPACES = {SimpleNamespace: "types", Namespace: "argparse"}
 
 
 class Unwritable(Exception):  # noqa: N818 - the script is left out, with this reason
-    """A value of which no source text can be made."""
+    """The value has no source text."""
 
 
 @dataclass(slots=True)
 class Names:
-    """Names that the text may use: imports that it needs, objects that have a name already."""
+    """Names that the source may use: imports, and objects that already have a name."""
 
     imports: dict[str, None]
     known: dict[int, str] = field(default_factory=dict)
 
     def imported(self, path: str) -> str:
-        """The name of what lies at a dotted path, once it is imported."""
+        """Import the object at a dotted path and return its name."""
         parts = path.split(".")
         cut = next((i for i, p in enumerate(parts) if p[:1].isupper()), len(parts) - 1)
         self.imports[f"from {'.'.join(parts[:cut])} import {parts[cut]}"] = None
@@ -39,7 +39,7 @@ def source(value: Any, names: Names) -> str:  # noqa: ANN401, PLR0911 - one line
     """Python source of a value.
 
     Raises:
-        Unwritable: for an object that is neither data nor named.
+        Unwritable: for an object that is neither plain data nor in the names.
     """
     if id(value) in names.known:
         return names.known[id(value)]

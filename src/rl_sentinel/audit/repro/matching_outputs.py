@@ -1,4 +1,4 @@
-"""Which run of a boundary holds a compared tensor, and at which rows and positions."""
+"""Find the run of a boundary that holds a compared tensor, and its rows and positions there."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from rl_sentinel.core.expectations import Pair
 def sides(
     pair: Pair, runs: Sequence[Run], expected: View | None, observed: View | None
 ) -> tuple[View | None, View] | None:
-    """The views of what was expected (None: it is a literal) and of what was observed (the last run that holds it)."""
+    """The views of the expected tensor (None for a literal) and the observed tensor (in the last run that holds it)."""
     observed = observed or next(
         (view for n in reversed(range(len(runs))) if (view := _view(n, runs[n], pair.output, pair.observed))), None
     )
@@ -39,7 +39,7 @@ def _view(number: int, run: Run, output: str, wanted: Tensor) -> View | None:
 
 
 def _rows(held: Tensor, wanted: Tensor) -> list[int]:
-    """Rows of a tensor that are the wanted ones, in any order, each once; empty where some are missing."""
+    """The indices of the wanted rows in a tensor, each used once; empty if some are missing."""
     rows: list[int] = []
     for row in wanted:
         match = next((n for n, other in enumerate(held) if n not in rows and _equal(other, row)), None)

@@ -1,4 +1,4 @@
-"""Expressions of a script that read the output of a boundary from the result of its calls."""
+"""Write the expression that reads an output of a boundary from the results of its calls."""
 
 import re
 
@@ -12,13 +12,13 @@ from rl_sentinel.core.call import Use
 
 
 def output_expression(output: Output, place: Use, run: Run) -> str:
-    """The expression of an output; of a repeated step, its parts as the boundary joins them."""
+    """The expression of an output; for a repeated step, its parts are joined as the boundary declares."""
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
         return form.source(variable(place), run.sizes)
     each = next((c.step.each for c in run.calls if c.step.result == place.name), None)
     if each is None:
-        raise Unwritable("an argument of a repeated step is read afterwards")
+        raise Unwritable("an output is an argument of a repeated step")
     shapes = [sizes_of(cut.batch) for cut in cuts(inputs_of(run.boundary, run.case), each)]
     parts = [form.source(str(Use(f"{place.name}_{n}", place.way)), sizes) for n, sizes in enumerate(shapes)]
     together = f"[{', '.join(parts)}]"
@@ -29,7 +29,7 @@ def output_expression(output: Output, place: Use, run: Run) -> str:
 
 
 def shared_expression(sources: list[str], text: Source, name: str) -> str:
-    """The reading of an output; where it depends on the shape of the batch, the runs differ in it."""
+    """One expression of an output for all runs; parts that depend on the batch's shape become parameters."""
     if all(source == sources[0] for source in sources):
         return sources[0]
     reader = f"read_{''.join(c if c.isalnum() else '_' for c in name)}"
@@ -39,11 +39,11 @@ def shared_expression(sources: list[str], text: Source, name: str) -> str:
 
 
 def _common(sources: list[str], default: str) -> str:
-    """The expression that all readings are of: the longest place that each of them names."""
+    """The longest common prefix of the expressions."""
     words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
     shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
     if not shared:
-        raise Unwritable("the expressions that read the runs' outputs have no part in common")
+        raise Unwritable("the expressions of the outputs of the runs have no common part")
     return max(shared, key=len)
 
 

@@ -1,4 +1,4 @@
-"""Which run of a boundary, and which cells of its output, the numbers of an expectation come from."""
+"""Trace the numbers of an expectation to a run of the boundary and to cells of its output."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,12 +14,12 @@ from rl_sentinel.core.expectations import Pair
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
 
-#: Cells of one run; the marks of the next run start above it.
+#: Marks reserved for each run; the marks of the next run are larger.
 _STRIDE = 2**30
 
 
 class View(NamedTuple):
-    """Where a tensor is in a script: the output of a run, or some of its rows and columns."""
+    """The source of a tensor in a script: the output of a run, or some of its rows and columns."""
 
     run: int
     cut: str = ""
@@ -27,7 +27,7 @@ class View(NamedTuple):
 
 @dataclass(slots=True)
 class Marker:
-    """Answers a law's calls as they were answered before, with a mark of its own in the place of each number."""
+    """Repeats recorded results of a law's calls, with a unique mark in place of each number."""
 
     boundary: Boundary
     answers: Sequence[Observation]
@@ -35,7 +35,7 @@ class Marker:
 
     def __call__(
         self,
-        case: Case,  # noqa: ARG002 - the calls of a law on one case come in one order
+        case: Case,  # noqa: ARG002 - the calls of a law on one case always have the same order
         /,
         *,
         gradients: Iterable[str] = (),  # noqa: ARG002
@@ -43,7 +43,7 @@ class Marker:
         fresh: bool = False,  # noqa: ARG002
         watched: bool = False,  # noqa: ARG002
     ) -> Observation:
-        """The next answer: cell ``i`` of run ``n`` holds ``n * _STRIDE + i + 1``."""
+        """Return the next result: cell ``i`` of run ``n`` holds ``n * _STRIDE + i + 1``."""
         answer, start = self.answers[self.made], self.made * _STRIDE + 1
         self.made += 1
         marks = {
@@ -56,16 +56,16 @@ class Marker:
 def views(
     law: Law, case: Case, ask: Marker, number: int, pairs: Sequence[Pair]
 ) -> list[tuple[View | None, View | None]]:
-    """For each pair of the ``number``-th expectation, where what was expected and what was observed stand.
+    """For each pair of the ``number``-th expectation: the views of the expected and of the observed tensor.
 
-    The law runs once more on marks, so that equal numbers are not taken for each other. A side is None where its
-    numbers are not those of one run.
+    The law runs again on marks, so that equal numbers are not confused. A side is None if its numbers are not from one
+    run.
     """
     try:
         marked = next(islice(law.expect(ask, case), number, None)).pairs()
     except Exception:  # noqa: BLE001 - a law may compute with the numbers, and marks are not numbers
         return [(None, None)] * len(pairs)
-    same_way = ask.made == len(ask.answers)  # a law that decides by the numbers may have taken another way
+    same_way = ask.made == len(ask.answers)  # a law that branches on the numbers may have taken another branch
     if not same_way or [mark.output for mark in marked] != [pair.output for pair in pairs]:
         return [(None, None)] * len(pairs)
     return [
@@ -78,7 +78,7 @@ def views(
 
 
 def _view(marks: Tensor, held: Tensor | None, output: str, answers: Sequence[Observation]) -> View | None:
-    """The view that a tensor of marks describes; None if it is not a view, or does not hold the compared numbers."""
+    """The view described by a tensor of marks; None if it is not a view, or lacks the compared numbers."""
     cells = marks.detach().double()
     if not cells.numel() or not bool(((cells == cells.round()) & (cells > 0)).all()):
         return None
@@ -89,12 +89,12 @@ def _view(marks: Tensor, held: Tensor | None, output: str, answers: Sequence[Obs
     source = answers[run].values[output].detach()
     place = ((cells - 1) % _STRIDE).long()
     if int(place.max()) >= source.numel():
-        return None  # small whole numbers of the batch, which are no marks
+        return None  # small whole numbers come from the batch and are not marks
     return View(run, _cut(place, source.shape)) if _same(source.flatten()[place], held) else None
 
 
 def _cut(place: Tensor, shape: torch.Size) -> str:
-    """The expression that takes the cells at ``place`` (flat indices) of a tensor: rows and first columns, or each."""
+    """The expression that selects the cells at ``place`` (flat indices): rows and first columns, or single cells."""
     cells = torch.arange(shape.numel()).reshape(shape)
     if torch.equal(place, cells):
         return ""

@@ -1,4 +1,4 @@
-"""A run of a boundary, recorded for a script: its calls as data, and what it gave."""
+"""Record a run of a boundary for a script: its calls as data, and its outputs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from rl_sentinel.core.observation import Observation
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run of a boundary: its calls as data, the shape of its batch, and its outputs (none where it was refused)."""
+    """One run of a boundary: its calls as data, the shape of its batch, and its outputs (none if it was refused)."""
 
     boundary: Boundary
     case: Case
@@ -33,21 +33,21 @@ class Run:
         return sizes_of(self.case.batch)
 
     def cut(self, output: str) -> str:
-        """The expression that takes the padding of the layout away from an output per token."""
+        """The index expression that removes the layout's padding from an output per token."""
         padded = self.case.layout.extra and "T" in self.boundary.outputs[output].axes.split()
         return f"[:, :{self.case.batch.width}]" if padded else ""
 
 
 @dataclass(slots=True)
 class ScriptRecorder:
-    """An asker that keeps the calls and outputs of each run."""
+    """An ``Ask`` that records the calls and outputs of each run."""
 
     asker: Asker
     runs: list[Run] = field(default_factory=list)
 
     @property
     def boundary(self) -> Boundary:
-        """The boundary that is asked."""
+        """The boundary that is called."""
         return self.asker.boundary
 
     def __call__(
@@ -60,7 +60,7 @@ class ScriptRecorder:
         fresh: bool = False,
         watched: bool = False,
     ) -> Observation:
-        """Call the boundary, or its twin, and keep what was called."""
+        """Call the boundary, or its twin, and record the call."""
         boundary = self.boundary if on is None else self.asker.others[on]
         run = Run(boundary, case, encode(boundary, inputs_of(boundary, case)))
         self.runs.append(run)

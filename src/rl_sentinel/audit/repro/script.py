@@ -1,4 +1,4 @@
-"""A stand-alone script of a finding: the calls of its runs, what they gave, and whether the expectation holds."""
+"""Write a stand-alone script of a finding: make its calls, print the outputs, check the expectation."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,11 @@ from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Call, Use
 from rl_sentinel.core.expectations import Answers, Expectation, Refuses
 
-#: How a script refuses to be what it is not: exceptions by which code refuses an input.
+#: Source of the exceptions by which code refuses an input.
 _REFUSALS = f"({', '.join(kind.__name__ for kind in REFUSALS)})"
 
-#: Exit status 1 means "reproduced", which is also Python's status for an exception: a script that fails ends with 2.
+#: Exit status 1 means "reproduced", which is also Python's status for an exception: a script with an unexpected
+#: exception ends with 2.
 EXIT_2_ON_ERROR = (
     "import sys",
     "",
@@ -43,10 +44,10 @@ def script(
 ) -> list[str]:
     """The lines of a script that shows one broken expectation, without its first line.
 
-    ``places`` says where both sides of each pair stand; a side that it does not say is found by its numbers.
+    ``places`` has the views of both sides of each pair; a missing side is found by its numbers.
 
     Raises:
-        Unwritable: if the calls have no source, or no run holds what was compared.
+        Unwritable: if the calls have no source, or no run holds the compared numbers.
     """
     if isinstance(expectation, Refuses):
         return _of_refusals(code, expectation, runs)
@@ -56,7 +57,7 @@ def script(
     places = places or [(None, None)] * len(pairs)
     found = [sides(pair, runs, *place) for pair, place in zip(pairs, places, strict=True)]
     if not pairs or any(side is None for side in found):
-        raise Unwritable("no run of the boundary holds what was compared")
+        raise Unwritable("no run of the boundary holds the compared numbers")
     compared = [both for both in found if both is not None]
     used = list(dict.fromkeys(view.run for both in compared for view in both if view is not None))
     chosen = [runs[number] for number in used]
@@ -119,7 +120,7 @@ def _functions(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> _
 
 
 def _shape(run: Run) -> tuple[object, ...]:
-    """What two runs must have in common to be calls of one function: the calls, and which arguments each is given."""
+    """The key by which runs can share a function: the calls, and which arguments each receives."""
     return (run.boundary.path, *((str(c.call.function), len(c.call.args), *c.call.kwargs) for c in run.calls))
 
 
@@ -128,7 +129,7 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     if not first.calls:
         raise Unwritable("the boundary has no calls")
     if any(encoded.step.inside for encoded in first.calls):
-        raise Unwritable("a step that is looked into has no source")
+        raise Unwritable("a step with recorded inner calls has no source")
     places = {name: _place(first, first.boundary.outputs[name]) for name in outputs if name in first.boundary.outputs}
     later = {use.name for run in runs for use in _uses(run)}
     used = {place.name for place in places.values()} | later
@@ -157,13 +158,13 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
 
 
 def _assigned(encoded: Encoded, call: str) -> str:
-    """The result of a call under the name of its step; of a repeated step, one under its number."""
+    """Lines that assign the result of a call to the name of its step, numbered for a repeated step."""
     name = encoded.step.result
     return f"{name}_{encoded.part[0]} = {call}" if encoded.step.each else f"{name} = {call}"
 
 
 def _gathered(encoded: Encoded) -> list[str]:
-    """The results of a repeated step as a list, after the last one: for a later step."""
+    """Lines that collect the results of a repeated step in a list for later steps."""
     number, count = encoded.part
     if not encoded.step.each or number + 1 < count:
         return []
@@ -196,7 +197,7 @@ def _uses(run: Run) -> list[Use]:
 
 
 def _of_refusals(code: str, expectation: Refuses, runs: Sequence[Run]) -> list[str]:
-    """Each attempt that ends the wrong way, made again."""
+    """Lines that repeat each attempt with the wrong result."""
     wrong = expectation.broken().tolist()
     names = [attempt.name for attempt, broken in zip(expectation.attempts, wrong, strict=True) if broken]
     chosen = [next((run for run in runs if run.case.setting == name), None) for name in names]
@@ -225,7 +226,7 @@ def _of_refusals(code: str, expectation: Refuses, runs: Sequence[Run]) -> list[s
 
 
 def _of_exception(code: str, expectation: Answers, runs: Sequence[Run]) -> list[str]:
-    """The call that raises, made again; any other exception than the reported one ends the script with status 2."""
+    """Lines that repeat the call that raises; any other exception ends the script with status 2."""
     text = Source()
     functions = _functions(text, [run for run in runs if not run.outputs][:1], ())
     if not functions.calls:
@@ -273,5 +274,5 @@ def _end(code: str, output: str) -> list[str]:
 
 
 def no_script(why: str) -> list[str]:
-    """The text of a script that cannot be written; it ends with status 2, which is neither answer."""
+    """A placeholder for a script that cannot be written; it ends with status 2, which means neither answer."""
     return [f"# no script: {why}", "raise SystemExit(2)"]

@@ -1,4 +1,4 @@
-"""One stored finding, tried again in a child under the limits of an audit."""
+"""Replay one stored finding in a child process under the limits of an audit."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from rl_sentinel.core.errors import NotApplicable, SentinelError
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.storage import case_from_json
 
-#: Where a law has nothing to compare on a stored case.
-_LAPSED = "its law has nothing to compare on this case: the case was edited, or the law has changed since; audit again"
+#: Reason for a case on which the law has nothing to compare.
+_LAPSED = "its law has nothing to compare on this case: the case was edited or the law has changed, audit again"
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A unit of one law with the one case that is tried; ``number`` is its place in the request."""
+    """A unit with one law and one case; ``number`` is its index in the request."""
 
     unit: Unit
     case: Case
@@ -28,35 +28,35 @@ class Replay:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Boundary and setting, with the number of the replay: each replay counts its own crashes."""
+        """Boundary, setting and number of the replay, so that each replay counts its own crashes."""
         return self.unit.boundary.path, f"{self.unit.setting} #{self.number}"
 
     @property
     def root(self) -> Path:
-        """The target's tree."""
+        """Root folder of the target's source code."""
         return self.unit.root
 
     def pieces(self) -> list[str]:
         """The law's code."""
         return self.unit.pieces()
 
-    def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is but one piece
-        """The same replay: it is whole or lost."""
+    def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is only one piece
+        """Return this replay: its single piece cannot be left out."""
         return self
 
     def lost(self, piece: str, reason: str) -> Event:
-        """It cannot be replayed: nothing is reported."""
+        """The event for a case whose replay failed."""
         return answer(self.number, "not-reproducible", reason, law=piece)
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Try the case once; the answer is ``reproduced``, ``fixed`` or ``not-reproducible``."""
+        """Check the law on the case; the answer is ``reproduced``, ``fixed`` or ``not-reproducible``."""
         send({"event": "start", "law": CANARY})
         law = self.unit.laws[0]
         try:
             status, found = self.unit.replayed(law, self.case)
         except NotApplicable as words:
             status, found, reason = "not-reproducible", None, str(words)
-        except Exception as error:  # noqa: BLE001 - whatever the target does wrong is the reason
+        except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
             status, found, reason = "not-reproducible", None, f"{type(error).__name__}: {error}"
         else:
             reason = _LAPSED if status == "not-reproducible" else ""
@@ -65,7 +65,7 @@ class Replay:
 
 
 def answer(number: int, status: str, reason: str, **more: Any) -> Event:  # noqa: ANN401 - plain JSON
-    """What is sent for a record of the request."""
+    """The event for a record of the request."""
     return {"event": "replay", "number": number, "status": status, "reason": reason, **more}
 
 
@@ -76,18 +76,18 @@ def replays(
     laws: dict[str, Law],
     unit: Callable[[Boundary, str, list[Law]], Unit],
 ) -> Iterator[Replay | Event]:
-    """A replay for each record, or its answer where the target has no such boundary.
+    """A replay for each record, or its answer if the target lacks the boundary.
 
     Raises:
-        SentinelError: if a record says another stage than the boundary's, overrides an unknown setting, or,
-            of a target with the same digest, says other knobs than the setting's.
+        SentinelError: if a record contradicts the target: another stage, an unknown setting, or (for a target with the
+            same digest) other knob values.
     """
     for number, record in enumerate(records):
         case = case_from_json(record["constructed_scenario"])
         path, law = str(record["boundary"]), laws.get(str(record["law"]))
         match = next((b for b in bound if b.path == path and case.setting in b.settings), None)
         if law is None:
-            yield answer(number, "not-reproducible", f"{record['law']} is no law that is known here")
+            yield answer(number, "not-reproducible", f"{record['law']} is not a known law")
         elif match is None:
             yield answer(number, "not-reproducible", f"{path}: {_why(path, case.setting, bound, unbound)}")
         else:
@@ -107,12 +107,12 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
         if key not in knobs:
             place = f"evidence {record['signature']}[constructed_scenario.override]"
             told = f"expected a setting of that boundary ({', '.join(sorted(knobs)) or 'it has none'})"
-            raise SentinelError(f"{place} has {key!r}, {told}: edited file, audit again")
+            raise SentinelError(f"{place} has {key!r}, {told}: file was edited, audit again")
     for key, value in expected.items():
         if key in record and record[key] != value:
             place = f"evidence {record['signature']}[{key}]"
             raise SentinelError(
-                f"{place} is {record[key]!r}, expected {value!r} as in the target: edited file, audit again"
+                f"{place} is {record[key]!r}, expected {value!r} as in the target: file was edited, audit again"
             )
 
 

@@ -1,1 +1,1 @@
-"""Processes of an audit: workers, their children, limits and time-outs."""
+"""Run audits in separate processes with limits on time and memory."""

@@ -1,4 +1,4 @@
-"""Run work in a forked child of the user's process and return its events: the process itself stays as it is."""
+"""Run work in a forked child of the user's process and return its events; the process itself is not changed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import torch
 from rl_sentinel.audit.sandbox.limits import die_with_parent
 from rl_sentinel.core.errors import SentinelError
 
-#: What the work is passed: a function that sends one event.
+#: The argument of the work: a function that sends one event.
 Send = Callable[[dict[str, Any]], None]
 
 
@@ -28,7 +28,7 @@ def forked_events(work: Callable[[Send], None]) -> list[dict[str, Any]]:
     here, there = os.pipe()
     with tempfile.NamedTemporaryFile(prefix="rl-sentinel-") as log:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads in the parent: the child starts none
+            warnings.simplefilter("ignore")  # warnings about threads in the parent: the child starts none
             pid = os.fork()
         if pid == 0:
             os.close(here)
@@ -49,20 +49,20 @@ def forked_events(work: Callable[[Send], None]) -> list[dict[str, Any]]:
         raise SentinelError(failed)
     if status:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
-        raise SentinelError(f"the check {how} before it was done: {(tail or ['no output'])[0][:200]}")
+        raise SentinelError(f"the check {how} before it finished: {(tail or ['no output'])[0][:200]}")
     return events
 
 
 def _run(work: Callable[[Send], None], pipe: int, log: str) -> None:
-    """Do the work in the child, which ends here."""
+    """Do the work in the child, then end the child."""
     status = 70
     try:
         die_with_parent()
         output = os.open(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for the rest of the process
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for the rest of the process
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open until the process ends
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open until the process ends
         warnings.simplefilter("ignore")
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""Functions of the target in which a call hung, so that the next call in them is given up sooner.
+"""Remember functions of the target in which a call hung, so that the next such call is stopped sooner.
 
-Nothing is given up for having entered such a function: a call is, if it is still inside one after
-a time in which a healthy call on a few rows ends a thousand times over.
+Entering such a function is not enough: a call is stopped if it is still inside after a time that is far longer than a
+healthy call on a few rows.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rl_sentinel.audit.sandbox import limits
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Seconds of processor time and of the clock."""
+    """Seconds of processor time and of wall-clock time."""
 
     cpu: float
     clock: float
@@ -28,25 +28,25 @@ class Time:
 
 @dataclass(slots=True)
 class Suspects:
-    """Places, ``file:first line`` each, where a call used up its processor time, or its time by the clock."""
+    """Functions, as ``file:first line``, in which a call exceeded its processor time or its wall-clock time."""
 
     spinning: set[str] = field(default_factory=set)
     sleeping: set[str] = field(default_factory=set)
 
     def add(self, stack: Sequence[str], *, spins: bool) -> str:
-        """Remember the innermost function of a call that hung, and name it (empty if unknown)."""
+        """Remember the innermost function of a call that hung, and return its name (empty if unknown)."""
         if not stack:
             return ""
         (self.spinning if spins else self.sleeping).add(stack[0])
         return stack[0]
 
     def worth_a_look(self, call: Time, after: Time) -> bool:
-        """Whether a call has lasted long enough to ask where it is."""
+        """Whether a call has lasted long enough to ask for its stack."""
         spins = bool(self.spinning) and call.cpu >= after.cpu
         return spins or (bool(self.sleeping) and call.clock >= after.clock)
 
     def recognise(self, stack: Sequence[str], call: Time) -> str:
-        """The suspect that a call is in, innermost first, or an empty string."""
+        """The innermost function on the stack that is a suspect, or an empty string."""
         spins = self.spinning if call.cpu >= limits.SUSPECT_CPU_SECONDS else set[str]()
         sleeps = self.sleeping if call.clock >= limits.SUSPECT_CLOCK_SECONDS else set[str]()
         return next((place for place in stack if place in spins | sleeps), "")

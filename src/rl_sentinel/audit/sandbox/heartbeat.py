@@ -1,4 +1,4 @@
-"""Heartbeat of a child: the number of calls it began, in memory shared with the parent."""
+"""Heartbeat of a child process: the number of calls that it has started, in memory shared with the parent."""
 
 import mmap
 import struct
@@ -7,7 +7,7 @@ _FORM = "Q"
 
 
 class Pulse:
-    """A count in memory that survives a fork on both sides.
+    """A counter in memory that parent and forked child share.
 
     Example:
         >>> from rl_sentinel.audit.sandbox.heartbeat import Pulse
@@ -27,11 +27,11 @@ class Pulse:
 
     @property
     def count(self) -> int:
-        """Calls begun so far."""
+        """Number of calls started so far."""
         return int(struct.unpack_from(_FORM, self._memory)[0])
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._memory.close()
 
 
@@ -39,7 +39,7 @@ _mine: list[Pulse] = []
 
 
 def adopt(pulse: Pulse) -> None:
-    """Make ``pulse`` the one of this process."""
+    """Use ``pulse`` as the counter of this process."""
     _mine[:] = [pulse]
 
 

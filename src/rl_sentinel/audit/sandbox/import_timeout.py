@@ -11,22 +11,22 @@ from types import FrameType
 
 from rl_sentinel.audit.sandbox.limits import ASLEEP
 
-#: Most seconds that may pass between the start of one import and the next, of processor time and of the clock.
+#: Most seconds between the starts of two imports: processor time and wall-clock time.
 CPU_SECONDS, CLOCK_SECONDS = 20.0, 90.0
 
-#: Processor time of all loading, in seconds, after which the kernel ends the process: for what cannot be interrupted.
+#: Processor time of all loading, in seconds, after which the kernel ends a process that cannot be interrupted.
 MOST_CPU_SECONDS = 600
 
 
 @contextmanager
 def patience(cpu: float = CPU_SECONDS, clock: float = CLOCK_SECONDS) -> Iterator[None]:
-    """Interrupt what runs when ``cpu`` or ``clock`` seconds pass in which no import starts.
+    """Interrupt the running code when no import starts within ``cpu`` or ``clock`` seconds.
 
     The module whose body was running is refused from then on, so that each of its importers fails at
     once. Each import that starts gives the full time again: a slow machine gets through.
 
     Raises:
-        TimeoutError: inside whatever ran; it names the module and the time.
+        TimeoutError: inside the running code; the message names the module and the time.
     """
     watch = _Watch(cpu, clock)
     sys.meta_path.insert(0, watch)
@@ -47,7 +47,7 @@ def patience(cpu: float = CPU_SECONDS, clock: float = CLOCK_SECONDS) -> Iterator
 
 
 class _Watch(MetaPathFinder):
-    """Sees every import start; refuses the modules that hung."""
+    """An import hook that sees every import start and refuses modules that hung."""
 
     def __init__(self, cpu: float, clock: float) -> None:
         self.cpu, self.clock = cpu, clock
@@ -66,7 +66,7 @@ class _Watch(MetaPathFinder):
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGALRM and time.process_time() - self.used > ASLEEP * self.clock:
-            signal.setitimer(signal.ITIMER_REAL, self.clock)  # starved by others, not asleep
+            signal.setitimer(signal.ITIMER_REAL, self.clock)  # slowed down by other processes, not sleeping
             return
         self.arm()
         limit = (

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 
 Event = dict[str, Any]
 
-#: What the canary calls itself in events.
+#: Name of the smoke check in events.
 CANARY = "canary"
 
 
@@ -28,7 +28,7 @@ class Job(Protocol):
         ...
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Do all pieces; send a start before each, and an event after."""
+        """Run all pieces; send a start event before each, and its result after."""
         ...
 
     def without(self, done: Collection[str]) -> Self:

@@ -9,27 +9,28 @@ import sys
 #: Most seconds of processor time that one call of a boundary, and that one pair, may take.
 CALL_CPU_SECONDS, PAIR_CPU_SECONDS = 15.0, 60.0
 
-#: The same by the clock. A call that used a larger part of it than this is starved by others, not asleep.
+#: The same in wall-clock time. A call whose processor time is a larger share than ``ASLEEP`` of it was slowed down by
+#: other processes, and did not sleep.
 CALL_CLOCK_SECONDS, PAIR_CLOCK_SECONDS, ASLEEP = 60.0, 240.0, 0.02
 
-#: A call is looked at after so many seconds of processor time, once another has hung in the same target.
+#: Seconds of processor time after which the stack of a call is read, once another call has hung in the same target.
 SUSPECT_CPU_SECONDS = 0.5
 
-#: The same by the clock, for functions in which a call slept or waited.
+#: The same in wall-clock time, for functions in which a call slept or waited.
 SUSPECT_CLOCK_SECONDS = 5.0
 
-#: Memory that a child may take beyond what the warm worker holds, and the worker while it loads, in bytes.
+#: Memory in bytes that a child may use in addition to the loaded worker, and that the worker may use while loading.
 CHILD_MEMORY, LOADING_MEMORY = 6 * 2**30, 16 * 2**30
 
 _PR_SET_PDEATHSIG = 1
 
 
 def limit_memory(more: int, *, finally_: bool) -> None:
-    """Allow ``more`` bytes of address space beyond those in use; cores are never dumped.
+    """Allow ``more`` bytes of address space beyond those in use; core dumps are off.
 
-    ``finally_`` also lowers the hard limit, which nothing can raise again.
+    ``finally_`` also lowers the hard limit, which cannot be raised again.
     """
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path to build
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a fixed path
         pages = int(file.read().split()[0])
     most = pages * resource.getpagesize() + more
     hard = most if finally_ else resource.getrlimit(resource.RLIMIT_AS)[1]
@@ -40,13 +41,13 @@ def limit_memory(more: int, *, finally_: bool) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends, however that ends."""
+    """Make the kernel kill this process when its parent ends for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has taken so far, in seconds; 0 of one that is gone."""
+    """Processor time of a process so far, in seconds; 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
             parts = file.read().rpartition(")")[2].split()

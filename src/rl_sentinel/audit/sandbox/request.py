@@ -1,4 +1,4 @@
-"""The request to a worker process, as JSON."""
+"""``Request``: the request to a worker process, and its JSON form."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,13 +11,12 @@ Task = Literal["audit", "boundaries", "entered", "influence", "replay"]
 class Request:
     """One job for a worker.
 
-    ``root`` is the folder that holds the target's import package; ``boundaries`` are patterns of which a path matches
-    one; ``enters`` are functions of the target, ``FILE:NAME``, of which the smoke check of a boundary enters one;
-    ``function`` is a user's own
-    ``module:name`` with its ``stage``, the ``algorithm`` that implies claims and the ``claims`` stated of it, how its
-    parameters are bound (``bind``) and ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and
-    ``search_path`` where modules that it names are found beside the interpreter's own path; ``records`` are the stored
-    findings that a replay tries; ``target`` is provenance for the evidence.
+    ``root`` is the folder that holds the target's import package; ``boundaries`` are path patterns, one of which must
+    match; ``enters`` are functions of the target, ``FILE:NAME``, one of which the smoke check of a boundary must enter;
+    ``function`` is a user's ``module:name`` with its ``stage``, its ``algorithm``, its ``claims``, its bindings
+    (``bind``) and the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and ``search_path``
+    the folders where modules that it names are found; ``records`` are the stored findings to replay; ``target`` is
+    provenance for the evidence.
     """
 
     task: Task
@@ -49,6 +48,6 @@ class Request:
 
 
 def from_json(data: Mapping[str, Any]) -> Request:
-    """The request that :meth:`Request.as_json` wrote."""
+    """Read a request that :meth:`Request.as_json` wrote."""
     tuples = {k: tuple(v) for k, v in data.items() if isinstance(v, list)}
     return Request(**{**data, **tuples})

@@ -1,7 +1,6 @@
-"""The stack of a running child, written by ``faulthandler`` when the parent sends a signal.
+"""Read the stack of a running child process, which ``faulthandler`` writes when the parent sends a signal.
 
-The handler is C and needs no turn of the interpreter, so it answers from a loop, a lock and a library
-call alike.
+The handler is written in C and runs without the interpreter, so it works inside a loop, a lock or a library call.
 """
 
 import ast
@@ -15,7 +14,7 @@ from pathlib import Path
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in ', re.MULTILINE)
 
-#: Seconds of the clock that an answer may take, and between two looks at it.
+#: Wall-clock seconds to wait for a dump, and between two polls.
 _PATIENCE, _LOOK = 2.0, 0.01
 
 
@@ -27,13 +26,13 @@ class StackDump:
         self._file = os.memfd_create("rl-sentinel-stack")
 
     def answer(self) -> None:
-        """In the child: write the stack whenever the parent asks."""
+        """In the child: install the handler that writes the stack."""
         faulthandler.register(signal.SIGUSR1, file=self._file, all_threads=True, chain=False)
 
     def ask(self, pid: int, root: Path) -> list[str]:
         """In the parent: ``file:line`` of each function under ``root`` on the child's stack, innermost first.
 
-        The line is the one where the function begins. Empty where the child does not answer in time.
+        The line is the one where the function begins. Empty if the child does not answer in time.
         """
         begin = os.fstat(self._file).st_size
         os.kill(pid, signal.SIGUSR1)

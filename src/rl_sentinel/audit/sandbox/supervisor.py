@@ -17,7 +17,7 @@ from rl_sentinel.audit.sandbox.heartbeat import Pulse
 from rl_sentinel.audit.sandbox.job import CANARY, Event, Job
 from rl_sentinel.audit.sandbox.stack_dump import StackDump
 
-#: After so many crashes or hangs in one job its remaining pieces are not tried.
+#: Number of crashes or hangs after which the remaining pieces of a job are not tried.
 MOST_CRASHES = 3
 
 
@@ -30,7 +30,7 @@ class _Child:
     stack_dump: StackDump
     piece: str = CANARY
     beats: int = 0
-    #: Where processor time and clock stood when the piece, and when the last call, began.
+    #: Processor time and wall-clock time at the start of the piece, and at the start of the last call.
     since: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
     called: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
     look: Time = field(default_factory=lambda: Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS))
@@ -49,7 +49,7 @@ def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> No
     have crashed or hung, or the canary has.
     """
     gc.collect()
-    gc.freeze()  # loaded modules stay: a child that scanned them would copy every page
+    gc.freeze()  # a child that scanned loaded modules would copy every page
     waiting, running = list(reversed(work)), list[_Child]()
     crashes: dict[tuple[str, str], int] = {}
     suspects = Suspects()
@@ -93,14 +93,14 @@ def _started(job: Job) -> _Child:
 
         job.run(send)
         send({"event": "end"})
-    except BaseException as error:  # noqa: BLE001 - the parent tells the story of a child's end
+    except BaseException as error:  # noqa: BLE001 - the parent reports how the child ended
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         os._exit(70)
     os._exit(0)
 
 
 def _read(child: _Child, send: Callable[[Event], None]) -> bool:
-    """Forward what came; True at the end of the pipe."""
+    """Forward received events; True at the end of the pipe."""
     data = os.read(child.pipe, 1 << 20)
     *lines, child.rest = (child.rest + data).split(b"\n")
     boundary, setting = child.job.name
@@ -138,11 +138,11 @@ def _overdue_reason(child: _Child, suspects: Suspects) -> str:
         return ""
     child.look = child.look.doubled()
     where = suspects.recognise(child.stack_dump.ask(child.pid, child.job.root), call)
-    return f"is in {where}, where an earlier call never came back" if where else ""
+    return f"is in {where}, where an earlier call did not return" if where else ""
 
 
 def _exceeded(call: Time) -> str:
-    """The limit that one call has passed, or an empty string."""
+    """The limit that one call has exceeded, or an empty string."""
     if call.cpu > limits.CALL_CPU_SECONDS:
         return f"{limits.CALL_CPU_SECONDS:g} s of processor time"
     if call.clock > limits.CALL_CLOCK_SECONDS and call.cpu < limits.ASLEEP * call.clock:
@@ -153,7 +153,7 @@ def _exceeded(call: Time) -> str:
 def _handle_dead_child(
     child: _Child, late: str, crashes: dict[tuple[str, str], int], send: Callable[[Event], None]
 ) -> Job | None:
-    """Report what a dead child left undone and return the job to continue with, if any."""
+    """Report the unfinished piece of a dead child and return the job to continue with, if any."""
     os.close(child.pipe)
     child.pulse.close()
     child.stack_dump.close()

@@ -20,12 +20,12 @@ from rl_sentinel.audit.source.overlay import overlays
 from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.core.errors import SentinelError
 
-#: Environment variables that a worker keeps; everything else is the user's own business.
+#: Environment variables that are passed to a worker; all others are left out.
 _KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
 
 
 def request(named: Named, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
-    """The request for a target, its code and light packages brought to disk."""
+    """Build the request for a target, after its code and light packages are on disk."""
     found = source(named, python)
     about = {"spec": named.text, "commit": found.commit, "digest": found.digest}
     about |= {"stage": more["stage"]} if more.get("stage") else {}
@@ -47,9 +47,9 @@ def request(named: Named, task: Task, *, python: str = sys.executable, **more: A
 
 
 def events(job: Request, python: str = sys.executable) -> Generator[dict[str, Any]]:
-    """Run a worker on a request and hand over its events as they come.
+    """Run a worker on a request and yield its events as they arrive.
 
-    The worker and its children end with the generator (close it), and with this process.
+    The worker and its children end when the generator is closed or this process ends.
 
     Raises:
         SentinelError: if the worker cannot start, fails as a whole, or dies.
@@ -61,7 +61,7 @@ def events(job: Request, python: str = sys.executable) -> Generator[dict[str, An
         here, there = os.pipe()
         with log.open("wb") as output:
             command = [python, "-s", *_unwritten(job), "-m", "rl_sentinel.audit.engine.worker", str(wish), str(there)]
-            worker = subprocess.Popen(  # noqa: S603 - our own worker
+            worker = subprocess.Popen(  # noqa: S603 - the worker of this package
                 command,
                 cwd=scratch,
                 env=_environment(scratch, _ours(Path(scratch), python)),
@@ -79,12 +79,12 @@ def events(job: Request, python: str = sys.executable) -> Generator[dict[str, An
 
 
 def _unwritten(job: Request) -> tuple[str, ...]:
-    """What keeps a worker from leaving compiled code in a user's tree; what the cache holds never changes."""
+    """Interpreter options that stop a worker from writing compiled code into a user's tree."""
     return () if Path(job.root).is_relative_to(home()) else ("-B",)
 
 
 def _ours(scratch: Path, python: str) -> Path:
-    """The folder from which a worker imports us: for another environment, one that holds nothing else."""
+    """The folder from which a worker imports this package; for another interpreter, one without other packages."""
     package = Path(rl_sentinel.__file__).parent
     if python == sys.executable:
         return package.parent
@@ -125,7 +125,7 @@ def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Generator[di
         status = worker.wait()
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
-        message = f"the worker {how} before it was done (loading the target runs its code): {tail[0][:200]}"
+        message = f"the worker {how} before it finished (loading the target runs its code): {tail[0][:200]}"
         raise SentinelError(message)
 
 

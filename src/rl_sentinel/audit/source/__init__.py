@@ -1,1 +1,1 @@
-"""Where the code of a target comes from: the package index, a folder, or a git revision."""
+"""Fetch the code of a target from the package index, a folder, or a git revision."""

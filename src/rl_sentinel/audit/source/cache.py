@@ -1,4 +1,4 @@
-"""The cache: folders written aside, moved into place under a lock, and verified when read."""
+"""The cache of downloaded code: write folders atomically under a lock, verify them when read."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ _SEAL = ".rl-sentinel-seal.json"
 
 
 def home() -> Path:
-    """The folder of all caches, as an absolute path; ``RL_SENTINEL_CACHE`` sets another."""
+    """The root folder of the cache, as an absolute path; ``RL_SENTINEL_CACHE`` overrides it."""
     given = os.environ.get("RL_SENTINEL_CACHE")
     return Path(given).expanduser().resolve() if given else Path(platformdirs.user_cache_dir("rl-sentinel"))
 
@@ -35,13 +35,13 @@ def digest_of(folder: Path) -> str:
 
 
 def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The folder ``kind/key`` of the cache, made by ``make`` if it does not exist yet.
+    """The folder ``kind/key`` of the cache, created by ``make`` if it does not exist.
 
-    ``make`` fills an empty folder that is moved into place only when it is complete. An existing entry is served from a
-    read-only cache, too.
+    ``make`` fills an empty folder that is moved into place only when it is complete. A read-only cache can still be
+    read.
 
     Raises:
-        SentinelError: if the entry on disk is not what was put there, or none can be put there.
+        SentinelError: if the entry on disk was changed, or the cache cannot be written.
     """
     place = home() / kind / key
     with contextlib.ExitStack() as held:
@@ -63,7 +63,7 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
             aside.rename(place)
         except BaseException as error:
             shutil.rmtree(aside, ignore_errors=True)
-            # Another process, which a removed lock let in, may have made it meanwhile.
+            # If the lock was removed, another process may have created the entry meanwhile.
             if isinstance(error, OSError) and place.is_dir():
                 _verify(place)
                 return place
@@ -73,13 +73,13 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
 
 def _unusable(error: OSError) -> SentinelError:
-    way = "set RL_SENTINEL_CACHE to a folder that can"
+    way = "set RL_SENTINEL_CACHE to a writable folder"
     return SentinelError(f"cache[{home()}] cannot be written ({error.strerror}): {way}")
 
 
 def _verify(place: Path) -> None:
     if not place.is_dir():
-        raise SentinelError(f"cache[{place}] is a file, expected a folder: delete this file to fetch it anew")
+        raise SentinelError(f"cache[{place}] is a file, expected a folder: delete this file to fetch it again")
     try:
         sealed = json.loads((place / _SEAL).read_text(encoding="utf-8"))["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -87,5 +87,5 @@ def _verify(place: Path) -> None:
     found = digest_of(place)
     if sealed != found:
         seen = f"sha256 {found[:12]}, expected {str(sealed)[:12]}"
-        message = f"cache[{place}] is damaged ({seen}): delete this folder to fetch it anew"
+        message = f"cache[{place}] is damaged ({seen}): delete this folder to fetch it again"
         raise SentinelError(message)

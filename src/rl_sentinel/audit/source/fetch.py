@@ -1,4 +1,4 @@
-"""Where a target's code comes from: a wheel of the package index, a folder, or a git revision."""
+"""Bring a target's code to disk: unpack a wheel, use a folder, or check out a git revision."""
 
 import importlib.util
 import re
@@ -23,7 +23,7 @@ from rl_sentinel.core.errors import SentinelError
 class Source:
     """A target's tree on disk: ``root`` is the folder that holds the import package.
 
-    ``version`` is the release that was asked for or is installed; ``stated`` what a tree says of itself;
+    ``version`` is the requested or installed release; ``stated`` the version that a source tree states;
     ``function`` a user's function as ``module:name``, importable from ``root``.
     """
 
@@ -39,7 +39,7 @@ def source(named: Named, python: str = sys.executable) -> Source:
     """Bring the code of a target to disk (from the cache where possible).
 
     Raises:
-        SentinelError: if there is no such release, folder, revision or installation.
+        SentinelError: if the release, folder, revision or installation does not exist.
     """
     if named.form == "release":
         return _release(named)
@@ -54,7 +54,7 @@ def _release(named: Named) -> Source:
     name = named.framework.distribution
     if not name:
         way = f"{named.framework.name}@PATH"
-        message = f"target is {named.text!r}, expected a checkout ({way}): the package index has no release of it"
+        message = f"target is {named.text!r}, expected a checkout ({way}): it has no release on the package index"
         raise SentinelError(message)
     folder = kept("releases", f"{name}-{named.version}", lambda to: _fetch(name, named.version, to))
     return Source(folder, named.version, digest_of(folder))
@@ -69,7 +69,7 @@ def _fetch(name: str, version: str, to: Path) -> None:
         unpack(wheels[0], to)
 
 
-#: Words of pip where it did not get through to the package index.
+#: Messages of pip if it cannot reach the package index.
 _UNREACHED = re.compile(
     r"connection broken|Max retries|Failed to establish|NameResolution|timed out|ProxyError|SSLError|"
     r"Could not fetch URL|is not a trusted or secure host|Temporary failure",
@@ -80,24 +80,24 @@ _UNREACHED = re.compile(
 def _why(name: str, version: str, said: str) -> str:
     have = said.partition("from versions:")[2].partition(")")[0].strip()
     if have and have != "none":
-        return f"{name}=={version} is no wheel on the package index, expected one of {have}"
+        return f"{name}=={version} has no wheel on the package index, expected one of {have}"
     way = f"connect, or name a checkout ({name}@PATH)"
     if _UNREACHED.search(said):
         return f"{name}=={version} is not in the cache and the package index cannot be reached: {way}"
     if have:
-        return f"{name}=={version} is not in the cache and the package index that pip asks has no {name} at all: {way}"
+        return f"{name}=={version} is not in the cache, and pip's package index has no {name}: {way}"
     last = [line for line in said.strip().splitlines() if line][-1:] or ["no answer"]
     return f"{name}=={version} is not in the cache and cannot be fetched ({last[0][:160]}): {way}"
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pip of this environment, quietly."""
+    """Run pip of this environment without output."""
     base = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "2"]
     return subprocess.run([*base, *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - fixed program
 
 
 def unpack(wheel: Path, to: Path) -> None:
-    """Unpack a wheel; code under ``*.data/purelib`` and ``platlib`` goes where an installer puts it.
+    """Unpack a wheel; code under ``*.data/purelib`` and ``platlib`` is moved as an installer does.
 
     Raises:
         SentinelError: if the archive is damaged or a name points out of the folder.
@@ -156,7 +156,7 @@ def _revision(named: Named, folder: Path) -> Source:
         write_out(
             folder, commit, [f"{inside}/{package}".lstrip("/") for inside, package in named.framework.places()], to
         )
-        _root(to, named, told)  # what holds no package is not kept
+        _root(to, named, told)  # a tree without the package is not cached
 
     root = _root(kept("revisions", f"{named.framework.name}-{commit}", write), named)
     return Source(root, "", digest_of(root / named.framework.package_of(root)), commit, _stated(root, named))
@@ -197,25 +197,25 @@ def _function(named: Named) -> Source:
     finally:
         sys.path[:] = before
     if spec is None or spec.origin is None:
-        message = f"target is {named.text!r}: there is no module {top!r} here or installed"
+        message = f"target is {named.text!r}: no module {top!r} here or among installed packages"
         raise SentinelError(message)
     place = Path(spec.origin)
     if place.suffix != ".py":
-        message = f"target is {named.text!r}: module {top!r} has no Python source ({spec.origin}), expected your own"
+        message = f"target is {named.text!r}: module {top!r} has no Python source ({spec.origin}), expected yours"
         raise SentinelError(message)
     root = place.parent.parent if place.name == "__init__.py" else place.parent
     return Source(root, "", "", function=named.function)
 
 
 def _function_of_file(named: Named, places: Sequence[Path], name: str) -> Source:
-    """The module of a file: its package is the folders above it that have an ``__init__.py``."""
+    """The module name of a file: parent folders with an ``__init__.py`` belong to its package."""
     file = next((place.resolve() for place in places if place.is_file()), None)
     if file is None:
-        raise SentinelError(f"target is {named.text!r}: there is no file {places[0]}, expected FILE.py:FUNCTION")
+        raise SentinelError(f"target is {named.text!r}: no file {places[0]}, expected FILE.py:FUNCTION")
     parts, root = [file.stem], file.parent
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)
         root = root.parent
     if not all(part.isidentifier() for part in parts):
-        raise SentinelError(f"target is {named.text!r}: {'.'.join(parts)} is no name of a module: rename the file")
+        raise SentinelError(f"target is {named.text!r}: {'.'.join(parts)} is not a module name: rename the file")
     return Source(root, "", "", function=f"{'.'.join(parts)}:{name}")

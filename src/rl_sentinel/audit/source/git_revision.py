@@ -1,4 +1,4 @@
-"""A revision of a git folder, taken out file by file: histories may lack their large files."""
+"""Write the files of a git revision to a folder, one by one, because histories may lack large files."""
 
 import subprocess
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from rl_sentinel.core.errors import SentinelError
 
 _ORDINARY = ("100644", "100755")
 
-#: What no code reads, and histories fetched without large files often lack.
+#: Files that no code reads, and that filtered clones often lack.
 _MEDIA = (".gif", ".ipynb", ".jpeg", ".jpg", ".md", ".mp4", ".pdf", ".png", ".svg", ".webp")
 
 #: Files at the top of a project that state its version.
@@ -16,10 +16,10 @@ _ABOUT = ("pyproject.toml", "VERSION")
 
 
 def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """What git answers.
+    """Run git and return its output.
 
     Raises:
-        SentinelError: with git's first line, where it fails.
+        SentinelError: with git's first line of output, if it fails.
     """
     command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
     run = subprocess.run(command, capture_output=True, input=given, check=False)  # noqa: S603 - fixed program
@@ -31,15 +31,15 @@ def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
 
 
 def commit_of(folder: Path, revision: str) -> str:
-    """The full name of the commit that a revision names.
+    """The full hash of the commit that a revision names.
 
     Raises:
-        SentinelError: if it names none.
+        SentinelError: if there is no such commit.
     """
     try:
         return git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
     except SentinelError:
-        git(folder, "rev-parse", "--git-dir")  # the folder may be wrong
+        git(folder, "rev-parse", "--git-dir")  # raises if the folder is wrong
         message = f"{folder} has no revision {revision!r}, expected a commit, tag or branch of it: `git log` lists them"
         raise SentinelError(message) from None
 
@@ -66,7 +66,7 @@ def write_out(folder: Path, commit: str, packages: Iterable[str], to: Path) -> N
         end = answer.index(b"\n", at)
         head = answer[at:end].split()
         if head[-1] == b"missing":
-            message = f"{folder} lacks {name} at {commit[:9]}, expected a whole history: fetch it without a filter"
+            message = f"{folder} lacks {name} at {commit[:9]}, expected a complete history: clone it without a filter"
             raise SentinelError(message)
         size = int(head[-1])
         place = to / name

@@ -1,4 +1,4 @@
-"""Querying another interpreter: its version and its packages."""
+"""Query another Python interpreter for its version and packages."""
 
 import json
 import subprocess
@@ -9,20 +9,20 @@ from typing import Any
 
 from rl_sentinel.core.errors import SentinelError
 
-#: Seconds within which an interpreter must answer; importing torch from a cold disk takes most of them.
+#: Seconds within which an interpreter must answer; importing torch from a cold disk is slow.
 _SECONDS = 120
 
-#: The answer goes through a file: what sites and packages print while they start is no answer.
+#: The answer is written to a file, because site packages may print text at startup.
 _BEGIN = "import json, sys\ndef answer(x):\n    with open(sys.argv[1], 'w') as f: json.dump(x, f)\n"
 
 
 def asked(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
-    """Run lines of Python there, and return what they passed to ``answer(...)``.
+    """Run lines of Python in the interpreter, and return the value that they pass to ``answer(...)``.
 
     The arguments are ``sys.argv[2:]``.
 
     Raises:
-        SentinelError: if it is no interpreter, does not end in time, or gives no answer.
+        SentinelError: if it is not an interpreter, does not end in time, or gives no answer.
     """
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch) / "answer.json"
@@ -47,7 +47,7 @@ def asked(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSO
 
 
 def checked(python: str) -> str:
-    """The same path, if it is an interpreter that can run a worker.
+    """Return the path if it is an interpreter that can run a worker.
 
     Raises:
         SentinelError: if it is not an interpreter, is older than 3.11, or lacks torch or numpy.

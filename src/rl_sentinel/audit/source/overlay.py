@@ -1,4 +1,4 @@
-"""Light packages that must really run: installed aside for a target, never where the user works."""
+"""Install the light packages that a target needs at run time, in the cache and not in the user's environment."""
 
 import hashlib
 from pathlib import Path
@@ -10,10 +10,10 @@ from rl_sentinel.core.errors import SentinelError
 
 
 def overlays(framework: Framework, version: str) -> tuple[str, ...]:
-    """Folders for ``sys.path`` with the target's light packages, at their locked versions.
+    """Folders for ``sys.path`` with the target's light packages at locked versions.
 
     Raises:
-        SentinelError: if they cannot be fetched and are not in the cache.
+        SentinelError: if they are not in the cache and cannot be fetched.
     """
     lock = "\n".join(sorted(framework.light(version).split()))
     if not lock:

@@ -1,4 +1,4 @@
-"""The table ``[tool.rl-sentinel]`` of a project's pyproject.toml: functions, their claims, known findings."""
+"""Read the table ``[tool.rl-sentinel]`` of pyproject.toml: functions, their claims, known findings."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ TABLE = "tool.rl-sentinel"
 
 
 class FunctionTable(pydantic.BaseModel):
-    """What a project says of one function; the keys mean what the arguments of ``rl_sentinel.check`` mean."""
+    """The entry of one function; the keys have the meaning of the arguments of ``rl_sentinel.check``."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
@@ -54,12 +54,12 @@ class Project:
     table: ProjectTable
 
     def place(self, name: str = "") -> str:
-        """Where messages say that a function's table is."""
+        """The location of a function's table, for messages."""
         return f"{self.file}[{TABLE}{f'.functions.{name!r}' if name else ''}]"
 
 
 def project_file(folder: Path) -> Path | None:
-    """The nearest pyproject.toml with the table, in a folder or above it."""
+    """The nearest pyproject.toml with the table, in a folder or its parents."""
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
         if file.is_file() and f"[{TABLE}" in file.read_text(encoding="utf-8", errors="replace"):
@@ -71,12 +71,12 @@ def read_project(folder: Path) -> Project:
     """The project of a folder.
 
     Raises:
-        SentinelError: one line, if no file has the table, or the table is wrong; the nearest key to an unknown one.
+        SentinelError: if no file has the table or the table is wrong; the message suggests the nearest key.
     """
     file = project_file(folder)
     if file is None:
         raise SentinelError(
-            f"no TARGET is named, and no pyproject.toml in {folder} or above has [{TABLE}]: name a target, or list "
+            f"no TARGET is given, and no pyproject.toml in {folder} or above has [{TABLE}]: name a target, or list "
             f'functions as in [{TABLE}.functions."mine:advantages"] (docs/project.md)'
         )
     try:
@@ -97,7 +97,7 @@ def read_project(folder: Path) -> Project:
 
 
 def _message(file: Path, error: pydantic.ValidationError) -> str:
-    """The first error in one line; an unknown key comes before all others, since it explains a missing one."""
+    """The first error in one line; unknown keys come first, because they often explain a missing key."""
     errors = error.errors()
     first: Any = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     location = [str(part) for part in first["loc"]]
@@ -109,9 +109,9 @@ def _message(file: Path, error: pydantic.ValidationError) -> str:
     return f"{place} is {first['input']!r}, expected {_expected(first)}"
 
 
-#: Key that a table must have -> what to write.
+#: Required key -> how to write it.
 _MISSING: Mapping[str, str] = {
-    "stage": 'say what the function computes, as in stage = "advantage"',
+    "stage": 'state what the function computes, as in stage = "advantage"',
     "functions": f'list functions, as in [{TABLE}.functions."mine:advantages"]',
 }
 
@@ -121,7 +121,7 @@ def _key(part: str) -> str:
 
 
 def _fields(location: Sequence[str]) -> Sequence[str]:
-    """The keys that stand beside an unknown one."""
+    """The valid keys in the table of an unknown key."""
     return list((FunctionTable if location[0] == "functions" else ProjectTable).model_fields)
 
 
@@ -131,7 +131,7 @@ def _nearest(word: str, known: Sequence[str]) -> str:
 
 
 def _expected(error: Mapping[str, Any]) -> str:
-    """What pydantic asks for, in the words of TOML."""
+    """Pydantic's expected type in TOML terms."""
     kinds = {"dict_type": "a table", "model_type": "a table", "string_type": "a string", "list_type": "a list"}
     said = str(error["msg"]).removeprefix("Input should be ")
     return kinds.get(str(error["type"]), said)

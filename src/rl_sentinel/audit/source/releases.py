@@ -1,4 +1,4 @@
-"""The releases of a framework: of the package index, or the version tags of a git folder; oldest first."""
+"""List the releases of a framework from the package index or from version tags of a git folder, oldest first."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from rl_sentinel.audit.source.git_revision import git
 from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.core.errors import SentinelError
 
-#: How pip introduces the versions of a project.
+#: Text before the list of versions in pip's output.
 _LISTED = "Available versions:"
 
 
 def target_of(named: Named, release: str) -> str:
-    """A release as a target of ``audit``; ``named`` is a framework or a git folder of it.
+    """The ``audit`` target of a release; ``named`` is a framework or a git folder of it.
 
     Example:
         >>> from rl_sentinel.audit.source.releases import target_of
@@ -28,7 +28,7 @@ def target_of(named: Named, release: str) -> str:
 
 
 def releases(named: Named) -> list[str]:
-    """All releases.
+    """All releases, oldest first.
 
     Raises:
         SentinelError: if the target is neither a framework nor a git folder, or has no release.
@@ -37,7 +37,7 @@ def releases(named: Named) -> list[str]:
         return _tags(named)
     if named.form != "installed" or not named.framework.distribution:
         name = named.framework.name
-        raise SentinelError(f"target is {named.text!r}, expected {name}@FOLDER, or a framework of the package index")
+        raise SentinelError(f"target is {named.text!r}, expected {name}@FOLDER, or a framework on the package index")
     return _published(named.framework.distribution)
 
 
@@ -46,7 +46,7 @@ def _published(name: str) -> list[str]:
     listed = next((line for line in run.stdout.splitlines() if line.startswith(_LISTED)), "")
     versions = [v.strip() for v in listed.removeprefix(_LISTED).split(",") if v.strip()]
     if not versions:
-        raise SentinelError(f"releases of {name} are not listed by the package index: name them with --releases")
+        raise SentinelError(f"releases of {name} are not listed by the package index: list them with --releases")
     return sorted(versions, key=Version)
 
 
@@ -57,7 +57,7 @@ def _tags(named: Named) -> list[str]:
     tags = {tag: _number(tag) for tag in git(folder, "tag", "--list").decode(errors="replace").split()}
     numbered = sorted((number, tag) for tag, number in tags.items() if number is not None)
     if not numbered:
-        raise SentinelError(f"{named.path} has no tag that is a version, expected one as in v1.2.3: use --releases")
+        raise SentinelError(f"{named.path} has no version tag, expected one such as v1.2.3: use --releases")
     return [tag for _, tag in numbered]
 
 

@@ -1,4 +1,4 @@
-"""Find the functions of a source tree that compute on the training signal, by a static walk: nothing is imported."""
+"""Find functions in a source tree that compute on the training signal, by static analysis without imports."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What a parameter or key stands for, by its name. Only whole words count.
+#: Role -> names of parameters and keys that have it. Only whole words match.
 ROLES = {
     "advantage": r"advantages?|advs?",
     "log-prob": r"(\w+_)?(log_?probs?|logps?|logp)(_\w+)?",
@@ -21,13 +21,13 @@ ROLES = {
 
 _PATTERNS = {role: re.compile(pattern) for role, pattern in ROLES.items()}
 
-#: Roles by one of which a function is on the signal path; ``value``, ``tokens`` and ``group`` are too common alone.
+#: A function needs one of these roles; ``value``, ``tokens`` and ``group`` alone are too common.
 _SIGNAL = frozenset({"advantage", "log-prob", "mask", "reward", "kl", "ratio"})
 
-#: Folders whose functions are no part of a training run.
+#: Folders whose functions do not run in training.
 _LEFT_OUT = frozenset({"tests", "test", "examples", "docs", "scripts", "third_party", "benchmarks"})
 
-#: Names called on tensors and arrays by functions that compute, not only pass on.
+#: Methods of tensors and arrays that show that a function computes and does not only pass values on.
 _COMPUTES = frozenset(
     {"abs", "clamp", "clip", "cumsum", "exp", "gather", "log", "log_softmax", "masked_fill", "masked_mean"}
     | {"masked_sum", "masked_select", "max", "mean", "min", "norm", "prod", "scatter", "softmax", "std", "sum"}
@@ -37,7 +37,7 @@ _COMPUTES = frozenset(
 
 @dataclass(frozen=True, slots=True, order=True)
 class SignalFunction:
-    """A function of the signal path: its place, and the roles of its parameters and keys."""
+    """A function of the signal path: file, line, name, and the roles of its parameters and keys."""
 
     file: str
     name: str
@@ -68,7 +68,7 @@ def _functions_of(file: Path, place: str) -> Iterator[SignalFunction]:
 
 
 def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Functions and methods with their qualified names; those within a function belong to it."""
+    """Functions and methods with qualified names; nested functions belong to the outer one."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield f"{within}{child.name}", child
@@ -90,7 +90,7 @@ def _roles(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
 
 
 def _computes(node: ast.AST) -> bool:
-    """Whether the body calculates: a tensor's reduction or a product, difference or quotient."""
+    """Whether the body computes: a tensor reduction, or a product, difference or quotient."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and _called(inner) in _COMPUTES:
             return True

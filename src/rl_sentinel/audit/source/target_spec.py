@@ -1,4 +1,4 @@
-"""Targets as a user names them, and the framework that each is audited as."""
+"""Parse target names such as ``verl==0.9.1`` and find their framework."""
 
 import re
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _FUNCTION = re.compile(r"^(?:[A-Za-z_][\w.]*|[^:#@]+\.py):[A-Za-z_][\w.]*$")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A target as it was typed, taken apart."""
+    """A parsed target name."""
 
     text: str
     form: Form
@@ -32,7 +32,7 @@ class Named:
 
 
 def named(text: str) -> Named:
-    """Take a target apart.
+    """Parse a target name.
 
     Forms: ``verl==0.9.1``, ``verl``, ``slime@PATH``, ``slime@PATH#REV``, ``pkg.module:function``,
     ``FILE.py:function``, ``rl_sentinel``.
@@ -71,6 +71,6 @@ def _framework(name: str, text: str) -> Framework:
     offered = ", ".join(sorted(set(known) - {"own"}))
     message = (
         f"target is {text!r}, expected one of {offered} with ==VERSION or @PATH, or pkg.module:function "
-        f"with --stage: {name!r} is no framework known here"
+        f"with --stage: {name!r} is not a known framework"
     )
     raise SentinelError(message)

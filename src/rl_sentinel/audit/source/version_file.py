@@ -1,4 +1,4 @@
-"""The version that a source tree states, read from its files without running code."""
+"""Read the version that a source tree states, without running its code."""
 
 import re
 import tomllib
@@ -9,27 +9,27 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-#: Files of a package that hold nothing but its version, in the order in which they are believed.
+#: Files of a package that hold only its version, in order of priority.
 _PLAIN = ("VERSION", "version.txt")
 
-#: Modules of a package in which a version is given as a text.
+#: Modules of a package that may assign the version as a string.
 _MODULES = ("version.py", "_version.py", "__version__.py", "__about__.py", "__init__.py")
 
 _ASSIGNED = re.compile(r"""^(?:__version__|version|VERSION)\s*(?::\s*str\s*)?=\s*["']([^"'\n]+)["']""", re.MULTILINE)
 
 
 def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
-    """The version that a checkout states; empty if it states none.
+    """The version that a checkout states; may be empty.
 
     Args:
         root: the folder that holds the import package.
         package: the import package's name.
-        distribution: its name on the package index, or empty where it has none.
-        where: the file that an adapter knows to hold the version, relative to the package.
+        distribution: its name on the package index, or empty if it is not there.
+        where: the version file named by the adapter, relative to the package.
 
     Returns:
-        A version in its normal form, such as ``"0.9.1"``. Read in this order: the package's own files, then
-        ``*.dist-info`` beside it, then ``pyproject.toml`` and ``VERSION`` beside it or, of a ``src`` folder, above it.
+        A normalised version, such as ``"0.9.1"``. Read in this order: files of the package, ``*.dist-info`` beside it,
+        then ``pyproject.toml`` and ``VERSION`` beside it (or above a ``src`` folder).
 
     Example:
         >>> from pathlib import Path
@@ -76,7 +76,7 @@ def _metadata(folder: Path, names: set[str]) -> str:
 
 
 def _of_project(folder: Path, names: set[str]) -> str:
-    """The version in ``VERSION`` beside the project file, where that file names the project or ``setup.py`` does it."""
+    """The version in ``VERSION`` beside the project file, if that file or ``setup.py`` names the project."""
     try:
         project: Any = tomllib.loads(_text(folder / "pyproject.toml")).get("project", {})
     except tomllib.TOMLDecodeError:

@@ -1,4 +1,4 @@
-"""Expectations: what a law says of the results of a boundary; only the runner asks whether they hold."""
+"""Expectations: conditions that a law states on the results of a boundary; the runner checks them."""
 
 from rl_sentinel.core.expectations.answers import Answers
 from rl_sentinel.core.expectations.base import Change, Expectation, Measured, Pair, changed

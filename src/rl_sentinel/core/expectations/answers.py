@@ -1,4 +1,4 @@
-"""A legal input must be answered."""
+"""``Answers``: a valid input must give a result instead of an exception."""
 
 from dataclasses import dataclass, field
 from textwrap import shorten
@@ -14,7 +14,7 @@ MOST = 120
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers(Expectation):
-    """The call returns; ``exception`` is what it raised instead (empty: nothing), ``place`` the line."""
+    """The call returns; ``exception`` is the exception that it raised instead (empty: none), ``place`` its line."""
 
     output: str
     exception: str
@@ -24,11 +24,11 @@ class Answers(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """1 where the call raised."""
+        """1 if the call raised an exception."""
         return Measured(float(bool(self.exception)), 0.0)
 
     def broken(self) -> Tensor:
-        """One cell: whether the call raised."""
+        """One cell: True if the call raised an exception."""
         return torch.tensor([bool(self.exception)], device="cpu")
 
     @property
@@ -37,10 +37,10 @@ class Answers(Expectation):
         return self.exception.partition(":")[0]
 
     def sentence(self) -> str:
-        """The exception, its line and why an answer must come."""
+        """The exception, its line, and why the call must return."""
         what = shorten(self.exception, MOST, placeholder=" ...")
         return f"raises {what} ({self.place}){f': {self.reason}' if self.reason else ''}"
 
-    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
-        """No message of an exception."""
+    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
+        """There is no exception message."""
         return f"({observed}) is None"

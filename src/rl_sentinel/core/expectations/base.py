@@ -1,4 +1,4 @@
-"""The base of all expectations, and what they measure and compare."""
+"""``Expectation``: the base class of expectations, with the records that they measure and compare."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 class Measured(NamedTuple):
-    """How far a result is from the expectation, and how far it may be."""
+    """The distance of a result from the expectation, and the allowed distance."""
 
     distance: float
     allowed: float
 
 
 class Pair(NamedTuple):
-    """One output of a call, and what it is compared with: another call's output, or numbers; None for neither."""
+    """One output of a call, and the value that it is compared with: another call's output, numbers, or None."""
 
     output: str
     expected: Tensor | None
@@ -26,10 +26,10 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What differs between the two calls that are compared, as the subject of a sentence.
+    """The difference between two compared calls, as the subject of a sentence.
 
-    Where one column of the batch was changed: its name, the first cell that differs, the two values there, and how
-    many cells differ.
+    If one column of the batch was changed: its name, the first cell that differs, its two values, and the number of
+    cells that differ.
     """
 
     subject: str
@@ -57,7 +57,7 @@ def changed(subject: str, column: str, before: Tensor, after: Tensor) -> Change:
 
 
 class Expectation(ABC):
-    """What a law expects of one output; ``key`` tells apart several expectations of a law on the same output."""
+    """A condition of a law on one output; ``key`` distinguishes several expectations on the same output."""
 
     __slots__ = ()
     output: str
@@ -66,17 +66,17 @@ class Expectation(ABC):
 
     @property
     def name(self) -> str:
-        """The name under which a shrunk case must break the same expectation."""
+        """The name of the expectation; a shrunk case must break the expectation of the same name."""
         return self.key or self.output
 
     @property
     def exact(self) -> bool:
-        """Whether the law itself sets the tolerance, so that a break is not checked a second time in float64."""
+        """Whether the law sets the tolerance; a break is then not checked again in float64."""
         return True
 
     @abstractmethod
     def measure(self) -> Measured | None:
-        """Distance and allowance; None where there is nothing to compare."""
+        """The distance and the allowed distance; None if there is nothing to compare."""
 
     @abstractmethod
     def broken(self) -> Tensor:
@@ -84,7 +84,7 @@ class Expectation(ABC):
 
     @abstractmethod
     def sentence(self) -> str:
-        """What goes wrong, in the words of the field."""
+        """One sentence that describes the fault."""
 
     @abstractmethod
     def assertion(self, observed: str, expected: str = "") -> str:
@@ -92,9 +92,9 @@ class Expectation(ABC):
 
         Args:
             observed: expression of the observed tensor.
-            expected: expression of the tensor that it is compared with, where there is one.
+            expected: expression of the tensor that it is compared with, if any.
         """
 
     def pairs(self) -> tuple[Pair, ...]:
-        """The results that are compared."""
+        """The pairs of results that are compared."""
         return ()

@@ -1,4 +1,4 @@
-"""Two tensors must be equal."""
+"""``Equal``: two tensors must be equal, up to rounding or a tolerance."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from rl_sentinel.core.phrasing import at, of, two_numbers
 class Equal(Expectation):
     """Two tensors are equal where ``where`` is True, up to rounding or ``tolerance``.
 
-    ``scale`` is the largest magnitude that entered the arithmetic besides the two tensors. With a ``change``,
+    ``scale`` is the largest magnitude among the inputs of the arithmetic, besides the two tensors. With a ``change``,
     ``expected`` is the result before it, and ``observed`` the result after it.
     """
 
@@ -36,7 +36,7 @@ class Equal(Expectation):
         return self.tolerance is not None
 
     def measure(self) -> Measured | None:
-        """The largest difference; infinite where an observed number is not finite, or the shapes differ."""
+        """The largest difference; infinite if an observed number is not finite or the shapes differ."""
         where = self._counted()
         if not bool(where.any()):
             return None
@@ -55,7 +55,7 @@ class Equal(Expectation):
         return finite if self.where is None else self.where & finite
 
     def broken(self) -> Tensor:
-        """True where the two differ by more than is allowed."""
+        """True where the two tensors differ by more than the allowance."""
         if self.expected.shape != self.observed.shape:
             return torch.ones_like(self.observed, dtype=torch.bool)
         gap = (self.observed.double() - self.expected.double()).abs()
@@ -66,7 +66,7 @@ class Equal(Expectation):
         return measured.allowed if measured else 0.0
 
     def sentence(self) -> str:
-        """The first broken cell, with what changed it or what it should be."""
+        """The first broken cell, with the change that moved it or the expected value."""
         if self.says:
             return self.says
         if self.expected.shape != self.observed.shape:
@@ -80,7 +80,7 @@ class Equal(Expectation):
         return f"{self.reason}, yet {moves}" if self.reason else moves
 
     def assertion(self, observed: str, expected: str = "") -> str:
-        """The difference is within the allowance, at every position that counts."""
+        """The difference is within the allowance at every position of ``where``."""
         near = f"(({observed}).double() - ({expected}).double()).abs() <= {self._allowed():.3g}"
         return f"bool(({near}){at_positions(self.where, self.observed)}.all())"
 

@@ -1,4 +1,4 @@
-"""Numbers must be finite."""
+"""``Finite``: numbers must be finite."""
 
 import math
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Finite(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """Infinite where a number is not finite."""
+        """Infinite if a number is not finite."""
         where = torch.ones_like(self.observed, dtype=torch.bool) if self.where is None else self.where
         return Measured(math.inf if bool(self.broken().any()) else 0.0, 0.0) if bool(where.any()) else None
 
@@ -37,10 +37,10 @@ class Finite(Expectation):
         text = f"{self.output} is {number(self.observed[cell].item())}{at(cell)}"
         return because(text, self.reason)
 
-    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
-        """Finite at every position that counts."""
+    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
+        """All numbers are finite at every position of ``where``."""
         return f"bool(({observed}).isfinite(){at_positions(self.where, self.observed)}.all())"
 
     def pairs(self) -> tuple[Pair, ...]:
-        """The tensor alone."""
+        """Only the observed tensor."""
         return (Pair(self.output, None, self.observed),)

@@ -1,4 +1,4 @@
-"""How all expectations measure a difference: its distance, the allowed rounding, and the name of the cell."""
+"""Functions that expectations share: largest magnitude, allowed rounding, first broken cell."""
 
 import math
 
@@ -15,25 +15,25 @@ def because(text: str, reason: str) -> str:
 
 
 def largest(gap: Tensor) -> float:
-    """The largest magnitude; infinite where a number is not finite."""
+    """The largest magnitude; infinite if a number is not finite."""
     return math.inf if not bool(gap.isfinite().all()) else gap.abs().max().item()
 
 
 def rounding(size: float, *tensors: Tensor) -> float:
-    """What rounding explains where numbers of this size were added up in the coarsest type of these tensors."""
+    """The allowed rounding error for sums of numbers of this size, in the coarsest dtype of these tensors."""
     kinds = [t.dtype for t in tensors if t.dtype.is_floating_point]
     unit = max((torch.finfo(k).eps for k in kinds if k != torch.float64), default=torch.finfo(torch.float32).eps)
     return ROUNDINGS * unit * (size + 1e-3)
 
 
 def first_cell(broken: Tensor) -> tuple[int, ...]:
-    """The first True cell; the first cell where none is."""
+    """The first True cell; the first cell of all if none is True."""
     cells = torch.nonzero(broken)
     return tuple(int(index) for index in cells[0]) if len(cells) else (0,) * broken.dim()
 
 
 def at_positions(where: Tensor | None, like: Tensor) -> str:
-    """The index of the positions that count, as Python source; empty where all do."""
+    """The index of the positions in ``where``, as Python source; empty for all positions."""
     if where is None or bool(where.all()):
         return ""
     return f"[torch.tensor({literal(where.expand(like.shape))})]"

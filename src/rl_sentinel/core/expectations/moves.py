@@ -1,4 +1,4 @@
-"""A change must move an output."""
+"""``Moves``: a change of the input must change an output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ from rl_sentinel.core.phrasing import of, two_numbers
 class Moves(Expectation):
     """A change moves an output where ``where`` is True.
 
-    ``moved`` tells where it did, on any of ``trials`` batches; ``shown`` has the results before and after the change
-    on the batch that is shown, by output. With a ``direction`` the output must rise (1) or fall (-1),
-    by more than ``still``.
+    ``moved`` is True where it moved on any of ``trials`` batches; ``shown`` maps outputs to the results before and
+    after the change on the batch in the report. With a ``direction`` the output must rise (1) or fall (-1), by more
+    than ``still``.
     """
 
     output: str
@@ -32,16 +32,16 @@ class Moves(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """1 where something that must move does not."""
+        """1 if an output that must move does not move."""
         where = torch.ones_like(self.moved) if self.where is None else self.where
         return Measured(float(bool(self.broken().any())), 0.0) if bool(where.any()) else None
 
     def broken(self) -> Tensor:
-        """True where nothing moved, or it moved the wrong way."""
+        """True where the output did not move, or moved in the wrong direction."""
         return ~self.moved if self.where is None else ~self.moved & self.where
 
     def sentence(self) -> str:
-        """That the change had no effect, or the wrong one."""
+        """States that the change had no effect, or the wrong effect."""
         cell = first_cell(self.broken())
         target = of(self.output, cell)
         before, after = self.shown.get(self.output, (None, None))
@@ -56,7 +56,7 @@ class Moves(Expectation):
         return because(f"{self.change.subject} had no effect on {target}{many}", self.reason)
 
     def assertion(self, observed: str, expected: str = "") -> str:
-        """It differs somewhere; or everywhere that counts, in the right direction."""
+        """The output differs somewhere; with a direction, it moves the right way at every position of ``where``."""
         if not self.direction:
             return f"bool((({observed}) != ({expected})).any())"
         rise = f"({observed}) - ({expected})" if self.direction > 0 else f"({expected}) - ({observed})"

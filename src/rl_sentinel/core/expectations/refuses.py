@@ -1,4 +1,4 @@
-"""Invalid settings must be refused, and valid ones accepted."""
+"""``Refuses``: invalid settings must be refused, and valid settings accepted."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refuses(Expectation):
-    """Every attempt is refused in words; with ``accepts``, every attempt is accepted."""
+    """Every attempt is refused with a message; with ``accepts``, every attempt is accepted."""
 
     output: str
     attempts: tuple[Attempt, ...]
@@ -28,20 +28,20 @@ class Refuses(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """1 where one attempt ends the wrong way."""
+        """1 if an attempt has the wrong result."""
         return Measured(float(bool(self.broken().any())), 0.0) if self.attempts else None
 
     def broken(self) -> Tensor:
-        """True for each attempt that ends the wrong way."""
+        """True for each attempt with the wrong result."""
         return torch.tensor([(attempt.refusal is not None) == self.accepts for attempt in self.attempts], device="cpu")
 
     def sentence(self) -> str:
-        """The attempts that end the wrong way, each with its reason, and with the refusal where there is one."""
+        """The attempts with the wrong result, each with its reason and, if it was refused, the message."""
         wrong = [attempt for attempt, broken in zip(self.attempts, self.broken().tolist(), strict=True) if broken]
         told = "; ".join(f"{a.name} ({a.reason}{f': {a.refusal}' if a.refusal else ''})" for a in wrong)
         outcome = "refused, but must be accepted" if self.accepts else "accepted, but must be refused"
         return f"{outcome}: {told}"
 
-    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - of all expectations alike
-        """A message is expected, or no message (None: accepted)."""
+    def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
+        """The attempt has a message (refused), or None (accepted)."""
         return f"({observed}) is {'None' if self.accepts else 'not None'}"

@@ -1,4 +1,4 @@
-"""Numbers must lie within bounds."""
+"""``Within``: numbers must lie within bounds."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from rl_sentinel.core.phrasing import at, number
 class Within(Expectation):
     """Every number lies between two bounds (tensors, or None for no bound), or strictly between them.
 
-    ``between_calls``: the lower bound is the same output of another call, so that a script computes it.
+    ``between_calls``: the lower bound is the same output of another call; a script computes it.
     """
 
     output: str
@@ -31,7 +31,7 @@ class Within(Expectation):
 
     @property
     def exact(self) -> bool:
-        """Strict bounds leave no room for rounding."""
+        """Strict bounds allow no rounding."""
         return self.strict
 
     def measure(self) -> Measured | None:
@@ -79,7 +79,7 @@ class Within(Expectation):
         return f"between {number(low)} and {number(high)}"
 
     def assertion(self, observed: str, expected: str = "") -> str:
-        """Within the bounds at every position that counts."""
+        """The numbers are within the bounds at every position of ``where``."""
         parts = []
         for bound, sign in ((self.low, ">"), (self.high, "<")):
             if bound is not None:
@@ -90,5 +90,5 @@ class Within(Expectation):
         return f"bool(({' & '.join(parts)}){at_positions(self.where, self.observed)}.all())"
 
     def pairs(self) -> tuple[Pair, ...]:
-        """The tensor, and the lower bound where it is the output of another call."""
+        """The tensor, and the lower bound if it is the output of another call."""
         return (Pair(self.output, self.low if self.between_calls else None, self.observed),)

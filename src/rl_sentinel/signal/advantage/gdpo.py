@@ -10,7 +10,7 @@ from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.requirements import NON_NEGATIVE, require_finite
 from rl_sentinel.signal.validation import validate
 
-#: A deviation of so many roundings of the parts is one of roundings alone.
+#: A deviation of at most this many rounding errors of the parts counts as 0.
 _ROUNDING = 4
 
 #: Claims about this estimator; the last step is over the batch.

@@ -21,5 +21,5 @@ LOGITS_CPU, LOGITS_DEVICE = 2**18, 2**27
 #: Logits from which log-probs are computed from hidden states in blocks: below, all logits fit in a few megabytes.
 PROJECTED = 2**20
 
-#: Rows of one block of logits that are computed from hidden states: so many that reading the weight costs little.
+#: Rows of one block of logits that are computed from hidden states: large enough that reading the weight is cheap.
 PROJECTED_ROWS = 1024
