@@ -7,47 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.trainers.common import Turns, recipe, warm_started_policy
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
-from rl_sentinel.train.model.character_tokenizer import CHARACTERS, END, PADDING, VOCABULARY_SIZE, CharacterTokenizer
-from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.model.as_transformers import as_transformers
+from rl_sentinel.train.model.character_tokenizer import END, CharacterTokenizer
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 from rl_sentinel.train.run import rng
-
-
-def export_model(policy: Policy, wanted: Recipe, folder: Path) -> str:
-    """Save the weights as a Llama of transformers; TRL loads its reference from a folder."""
-    shape = wanted.policy
-    config = LlamaConfig(
-        vocab_size=VOCABULARY_SIZE,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.inner,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        max_position_embeddings=shape.positions,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=END,
-        pad_token_id=PADDING,
-    )
-    model = LlamaForCausalLM(config)
-    model.load_state_dict(policy.model.state_dict())
-    model.save_pretrained(folder)
-    return str(folder)
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Our character tokenizer, for transformers."""
-    vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
-    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - not a password
-    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    return PreTrainedTokenizerFast(tokenizer_object=characters, eos_token="$", pad_token="_")  # noqa: S106 - as above
 
 
 def settings(folder: str, wanted: Recipe) -> GRPOConfig:
@@ -117,12 +86,15 @@ def main() -> None:
             metrics["length"] = sum(len(ids) for ids in completion_ids) / len(outcomes)
             return [o.reward for o in outcomes]
 
+        model, tokenizer = as_transformers(warm_started_policy(wanted))
+        place = str(Path(folder) / "model")  # TRL loads its reference from a folder
+        model.save_pretrained(place)
         trainer = GRPOTrainer(
-            model=export_model(warm_started_policy(wanted), wanted, Path(folder) / "model"),
+            model=place,
             reward_funcs=reward,
             args=settings(folder, wanted),
             train_dataset=Dataset.from_list([{"prompt": t.prompt, "answer": t.answer} for t in tasks]),
-            processing_class=tokenizer(),
+            processing_class=tokenizer,
             callbacks=[EndTurn(turns, metrics)],
         )
         trainer.remove_callback(PrinterCallback)

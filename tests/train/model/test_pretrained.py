@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.as_transformers import as_transformers
 from rl_sentinel.train.model.character_tokenizer import CHARACTERS
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.pretrained import PretrainedTokenizer, load_policy, require_transformers
@@ -26,31 +27,9 @@ extra = pytest.mark.skipif(not THERE, reason="transformers is an extra")
 
 def _save(folder: Path) -> Policy:
     """Save the tiny Llama of the tests for transformers, and return it."""
-    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 - an extra
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415 - an extra
-
     _, policy, _ = sample_episodes(recipe())
-    config = LlamaConfig(
-        vocab_size=len(CHARACTERS) + 2,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=32,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
-    model = LlamaForCausalLM(config)
-    model.load_state_dict(policy.model.state_dict())
-    model.save_pretrained(folder)
-    vocabulary = {"_": 0, "$": 1} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokens = {"eos_token": "$", "pad_token": "_"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens).save_pretrained(folder)
+    for part in as_transformers(policy):
+        part.save_pretrained(folder)
     return policy
 
 

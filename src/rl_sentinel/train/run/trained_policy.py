@@ -3,13 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
-from rl_sentinel.train.model.character_tokenizer import CHARACTERS, END, PADDING, VOCABULARY_SIZE
+from rl_sentinel.train.model.as_transformers import as_transformers
 from rl_sentinel.train.model.device import resolve_device
 from rl_sentinel.train.model.lora import apply_lora, merged_weights
 from rl_sentinel.train.model.policy import Policy, init_policy
@@ -88,7 +87,7 @@ def export_run(place: str, folder: Path) -> None:
     _, policy = load_run(place)
     inner = getattr(policy.model, "inner", None)
     if inner is None:
-        model, tokenizer = _tiny_model(policy)
+        model, tokenizer = as_transformers(policy)
     else:
         model, tokenizer = inner, policy.tokenizer._tokenizer  # type: ignore[attr-defined]  # noqa: SLF001 - of transformers
     model.save_pretrained(folder)
@@ -106,30 +105,3 @@ def _load_weights(policy: Policy, weights: Mapping[str, Tensor], folder: Path) -
     except RuntimeError as error:
         words = " ".join(str(error).split())[:120]
         raise SentinelError(f"checkpoint in {folder} does not fit the run's recipe ({words})") from error
-
-
-def _tiny_model(policy: Policy) -> tuple[Any, Any]:
-    """The tiny Llama and its characters as a model and a tokenizer of transformers."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415 - an extra
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415 - an extra
-
-    shape: Any = policy.model.shape
-    config = LlamaConfig(
-        vocab_size=VOCABULARY_SIZE,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.inner,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        max_position_embeddings=shape.positions,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=END,
-        pad_token_id=PADDING,
-    )
-    model = LlamaForCausalLM(config)
-    model.load_state_dict(policy.model.state_dict())
-    vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
-    return model, PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="$", pad_token="_")  # noqa: S106 - as above
