@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters import trainer_recipe
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.own_trainer import composed_recipe
+from rl_sentinel.adapters.own_trainer.advantages import BUILD_BATCH
+from rl_sentinel.adapters.own_trainer.losses import LOSS, ROWS
+from rl_sentinel.adapters.own_trainer.played_episodes import TRAIN, episodes_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trainer_episodes import TRAIN, episodes_of
-from rl_sentinel.adapters.trainer_recipe import BUILD_BATCH, LOSS, ROWS
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
@@ -40,7 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     With a recipe in the environment variable ``RL_SENTINEL_RECIPE``, the path and the loss of that recipe only.
     """
     if recipe := json.loads(os.environ.get(RECIPE_VARIABLE) or "{}"):
-        yield from trainer_recipe.boundaries(target, recipe["tables"], tuple(recipe["parts"]))
+        yield from composed_recipe.boundaries(target, recipe["tables"], tuple(recipe["parts"]))
         return
     yield _advantages(target, "single turns", ())
     yield _advantages(target, "a row per turn", ("trajectory", "last_step"))

@@ -11,8 +11,9 @@ import pytest
 import rl_sentinel
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters import own_trainer
+from rl_sentinel.adapters.own_trainer.composed_recipe import boundaries
+from rl_sentinel.adapters.own_trainer.composition import SETTING
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trainer_recipe import SETTING, boundaries
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import canary
 from rl_sentinel.core.boundary import Boundary
@@ -27,7 +28,7 @@ from rl_sentinel.laws.rank_split_changes_loss import LAW as RANKS
 from specimens import judged
 
 TARGET = Target(root=Path(rl_sentinel.__file__).parents[1], package="rl_sentinel")
-FAULTS = Path(__file__).parents[2] / "examples" / "faults.py"
+FAULTS = Path(__file__).parents[3] / "examples" / "faults.py"
 
 RECIPE: Mapping[str, Any] = {
     "rollout": {"prompts": 2, "responses": 4, "tokens": 3},

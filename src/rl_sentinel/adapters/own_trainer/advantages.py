@@ -1,0 +1,160 @@
+"""The advantages of the trainer as a recipe composes them: from trajectories to what the loss reads."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.own_trainer.composition import (
+    SETTING,
+    Composition,
+    as_raised,
+    changed_numbers,
+    claims_of,
+    numbers_of,
+    settable_claims,
+)
+from rl_sentinel.adapters.own_trainer.played_episodes import TRAIN, episodes_of
+from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Settings
+
+BUILD_BATCH = f"{TRAIN}.update.training_batch.build_training_batch"
+
+#: Claims on the estimator that no longer hold if the recipe changes rewards before it or advantages after it, or sets a
+#: list of numbers, such as weights, which the formulas do not have.
+_OF_FORMULA = ("algorithm", "definition:", "standardised", "deviation", "knob:")
+
+
+def advantages(composed: Composition) -> Boundary:
+    """Trajectories in, advantages out, by the trainer's ``build_training_batch``; only forward passes are replaced."""
+    choices, reads, numbers = (
+        composed.selection.choices,
+        _read(composed),
+        numbers_of(composed.selection.choices.estimator),
+    )
+
+    def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        own = composed.with_numbers("estimator", changed_numbers(numbers, settings))
+        recomputes = "rollout_logprob" in reads or "pi_squared" in reads or _several_steps(own.recipe)
+        sampled = "rollout_logprob" if recomputes else "old_logprob"
+        episodes, rows = episodes_of(composed.target, batch, reads, sampled=sampled, parts=len(composed.parts))
+        ready = own.target.call(
+            BUILD_BATCH,
+            own.recipe,
+            own.selection,
+            _models(own, batch, rows, reads),
+            episodes,
+            step=0,
+            kl_coefficient=choices.kl_coefficient,
+            critic=_critic(batch, rows) if "value" in reads else None,
+        )[0]
+        advantage = torch.zeros(batch.mask.shape, dtype=ready.advantage.dtype)
+        advantage[torch.tensor(rows), : ready.advantage.shape[1]] = ready.advantage
+        return {"advantage": advantage}
+
+    doubles = {
+        f"{TRAIN}.update.training_batch.response_logprobs": _column("logprob"),
+        f"{TRAIN}.update.training_batch.squared_probabilities": _column("pi_squared"),
+    }
+    return Boundary(
+        path=BUILD_BATCH,
+        stage="advantage",
+        steps=(replace(batch_step(compute, reads), doubles=doubles, explain=as_raised),),
+        outputs=by_name({"advantage": Output("B T", "reward", "advantage")}),
+        settings={SETTING: numbers or {"estimator": composed.recipe.estimator.name}},
+        claims=claims_of("estimator", composed, _said_of_advantages(composed, reads, numbers)),
+        domain=_whole_responses if composed.recipe.rollout.turns == 1 else None,
+    )
+
+
+def _whole_responses(batch: Batch) -> Batch:
+    """Train all tokens of a live response, as the trainer does with one turn; unchanged if they already train."""
+    mask = batch.valid & batch.live.unsqueeze(1)
+    return batch if torch.equal(mask, batch.mask) else with_columns(batch, mask=mask)
+
+
+def _read(composed: Composition) -> frozenset[str]:
+    """The columns that the advantages of a recipe depend on."""
+    recipe, choices = composed.recipe, composed.selection.choices
+    wanted = {n for n in inspect.signature(choices.estimator).parameters if n in COLUMNS}
+    reads = {"reward", "group", "mask", "length", *(wanted & {"reward_baseline", "value", "pi_squared", "turn"})}
+    if "reward_parts" in wanted:
+        reads = (reads - {"reward"}) | {"reward_parts"}
+    if choices.weight is not None or choices.rejections:
+        reads |= {"old_logprob", "rollout_logprob"}
+    if choices.kl_coefficient:
+        reads |= {"old_logprob", "ref_logprob"}
+    if wanted & {"logprob", "old_logprob"}:
+        reads |= {"old_logprob"}
+    if recipe.rollout.turns > 1 and not recipe.rollout.merged:
+        reads |= {"trajectory", "last_step"}
+    return frozenset(reads | ({"scored"} if recipe.rollout.unended == "suppress" else set()))
+
+
+def _several_steps(recipe: Any) -> bool:  # noqa: ANN401 - a class of the tree under audit
+    return bool(recipe.update.epochs > 1 or recipe.update.prompts < recipe.rollout.prompts)
+
+
+def _said_of_advantages(composed: Composition, reads: frozenset[str], numbers: Settings) -> dict[str, str]:
+    """The claims of the estimator's module that the whole path keeps, and those that the path itself makes."""
+    choices, estimator = composed.selection.choices, composed.selection.choices.estimator
+    shaped = composed.recipe.reward != type(composed.recipe.reward)()
+    said = settable_claims(composed.selection.claims[0], numbers)
+    if "standardise" in numbers and said:
+        said["standardised"] = "yes" if numbers["standardise"] else "no"
+    if said.get("standardised") == "no":
+        said.pop("knob:epsilon", None)  # nothing is divided by a deviation
+    listed = any(isinstance(value, list | tuple) for value in composed.tables["estimator"].values())
+    if listed or shaped or choices.weight is not None or choices.rejections or choices.kl_coefficient:
+        said = {key: text for key, text in said.items() if not key.startswith(_OF_FORMULA)}
+    if choices.weight is not None or math.isfinite(choices.least) or math.isfinite(choices.most):
+        said.pop("baseline", None)
+    if choices.normalisation is not None and "scope" in said:
+        over = {choices.normalisation.mean, choices.normalisation.deviation}
+        said["scope"] = "batch" if "batch" in over else said["scope"] if said["scope"] == "batch" else "group"
+    parameters = inspect.signature(estimator).parameters
+    if "length" in parameters and composed.recipe.rollout.turns > 1:
+        said.pop("algorithm", None)  # the trainer counts trained tokens, the formula all tokens of a response
+    if "mask" not in parameters:
+        said["credit"] = "outcome"
+    if choices.weight is not None:
+        said.pop("credit", None)
+    said |= {"suppresses": "unscored"} if "scored" in reads else {}
+    said |= {"trajectories": "step-wise"} if "trajectory" in reads else {}
+    return said | {"masked": "yes"}
+
+
+def _column(name: str) -> Callable[..., Tensor]:
+    """A replacement of a forward pass: it returns the rows of a known column."""
+
+    def values(policy: Any, _laid: object, rows: Tensor, *, temperature: float) -> Tensor:  # noqa: ANN401, ARG001
+        column: Tensor = policy.columns[name]
+        return column[rows]
+
+    return values
+
+
+def _models(composed: Composition, batch: Batch, rows: list[int], reads: frozenset[str]) -> Any:  # noqa: ANN401
+    """Policies of known log-probs: the one before the update, and the reference."""
+    old = {"logprob": _laid(batch, "old_logprob", rows), "pi_squared": _laid(batch, "pi_squared", rows)}
+    policy = SimpleNamespace(padding=0, columns=old)
+    reference = SimpleNamespace(padding=0, columns={"logprob": _laid(batch, "ref_logprob", rows)})
+    shown = reference if "ref_logprob" in reads else None
+    return composed.target.call(f"{TRAIN}.model.policy.Models", policy, policy, shown)
+
+
+def _critic(batch: Batch, rows: list[int]) -> SimpleNamespace:
+    return SimpleNamespace(predict=lambda _laid_rows, size: _laid(batch, "value", rows))  # noqa: ARG005 - its signature
+
+
+def _laid(batch: Batch, column: str, rows: list[int]) -> Tensor:
+    """A column as a model computes it: float32, and 0 after each response."""
+    values = torch.where(batch.valid, getattr(batch, column), 0.0).float()
+    return values[torch.tensor(rows), : int(batch.length.max())]

@@ -1,0 +1,85 @@
+"""A recipe with its components, and the claims and numbers of its functions."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from rl_sentinel.adapters.own_trainer.played_episodes import TRAIN
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims_from_text
+from rl_sentinel.core.errors import SentinelError
+
+#: The setting of every boundary.
+SETTING = "recipe"
+
+#: Keys that a recipe must have and that the signal does not depend on.
+_IRRELEVANT: Mapping[str, Any] = {"out": "nowhere", "steps": 1, "environment": {"name": "none"}}
+
+#: Keys of ``CLAIMS`` that do not apply here: of a lone response, and of values at masked positions (the trainer's own).
+_NOT_CLAIMED = frozenset({"lone", "masked-slots"})
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A parsed recipe, its selected components, and the plain tables from which it was parsed."""
+
+    target: Target
+    tables: Mapping[str, Any]
+    parts: tuple[str, ...]
+    recipe: Any
+    selection: Any
+
+    def with_numbers(self, table: str, numbers: Settings) -> "Composition":
+        """A copy with these numbers of the estimator or the loss changed; cached."""
+        if not numbers:
+            return self
+        tables = {**self.tables, table: {**self.tables[table], **numbers}}
+        made: Composition = self.target.kept(repr(tables), lambda: compose(self.target, tables, self.parts))
+        return made
+
+
+def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -> Composition:
+    """Parse a recipe and select its components; ``parts`` are the names of the environment's reward parts."""
+    recipe = target.call(f"{TRAIN}.config.recipe.parse_recipe", {**tables, **_IRRELEVANT}, where="recipe")
+    environment = SimpleNamespace(parts=parts)
+    selection = target.call(f"{TRAIN}.config.selection.select_components", recipe, environment)
+    return Composition(target, tables, parts, recipe, selection)
+
+
+def settable_claims(claims: Mapping[str, str], numbers: Settings) -> dict[str, str]:
+    """Claims without those on settings that the function lacks, and on values that the trainer never passes."""
+    kept = {key: text for key, text in claims.items() if key not in _NOT_CLAIMED}
+    return {key: text for key, text in kept.items() if not key.startswith("knob:") or key.partition(":")[2] in numbers}
+
+
+def numbers_of(function: Callable[..., object]) -> dict[str, Any]:
+    """The numbers that a recipe sets of a function, or leaves at their defaults."""
+    parameters = inspect.signature(function).parameters.items()
+    return {n: p.default for n, p in parameters if isinstance(p.default, bool | int | float) and n not in COLUMNS}
+
+
+def changed_numbers(numbers: Settings, settings: Settings) -> Settings:
+    """The numbers that a law set to another value than the recipe."""
+    return {name: settings[name] for name, number in numbers.items() if settings[name] != number}
+
+
+def claims_of(table: str, composed: Composition, texts: Mapping[str, str]) -> Claims:
+    """The claims of a table's function.
+
+    Raises:
+        SentinelError: if a user's module states a claim that does not exist.
+    """
+    name = composed.tables[table]["name"]
+    try:
+        return claims_from_text(texts, f"{table} {name}: CLAIMS")
+    except ValueError as error:
+        raise SentinelError(f"{table} {name!r} has wrong CLAIMS ({error}): fix them in its module") from error
+
+
+def as_raised(error: Exception, _passed: Mapping[str, Any]) -> Exception:
+    """The exception of the inner function, where the trainer wrapped it in a message of its own."""
+    return error.__cause__ if isinstance(error.__cause__, Exception) else error

@@ -1,0 +1,111 @@
+"""The loss of the trainer as a recipe composes it, in parts and over ranks."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.own_trainer.composition import (
+    SETTING,
+    Composition,
+    as_raised,
+    changed_numbers,
+    claims_of,
+    numbers_of,
+    settable_claims,
+)
+from rl_sentinel.adapters.own_trainer.played_episodes import TRAIN
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Boundary, Output
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.layout import Axis
+
+GRADIENT = f"{TRAIN}.update.minibatch_gradient"
+ROWS, LOSS = f"{GRADIENT}.rows_with_gradient", f"{GRADIENT}.compute_loss"
+
+#: KL estimators of which the formula of a loss has a term.
+_KLS = ("k1", "abs", "k2", "k3")
+
+
+def loss(composed: Composition) -> Boundary:
+    """The loss of a mini-batch, as the trainer divides it into parts and over ranks."""
+    recipe, selection = composed.recipe, composed.selection
+    mode, kl, parameters = recipe.loss.aggregation, recipe.kl, inspect.signature(selection.loss).parameters
+    numbers = numbers_of(selection.loss)
+    coefficient = kl.loss if kl is not None else 0.0
+    reads = {"logprob", "advantage", "mask", *({"old_logprob", "turn"} & set(parameters))}
+    reads |= ({"ref_logprob"} if coefficient else set()) | ({"group"} if mode == "prompt-mean" else set())
+    cut: frozenset[Axis] = frozenset({"micro_batches", "ranks"} if selection.additive else ())
+
+    def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+        own = composed.with_numbers("loss", changed_numbers(numbers, settings))
+        return {"loss": _in_parts(own, batch, settings, coefficient)}
+
+    settings = dict(numbers) | ({"length": recipe.loss.length} if recipe.loss.length else {})
+    settings |= {"kl_loss_coef": coefficient} if coefficient else {}
+    counts = bool(selection.claims[1].get("mean")) and mode != "token-sum" and recipe.loss.chosen is None
+    return Boundary(
+        path=f"{ROWS} -> {LOSS}",
+        stage="policy-loss",
+        steps=(replace(batch_step(compute, frozenset(reads), cut), explain=as_raised),),
+        outputs=by_name({"loss": Output("", "", "loss", over="live" if counts else "")}),
+        settings={SETTING: settings or {"aggregation": mode}},
+        claims=claims_of("loss", composed, _said_of_loss(composed, numbers)),
+    )
+
+
+def _in_parts(composed: Composition, batch: Batch, settings: Settings, coefficient: float) -> Tensor:
+    """The loss of a mini-batch, summed over its parts and over ranks."""
+    target, selection, every = composed.target, composed.selection, torch.arange(batch.rows)
+    laid = SimpleNamespace(
+        prompt_length=batch.prompt_length,
+        length=batch.length,
+        rollout=SimpleNamespace(group=batch.group, turn=batch.turn),
+    )
+    columns = {n: getattr(batch, n) for n in ("mask", "advantage", "old_logprob", "ref_logprob")}
+    made = target.call(
+        f"{TRAIN}.update.training_batch.TrainingBatch", laid=laid, **columns, chosen=_chosen(composed, batch)
+    )
+    whole = selection.aggregation(composed.recipe, batch.mask, batch.group)
+    rows = target.call(ROWS, made, every, lazy=selection.lazy)
+    ranks, parts = int(settings.get("ranks") or 1), int(settings.get("micro_batches") or 1)
+    size = max(1, -(-len(rows) // (ranks * parts)))
+    total = (batch.logprob * 0).nan_to_num().sum()
+    for rank in range(ranks):
+        process = target.call(f"{TRAIN}.run.distributed.Ranks", rank, ranks)
+        for part in process.own_parts(rows, size=size, lengths=laid.prompt_length + laid.length):
+            if len(part):
+                more = {"selection": selection, "aggregation": whole.of_rows(part), "coefficient": coefficient}
+                total = total + target.call(LOSS, batch.logprob[part], made, part, **more)
+    return total
+
+
+def _chosen(composed: Composition, batch: Batch) -> Tensor | None:
+    """The tokens that the loss treats differently, as ``minibatch_gradient.choose_tokens`` selects them."""
+    choose = composed.selection.choose_tokens
+    if choose is None:
+        return None
+    columns = (batch.logprob.detach(), batch.advantage)
+    covariance = composed.target.call("rl_sentinel.signal.covariance.covariances", *columns, mask=batch.mask)
+    chosen: Tensor = choose(covariance, mask=batch.mask, generator=torch.Generator().manual_seed(0))
+    return chosen
+
+
+def _said_of_loss(composed: Composition, numbers: Settings) -> dict[str, str]:
+    recipe, kl = composed.recipe, composed.recipe.kl
+    said = settable_claims(composed.selection.claims[1], numbers)
+    if said and recipe.loss.aggregation != "token-sum":  # its formula divides by all rows, the library by live ones
+        said |= {"aggregation": recipe.loss.aggregation, "rows": "live"}
+    said |= {"denominator": "given"} if composed.selection.additive else {}
+    if recipe.loss.chosen is not None:  # a share of the tokens, perhaps drawn: another batch has others
+        said = {key: text for key, text in said.items() if key not in ("algorithm", "mean")}
+        choose = composed.target.find(f"rl_sentinel.signal.covariance.{recipe.loss.chosen.name}")
+        said |= {"row-order": "yes"} if "generator" in inspect.signature(choose).parameters else {}
+    if kl is not None and kl.loss:
+        said |= {"kl": kl.estimator} if kl.estimator in _KLS else {}
+        said = said if kl.estimator in _KLS else {key: text for key, text in said.items() if key != "algorithm"}
+    return said
