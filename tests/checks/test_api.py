@@ -93,6 +93,29 @@ def test_the_process_is_left_as_it_is() -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_findings_of_a_lower_level_are_counted() -> None:
+    """NaN on a batch without a trained token is a hazard, since a caller may never pass one."""
+
+    def whitened(rewards: Tensor, mask: Tensor) -> Tensor:
+        live = mask.any(dim=1)
+        return rewards - (rewards * live).sum() / live.sum()
+
+    result = rl_sentinel.check(whitened, stage="normalise", laws=["DEG001"])
+    assert (result.ok, result.findings, result.hidden) == (True, (), 1)
+    assert '1 of a lower level not shown: level="hazard" shows all' in str(result)
+    (hazard,) = rl_sentinel.check(whitened, stage="normalise", laws=["DEG001"], level="hazard").findings
+    assert (hazard.code, hazard.level) == ("DEG001", "hazard")
+
+
+def test_a_function_that_ends_the_process_is_said() -> None:
+    def ends(rewards: Tensor) -> Tensor:
+        raise SystemExit(3)
+
+    result = rl_sentinel.check(ends, stage="advantage")
+    assert not result.ok
+    assert result.errored == ["TargetRaised: it ends the process with SystemExit: 3"]
+
+
 def test_a_broadcast_is_told_with_its_binding() -> None:
     def loss(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         return -(logp * advantages[:, None] * mask).sum() / mask.sum().clamp(min=1)

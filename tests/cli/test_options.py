@@ -58,6 +58,12 @@ def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
         assert str(told.value).startswith(words)
 
 
+def test_numbers_that_no_formula_reads_are_refused() -> None:
+    said = FunctionOptions.parsed(stage="policy-loss", number=["cliplow=0.2"])
+    with pytest.raises(SentinelError, match=r"^--number names cliplow, .* nearest is 'clip_low'$"):
+        described([named("own.code:loss")], said)
+
+
 def test_bindings_axes_and_numbers_as_text() -> None:
     said = FunctionOptions.parsed(
         bind=["adv=advantage", "beta=0.5", 'batch={"old": "old_logprob"}', "m=mask int64"],

@@ -76,15 +76,17 @@ def test_level_at_functions_whose_callers_are_unknown(compute: object, level: st
 
 
 def test_a_fault_is_found_behind_a_hazard() -> None:
-    """A batch without a trained token breaks the law first, and a group of equal rewards breaks it as well."""
+    """The smallest batches break the law without a trained token, larger ones with one position."""
 
-    def both(batch: Batch) -> Tensor:
-        return _over_live(batch) + _zero_variance(batch)
+    def compute(batch: Batch) -> Tensor:
+        return _over_live(batch) / float(batch.width > 1 or batch.rows < 3)
 
-    boundary = replace(specimen(both, reads="reward group mask"), own=True)
-    found = judged(LAW, boundary).found
-    assert found is not None
-    assert found.case.draw["kind"] == "equal rewards in a group"
+    boundary = specimen(compute, reads="reward group mask")
+    framework, own = (judged(LAW, one).found for one in (boundary, replace(boundary, own=True)))
+    assert framework is not None
+    assert own is not None
+    assert framework.case.draw["kind"] == "no trained token"
+    assert own.case.draw["kind"] == "one position"
 
 
 def test_gradient_is_judged() -> None:

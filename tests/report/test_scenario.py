@@ -51,3 +51,12 @@ def test_conditions_name_what_the_responses_need() -> None:
     assert conditions(stored) == "with a rejected response"
     columns["excluded"]["values"] = [0, 1]
     assert conditions(stored) == "with a padding row"
+
+
+def test_logits_and_tokens_are_shown_where_nothing_else_is_read() -> None:
+    stored = evidence(reads=["logits", "token", "mask"])
+    columns = stored["constructed_scenario"]["batch"]
+    columns["logits"] = {"dtype": "float32", "values": [[[0.0, 1.0]], [[2.0, 0.0]]]}
+    columns["token"] = {"dtype": "int64", "values": [[1], [0]]}
+    assert {"logits", "token"} <= dict(scenario(stored)).keys()
+    assert not {"logits", "token"} & dict(scenario(stored | {"reads": ["logits", "token", "mask", "reward"]})).keys()

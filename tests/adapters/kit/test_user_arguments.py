@@ -93,3 +93,19 @@ def test_a_binding_that_names_no_parameter() -> None:
     """The parameters are listed."""
     with pytest.raises(Unbindable, match=r"bind names color, expected parameters of .*: rewards, colour$"):
         arguments_of(lambda rewards, colour: (rewards, colour), "advantage", {"color": "reward"})
+
+
+def test_prompt_ids_are_labels_unless_other_tokens_stand_beside_them() -> None:
+    assert _reads(lambda rewards, prompt_ids: (rewards, prompt_ids)) == {"reward", "group"}
+    assert _passed(lambda rewards, prompt_ids: (rewards, prompt_ids))["prompt_ids"].tolist() == [4, 5]
+    tokens = _passed(lambda prompt_ids, completion_ids: (prompt_ids, completion_ids))["prompt_ids"]
+    assert tokens.shape == (2, 1)
+
+
+def test_functions_of_logits_take_no_model() -> None:
+    with pytest.raises(Unbindable, match=r"takes a model \(model\), expected logits: check the function that reads"):
+        arguments_of(lambda model, input_ids: (model, input_ids), "batch", {})
+    assert set(arguments_of(lambda logits, input_ids: (logits, input_ids), "batch", {}).codecs) == {
+        "logits",
+        "input_ids",
+    }

@@ -20,10 +20,10 @@ CASE = with_draw(small_cases()[0], variant=0)
 REQUEST = Request(task="audit", framework="f", root="/r", version="1.0", target={"spec": "f==1.0"})
 
 
-def _made(expectation: Expectation) -> dict[str, Any]:
+def _made(expectation: Expectation, law: str = "MSK001") -> dict[str, Any]:
     boundary = specimen(lambda b: b.reward, reads="reward mask", path="m.f")
     found = Break(CASE, expectation, 2.0, 0.1)
-    return evidence(laws()["MSK001"], boundary, found, REQUEST, ("m.py", 7), ["import torch"], {"ray": "stand-in"})
+    return evidence(laws()[law], boundary, found, REQUEST, ("m.py", 7), ["import torch"], {"ray": "stand-in"})
 
 
 def test_record_names_everything() -> None:
@@ -65,3 +65,13 @@ def test_refusals_are_stored_with_their_words() -> None:
         {"name": "none", "reason": "no rows", "refusal": "rows is 0"},
     ]
     assert stored["broken"] == {"cells": [[0]], "count": 1}
+
+
+def test_only_contested_findings_have_another_side() -> None:
+    """A law may have words for one level and none for another: a fault has no reading that makes it right."""
+    equal = Equal("loss", torch.zeros(1), torch.ones(1))
+    contested, fault = _made(equal, "REF001"), _made(equal, "DEG001")
+    assert (contested["level"], fault["level"]) == ("contested", "fault")
+    assert contested["could_be_intended"]
+    assert laws()["DEG001"].intended
+    assert fault["could_be_intended"] == ""
