@@ -96,14 +96,13 @@ def test_the_process_is_left_as_it_is() -> None:
 def test_findings_of_a_lower_level_are_counted() -> None:
     """NaN on a batch without a trained token is a hazard, since a caller may never pass one."""
 
-    def whitened(rewards: Tensor, mask: Tensor) -> Tensor:
-        live = mask.any(dim=1)
-        return rewards - (rewards * live).sum() / live.sum()
+    def centred_over_tokens(token_rewards: Tensor, mask: Tensor) -> Tensor:
+        return (token_rewards - (token_rewards * mask).sum() / mask.sum()) * mask
 
-    result = rl_sentinel.check(whitened, stage="normalise", laws=["DEG001"])
+    result = rl_sentinel.check(centred_over_tokens, stage="normalise", laws=["DEG001"])
     assert (result.ok, result.findings, result.hidden) == (True, (), 1)
     assert '1 of a lower level not shown: level="hazard" shows all' in str(result)
-    (hazard,) = rl_sentinel.check(whitened, stage="normalise", laws=["DEG001"], level="hazard").findings
+    (hazard,) = rl_sentinel.check(centred_over_tokens, stage="normalise", laws=["DEG001"], level="hazard").findings
     assert (hazard.code, hazard.level) == ("DEG001", "hazard")
 
 
