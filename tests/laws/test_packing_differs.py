@@ -1,10 +1,14 @@
 """PAD002: a sound, a broken and a refusing specimen."""
 
+from functools import partial
+
+import pytest
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.layout import Axis
 from rl_sentinel.laws.packing_differs import LAW
 from specimens import judged, specimen
 
@@ -37,6 +41,12 @@ def _positions_go_on(batch: Batch) -> Tensor:
     return _unpacked(positions, (ends - batch.length).tolist(), batch)
 
 
+def _packs_reversed(batch: Batch, micro_batches: int) -> Tensor:
+    """Each pack is sound, and the packs come back last first."""
+    rows = torch.arange(batch.rows).chunk(micro_batches)
+    return torch.cat([_sound(take_rows(batch, index)) for index in reversed(rows)])
+
+
 def test_sound() -> None:
     boundary = specimen(_sound, reads="logprob length", stage="batch", outputs=OUTPUTS, claims=CLAIMS)
     judgement = judged(LAW, boundary)
@@ -62,6 +72,21 @@ def test_broken_by_positions() -> None:
         "token 0 from 0 to 1"
     )
     assert LAW.level(found.case) == "fault"
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_broken_between_packs(cut: bool) -> None:  # noqa: FBT001 - parametrised
+    """A fault that needs two packs is found where the boundary cuts its rows, and only there."""
+    compute = _packs_reversed if cut else partial(_packs_reversed, micro_batches=1)
+    follows: frozenset[Axis] = frozenset({"micro_batches"}) if cut else frozenset()
+    reads = "logprob length"
+    judgement = judged(
+        LAW, specimen(compute, reads=reads, stage="batch", outputs=OUTPUTS, claims=CLAIMS, follows=follows)
+    )
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is cut
+    if judgement.found:
+        assert "packing row 0 with some of the other rows moves logprob" in judgement.found.expectation.sentence()
 
 
 def test_not_applicable() -> None:
