@@ -116,6 +116,11 @@ def arguments(target: Target) -> Arguments:
     return Arguments(form, 'metadata["is_last_step"]' in source)
 
 
+def one_per_token(inputs: Inputs) -> torch.Tensor:
+    """A 1 at each position of a prompt of one token and a padded response, for code that counts tokens."""
+    return torch.ones(inputs.batch.rows, 1 + inputs.batch.width + inputs.layout.extra, dtype=torch.int64)
+
+
 def algorithm(**fixed: Any) -> Config:  # noqa: ANN401 - plain values
     """The algorithm section of the configuration, with fields set."""
     return Config(CONFIG, {f"trainer.algorithm.{k}": v for k, v in fixed.items()}, section="trainer.algorithm")

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.forms import PerRow, RightAligned
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
-from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, Arguments, arguments
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Width
+from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, Arguments, arguments, one_per_token
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -75,13 +75,14 @@ def answered(  # noqa: PLR0913 - what a worker has at hand
 
 def _cut(_target: Target, forms: Arguments) -> Boundary:
     tensors: dict[str, Codec] = {
-        "sequences": Derived(lambda inputs: torch.ones(inputs.batch.rows, inputs.batch.width + 1, dtype=torch.int64)),
-        "attention_mask": Derived(_attended),
+        "sequences": Derived(one_per_token, frozenset({"extra"})),
+        "attention_mask": Derived(lambda inputs: _attended(forms, inputs), frozenset({"extra"})),
+        "response_mask": forms.response_mask,
         "loss_mask": forms.loss_mask,
         "action_log_probs": forms.column("old_logprob"),
         "row": Derived(lambda inputs: torch.arange(inputs.batch.rows)),
     }
-    about: dict[str, Codec] = {"response_length": Derived(lambda inputs: inputs.batch.width)}
+    about: dict[str, Codec] = {"response_length": Width()}
     step = Step(
         call=answered,
         name="answered",
@@ -111,7 +112,8 @@ def _cut(_target: Target, forms: Arguments) -> Boundary:
     )
 
 
-def _attended(inputs: Inputs) -> torch.Tensor:
-    """The prompt's token and those of the response; how many there are is all that is asked of it."""
-    places = torch.arange(inputs.batch.width + 1)
-    return (places <= inputs.batch.length.unsqueeze(1)).long()
+def _attended(forms: Arguments, inputs: Inputs) -> torch.Tensor:
+    """The prompt's token and those of the response, at the end or at the start of the row as the release has them."""
+    response: torch.Tensor = forms.response_mask.put(inputs)
+    prompt = torch.ones_like(response[:, :1])
+    return torch.cat([response, prompt] if isinstance(forms.form, RightAligned) else [prompt, response], dim=1)

@@ -14,8 +14,8 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
-from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments, one_per_token
 from rl_sentinel.adapters.skyrl.losses import CLAIMS, PLAIN, REGISTRY, SCALE, WHOLE, scaling
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -151,14 +151,6 @@ def _row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
     return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
 
 
-def _width(inputs: Any) -> int:  # noqa: ANN401 - the inputs of a codec
-    return int(inputs.batch.width) + int(inputs.layout.extra)
-
-
-def _ones(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
-    return torch.ones(inputs.batch.rows, 1 + _width(inputs), dtype=torch.int64)
-
-
 def _described(target: Target, path: str, forms: Arguments) -> Iterator[Boundary]:
     for setting, own in _SETTINGS.items():
         for reduction in ("token_mean", "sequence_mean"):
@@ -205,7 +197,7 @@ def _made(  # noqa: PLR0913 - the parts of one description
         stored["advantages"] = Earlier(Use("scaled"))
     tensors: dict[str, Codec] = {
         "sequences": Derived(_row_numbers, frozenset({"extra"})),
-        "attention_mask": Derived(_ones, frozenset({"extra"})),
+        "attention_mask": Derived(one_per_token, frozenset({"extra"})),
         "loss_mask": forms.loss_mask,
         "response_mask": forms.response_mask,
         "values": Constant(None),
@@ -231,7 +223,7 @@ def _made(  # noqa: PLR0913 - the parts of one description
             "cfg": Config(CONFIG, fixed, knobs),
             "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "answers": Table({name: forms.column(name) for name in _MADE_BY_MODEL}),
-            "data": forms.batch(tensors, {"response_length": Derived(_width, frozenset({"extra"}))}),
+            "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"})),
             "averages": Constant(averages),
             "batches": Constant(None if path == WHOLE_STEP else Function(iterator)),
