@@ -8,6 +8,7 @@ import pytest
 from adapters.checks import bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
+from adapters.verl.worker_specimen import REDUCE
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
@@ -66,11 +67,6 @@ CRITIC = """
             self.critic_optimizer.step()
             self.critic_optimizer.zero_grad()
             return logged
-"""
-
-REDUCE = """
-    def reduce_metrics(metrics):
-        return {name: sum(values) / len(values) for name, values in metrics.items()}
 """
 
 CONFIG = {"critic": {"grad_clip": 1.0, "cliprange_value": 0.5, "ppo_epochs": 1}}

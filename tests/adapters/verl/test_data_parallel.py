@@ -7,6 +7,7 @@ import torch
 
 from adapters.checks import bound, judged_at
 from adapters.kit.round_trip import check_round_trips
+from adapters.verl.worker_specimen import update_files
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
@@ -65,20 +66,6 @@ ACTOR = """
             return logged
 """
 
-REDUCE = """
-    def reduce_metrics(metrics):
-        return {name: sum(values) / len(values) for name, values in metrics.items()}
-"""
-
-FIELDS = """        use_torch_compile: bool = True
-        ppo_mini_batch_size: int = 1
-        ppo_epochs: int = 1
-        use_dynamic_bsz: bool = False
-        ppo_max_token_len_per_gpu: int = 16384
-        clip_ratio: float = 0.2
-"""
-
-
 #: Another loss that the configuration can select.
 GPG = """
     @register_policy_loss("gpg")
@@ -95,12 +82,10 @@ SCALE = "temperature"
 
 
 def _tree(sign: str = "+", weight: str = WEIGHT, trained: str = "mask", scale: str = SCALE) -> dict[str, str]:
-    tree = files()
-    config = "verl/workers/config/actor.py"
-    tree[config] = tree[config].replace("        clip_ratio: float = 0.2\n", FIELDS).replace('"k3"', '"low_var_kl"')
+    tree = update_files()
     actor = ACTOR.replace("SIGN", sign).replace("WEIGHT", weight).replace("TRAINED", trained).replace("SCALE", scale)
     tree["verl/trainer/ppo/core_algos.py"] += GPG
-    return tree | {"verl/workers/actor/dp_actor.py": actor, "verl/utils/metric/__init__.py": REDUCE}
+    return tree | {"verl/workers/actor/dp_actor.py": actor}
 
 
 def _judged(

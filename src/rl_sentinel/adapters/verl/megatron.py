@@ -59,15 +59,18 @@ class MegatronDouble(ModelDouble):
         return torch.nn.functional.pad(answers, (0, 0, 0, input_ids.shape[1] - answers.shape[1]))
 
 
-class Silent:
-    """A profiler or a log, each of whose methods does nothing."""
+def nothing(*_about: object, **_more: object) -> None:
+    """Do nothing, whatever is passed."""
 
-    def __call__(self, *_about: object, **_more: object) -> None:
-        """Do nothing."""
 
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        """Do nothing, whatever is passed."""
-        return lambda *_about, **_more: None
+class Log:
+    """A log that keeps nothing."""
+
+    debug = info = warning = warning_once = error = staticmethod(nothing)
+
+
+#: A profiler that is off, for releases that ask it and for those that call it unasked.
+PROFILER = SimpleNamespace(enable=False, **dict.fromkeys(("start", "step", "stop_and_save", "stop_trace"), nothing))
 
 
 def megatron_actor(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
@@ -83,7 +86,7 @@ def megatron_actor(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any
         actor_optimizer=double,
         use_fused_kernels=False,
         use_torch_profiler=False,
-        prof=Silent(),
+        prof=PROFILER,
         router_replay=SimpleNamespace(mode="disabled"),
         enable_routing_replay=False,
         has_multi_modal_inputs=False,
@@ -141,7 +144,7 @@ def _doubles(target: Target, source: str) -> dict[str, Callable[..., Any]]:
         "vocab_parallel_log_probs_from_logits": lambda logits, _labels: logits[..., 0],
         "vocab_parallel_entropy": lambda logits: logits[..., 1],
         "RouterReplayHelper": NoRouting,
-        "logger": Silent(),  # transformers gives it a method more, where it is imported
+        "logger": Log,  # transformers gives it a method more, where it is imported
     }
     present = {f"{MODULE}.{name}": double for name, double in ours.items() if target.has(f"{MODULE}.{name}")}
     return {**accelerator(target, MODULE, source), **present, FORWARD: lambda _config: forward}
