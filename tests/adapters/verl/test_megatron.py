@@ -1,6 +1,7 @@
 """The update of verl's actor on Megatron, on a specimen of it in words of our own."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -148,7 +149,7 @@ def test_loss_by_hand(loads: Loads) -> None:
         assert seen.gradients["logprob"].tolist() == [[-0.75, -0.25], [-2.5, 0.0]]
 
 
-CASES: list[tuple[Law, str, dict[str, str]]] = [
+CASES: list[tuple[Law, str, dict[str, Any]]] = [
     (REF001, "token-mean", {"mask": "attention_mask"}),
     (PLC002, "token-mean", {"mask": "attention_mask"}),
     (SPL001, "seq-mean-token-mean", {"share": "number"}),
@@ -162,7 +163,7 @@ def test_found_where_broken_alone(
     loads: Loads,
     law: Law,
     setting: str,
-    broken: dict[str, str],
+    broken: dict[str, Any],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
     """Untrained tokens that count; a sum of micro-batches in place of their mean; answers for the token before."""
