@@ -122,7 +122,8 @@ _TWINS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
 #: How a comment in an estimator's code says that credit passes over tokens that do not train.
 _SKIPPED = re.compile(r"#.*(\bskip\b.*observation|observation.*\bskip\b)", re.IGNORECASE)
 
-DISCOUNTED: Settings = {"gamma": 0.9, "lam": 0.95}
+#: Discounts of the estimators that use them; the trainer passes ``lam`` to REINFORCE++ too, which has none.
+DISCOUNTED: Mapping[str, Settings] = {"gae": {"gamma": 0.9, "lam": 0.95}, "reinforce_plus_plus": {"gamma": 0.9}}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -212,8 +213,8 @@ def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]
     families: dict[str, Settings] = {"default": {}}
     if takes(function, "standardise") or name == "grpo_passk":
         families["no-std"] = {"norm_adv_by_std_in_grpo": False}
-    if name in ("gae", "reinforce_plus_plus"):
-        families["discounted"] = DISCOUNTED
+    if name in DISCOUNTED:
+        families["discounted"] = DISCOUNTED[name]
     return families
 
 

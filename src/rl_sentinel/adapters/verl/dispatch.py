@@ -51,9 +51,6 @@ _DEVIATION = claims(
 #: Rejections of whole sequences, of newer releases and of the first ones.
 SEQUENCE = ("seq_sum_k1", "seq")
 
-#: Estimators that discount; others take no discount, or have it at 1.
-_DISCOUNTS = ("gae", "reinforce_plus_plus")
-
 #: The estimator whose baseline is weighed for the sampler, where the batch has weights.
 _BASELINE = "optimal_token_baseline"
 
@@ -150,7 +147,7 @@ def _dispatch(target: Target, name: str, said: Claims) -> Boundary:
         steps=(estimate(target, DISPATCH, name, data, tuned=tuned),),
         unused=unused_of(name),
         outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
-        settings={name: DISCOUNTED if name in _DISCOUNTS else {}},
+        settings={name: DISCOUNTED.get(name, {})},
         claims=said | (_DEVIATION if tuned else Claims()),
         reach=f"algorithm.adv_estimator={name}",
         requires=() if knows_response_mask(target, DISPATCH) else (every_token_is_trained,),

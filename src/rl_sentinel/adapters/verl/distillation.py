@@ -14,7 +14,6 @@ from rl_sentinel.adapters.kit.requirements import (
     every_micro_batch_trains,
     no_empty_response,
 )
-from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
@@ -83,7 +82,6 @@ def _losses(target: Target) -> Iterator[Boundary]:
 def _loss(target: Target, setting: str, mode: str, kinds: Mapping[str, object], said: Claims) -> Boundary:
     fields: dict[str, Codec] = {
         **constants(use_task_rewards=False, loss_max_clamp=None, **kinds),
-        "distillation_loss_coef": Knob("coefficient"),
     }
     config = Object(CONFIG, {**constants(enabled=False), "distillation_loss": Object(LOSS_CONFIG, fields)}, shared=True)
     columns: dict[str, Codec] = {
@@ -105,7 +103,7 @@ def _loss(target: Target, setting: str, mode: str, kinds: Mapping[str, object], 
         steps=(step,),
         unused=frozenset({"token", "advantage"} if gradient else {"token", "advantage", "old_logprob"}),
         outputs=outputs_of({}),
-        settings={setting: {"coefficient": 1.0}},
+        settings={setting: {}},
         claims=said | aggregation(target, mode) | claims(_COUNTED, denominator="given", rows="all"),
         reach="distillation.enabled=True, distillation.distillation_loss.use_task_rewards=False, "
         f"distillation.distillation_loss.loss_mode={kinds['loss_mode']}, "

@@ -43,6 +43,7 @@ class MegatronDouble(ModelDouble):
     """Stands for a chunk of the model and the optimizer; logits hold a log-prob and an entropy at each position."""
 
     training = True
+    param_groups = ({"lr": 1.0},)  # some releases log the learning rate
 
     def step(self) -> Any:  # noqa: ANN401 - as Megatron's optimizer answers
         """Store the gradient; the step was made, with a gradient of norm 0 and without zeros."""
@@ -126,6 +127,14 @@ def forward(
     return logits if logits_processor is None else logits_processor(logits, **(logits_processor_args or {}))
 
 
+def log_probs_in_place(logits: Tensor, _labels: object) -> Tensor:
+    """Log-probs of the labels; overwrites the logits to save memory, as Megatron's cross entropy does."""
+    answers = logits[..., 0].clone()
+    with torch.no_grad():
+        logits.zero_()
+    return answers
+
+
 class NoRouting:
     """Nothing of a mixture of experts is recorded or replayed."""
 
@@ -141,8 +150,8 @@ def _doubles(target: Target, source: str) -> dict[str, Callable[..., Any]]:
         "broadcast_dict_tensor": lambda *_tensors, **_about: None,
         "unwrap_model": lambda model: model,
         "get_torch_device": lambda: SimpleNamespace(empty_cache=lambda: None),
-        "vocab_parallel_log_probs_from_logits": lambda logits, _labels: logits[..., 0],
-        "vocab_parallel_entropy": lambda logits: logits[..., 1],
+        "vocab_parallel_log_probs_from_logits": log_probs_in_place,
+        "vocab_parallel_entropy": lambda logits: logits[..., 1].clone(),
         "RouterReplayHelper": NoRouting,
         "logger": Log,  # transformers gives it a method more, where it is imported
     }

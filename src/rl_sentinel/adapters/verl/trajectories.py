@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import partition
 from rl_sentinel.adapters.kit.forms import As, Padded
 from rl_sentinel.adapters.kit.result_forms import RowSum
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described, trainer_data
@@ -17,6 +17,7 @@ from rl_sentinel.adapters.verl.dispatch import ESTIMATED, estimate, estimator_da
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
@@ -26,8 +27,8 @@ RESAMPLE = "verl.trainer.ppo.core_algos.compute_pf_ppo_reweight_data"
 #: An estimator that the step hands on to the dispatch, as it does with all but one.
 DELEGATED = "rloo"
 
-#: Ways of weighing a row, by verl's own names.
-METHODS = ("pow", "max_min", "max_random")
+#: Way of weighing a row, by verl's own name, and its number.
+METHODS: Mapping[str, Settings] = {"pow": {"weight_pow": 2.0}, "max_min": {}, "max_random": {}}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -126,7 +127,7 @@ def _resampled(target: Target) -> Boundary:
         arguments={
             "data": trainer_data(target, ""),
             "reweight_method": Knob("reweight_method"),
-            "weight_pow": Knob("weight_pow"),
+            "weight_pow": IfSet("weight_pow"),
         },
         produced_by={"data": MASK_PRODUCER},
     )
@@ -140,7 +141,7 @@ def _resampled(target: Target) -> Boundary:
             "reward": Output("B", "reward", "reward", at=batch["token_level_scores"], form=RowSum()),
             "mask": Output("B T", "", "mask", at=batch["response_mask"], form=As(Padded(), torch.float32)),
         },
-        settings={method: {"reweight_method": method, "weight_pow": 2.0} for method in METHODS},
+        settings={method: {"reweight_method": method, **number} for method, number in METHODS.items()},
         reach="algorithm.adv_estimator=gae algorithm.use_pf_ppo=True",
         requires=(_has_response,),
     )
