@@ -158,7 +158,9 @@ def test_unknown_name_and_unknown_stage(own: Own) -> None:
     assert isinstance(missing, Unbound)
     assert "'colour'" in missing.reason
     stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalise, weight, keep, logprob, entropy"
-    with pytest.raises(SentinelError, match=f"^--stage is 'x', expected one of {stages}: what your function computes$"):
+    with pytest.raises(
+        SentinelError, match=f"^--stage is 'x', expected one of {stages}: choose what your function computes$"
+    ):
         list(FRAMEWORK.boundaries(own("def one(rewards): return rewards", "x")))
 
 
@@ -284,7 +286,7 @@ def test_number_type_that_a_function_refuses_is_its_own_affair(own: Own) -> None
         return rewards[:, None] * mask
     """
     target, mask = own(source, "advantage"), torch.ones(1, 2, dtype=torch.bool)
-    with pytest.raises(NotApplicable, match="it refuses bfloat16: TypeError: no such numbers"):
+    with pytest.raises(NotApplicable, match="the function refuses bfloat16: TypeError: no such numbers"):
         _call(target, batch_of(mask, reward=torch.ones(1, dtype=torch.bfloat16)))
     with pytest.raises(CallFailed, match="TypeError: no such numbers"):
         _call(target, batch_of(mask.expand(2, 2)))

@@ -101,7 +101,7 @@ def test_what_a_data_set_says_of_a_batch() -> None:
     token, length = torch.tensor([[3, -6], [0, 5]]), torch.tensor([2, 1])
     batch = batch_of(mask, token=token, length=length, reward=torch.tensor([0.5, 2.0]))
     responses = torch.tensor([[4, 7], [1, SPECIAL]])
-    assert torch.equal(Text().lay(token, Inputs(batch)), responses)
+    assert torch.equal(Text().lay_out(token, Inputs(batch)), responses)
     assert Text().read(responses, Sizes(width=2)).tolist() == [[3, 6], [0, 0]]
     truths = GroundTruths().put(Inputs(batch))
     assert [row["ground_truth"] for row in truths] == [{"text": "4 7", "reward": 0.5}, {"text": "1", "reward": 2.0}]

@@ -38,7 +38,7 @@ class Composition:
         if not numbers:
             return self
         tables = {**self.tables, table: {**self.tables[table], **numbers}}
-        made: Composition = self.target.kept(repr(tables), lambda: compose(self.target, tables, self.parts))
+        made: Composition = self.target.cached(repr(tables), lambda: compose(self.target, tables, self.parts))
         return made
 
 

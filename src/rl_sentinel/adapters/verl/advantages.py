@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import As, Padded
+from rl_sentinel.adapters.kit.forms import Cast, Padded
 from rl_sentinel.adapters.kit.roles import by_role, takes
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
@@ -219,6 +219,6 @@ def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]
 
 def advantage_outputs(advantage: Use, returns: Use | None) -> dict[str, Output]:
     """The advantage output and, if there are returns, the returns output, each read from its place."""
-    wide = As(Padded(), torch.float32)
+    wide = Cast(Padded(), torch.float32)
     outputs = {"advantage": Output("B T", "reward", "advantage", at=advantage, form=wide)}
     return outputs | ({"returns": Output("B T", "reward", "returns", at=returns, form=wide)} if returns else {})

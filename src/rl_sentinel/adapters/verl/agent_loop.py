@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object
-from rl_sentinel.adapters.kit.forms import As, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import Cast, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
@@ -145,7 +145,7 @@ def _boundary(path: str, step: Step, batch: Use, tokens: Form, reward: Form) -> 
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=batch["rollout_log_probs"], form=tokens),
             "token": Output("B T", "", "token", at=batch["responses"], form=tokens),
-            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=As(tokens, torch.bool)),
+            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=Cast(tokens, torch.bool)),
             "reward": Output("B", "reward", "reward", at=batch["rm_scores"], form=reward),
         },
         claims=claims(_DOCS, conserves=True),

@@ -9,7 +9,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
-from rl_sentinel.adapters.kit.result_forms import Detached, Kept, RequiresGrad
+from rl_sentinel.adapters.kit.result_forms import Detached, KeptMask, RequiresGrad
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants, data_proto
@@ -235,7 +235,7 @@ def _rejection(name: str, knobs: Settings, step: Step) -> Boundary:
     scope: Scope = "sequence" if name.startswith("seq") else "token"
     place = Use("corrected")[1] if step.call == BOTH else Use("corrected")[0].attribute("batch")["response_mask"]
     neutral = neutral_options(knobs)
-    outputs = {"keep": Output("B T", "", "keep", scope, at=place, form=Kept(Padded()))}
+    outputs = {"keep": Output("B T", "", "keep", scope, at=place, form=KeptMask(Padded()))}
     return _boundary(step, outputs, f"reject {name}", {**knobs, **neutral}, _KEEP if neutral else Claims())
 
 

@@ -7,7 +7,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
-from rl_sentinel.adapters.kit.result_forms import Kept
+from rl_sentinel.adapters.kit.result_forms import KeptMask
 from rl_sentinel.adapters.kit.reward_codecs import Part
 from rl_sentinel.adapters.kit.roles import takes
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
@@ -185,7 +185,7 @@ def _route(target: Target, name: str, option: str, rejection: Settings) -> Bound
     )
     corrected = Use("corrected")[0]
     keep = Output(
-        "B T", "", "keep", scope="sequence", at=corrected.attribute("batch")["response_mask"], form=Kept(Padded())
+        "B T", "", "keep", scope="sequence", at=corrected.attribute("batch")["response_mask"], form=KeptMask(Padded())
     )
     return Boundary(
         path=f"{ADDED} -> {DISPATCH}",

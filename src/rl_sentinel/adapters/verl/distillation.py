@@ -49,7 +49,7 @@ _NEXT = (
 class OfNextToken(Packed):
     """A nested tensor ``[B, 1 + length, 1]``: a prompt of one token, and at each position the number of the next."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """Each response, and 0 after its last token."""
         rows = zip(column, inputs.batch.length.tolist(), strict=True)
         parts = [torch.cat([row[:n], row.new_zeros(1)]).unsqueeze(1) for row, n in rows]

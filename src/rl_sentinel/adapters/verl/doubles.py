@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.world import group
+from rl_sentinel.adapters.process_group import one_process_group
 
 
 def cpu_device() -> str:
@@ -44,7 +44,7 @@ class Engine:
 
     def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
         """A group of one process."""
-        return group()
+        return one_process_group()
 
     def get_data_parallel_size(self) -> int:
         """One process."""
@@ -137,7 +137,7 @@ def asks_for_rank(kind: Any) -> bool:  # noqa: ANN401 - a class of the target
 def worker_of_table(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
     """A worker of the target's class whose model and optimizer are a :class:`ModelDouble`."""
     if asks_for_rank(kind):
-        group()
+        one_process_group()
     model = ModelDouble(answers)
     return kind(config, model, model)
 

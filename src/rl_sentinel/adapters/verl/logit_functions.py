@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_sentinel.adapters.kit.logit_kernels import OneRank, differentiated, flat, kernel, uncompiled
+from rl_sentinel.adapters.kit.logit_kernels import (
+    OneRank,
+    backward_boundary,
+    call_flattened,
+    logits_boundary,
+    without_compiling,
+)
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import described
@@ -51,14 +57,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _plain(path: str, quantity: str, **options: int) -> Boundary:
     arguments: dict[str, Codec] = {name: Constant(value) for name, value in options.items()}
-    return kernel(
+    return logits_boundary(
         path,
         quantity,
         cite=_CITE,
         reach="every training step",
         produced_by=_PRODUCED,
         arguments=arguments,
-        call=flat if options else None,
+        call=call_flattened if options else None,
     )
 
 
@@ -71,11 +77,11 @@ def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
         "arguments": {name: Constant(value) for name, value in options.items()},
         "doubles": {
             f"{_PARALLEL}.mpu": OneRank,
-            f"{_PARALLEL}.torch.compile": uncompiled,
+            f"{_PARALLEL}.torch.compile": without_compiling,
         },
     }
-    made = [kernel(path, quantity, gradient=not options, **about)]
+    made = [logits_boundary(path, quantity, gradient=not options, **about)]
     if quantity != "entropy":
         return made
     about["arguments"] = {name: Constant(WIDE) for name in options}
-    return [*made, differentiated(path, setting="backward", **about)]
+    return [*made, backward_boundary(path, setting="backward", **about)]

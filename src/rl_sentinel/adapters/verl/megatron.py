@@ -13,6 +13,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, required
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
@@ -22,7 +23,6 @@ from rl_sentinel.adapters.verl.doubles import ModelDouble, updated
 from rl_sentinel.adapters.verl.engine import NUMBERS
 from rl_sentinel.adapters.verl.shipped import shipped
 from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, by_tokens, reads_response_mask, worker_data
-from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.codec import Codec
@@ -151,7 +151,7 @@ def _doubles(target: Target, source: str) -> dict[str, Callable[..., Any]]:
 
 
 def _parallel_state() -> Mapping[str, Callable[..., Any]]:
-    return {**one_process(), "get_pipeline_model_parallel_last_rank": lambda *_about: 0}
+    return {**parallel_state_of_one_process(), "get_pipeline_model_parallel_last_rank": lambda *_about: 0}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

@@ -122,7 +122,7 @@ class GroundTruths(Codec):
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
         """One table per row."""
-        rows = zip(inputs.batch.reward.tolist(), Text().lay(inputs.batch.token, inputs), strict=True)
+        rows = zip(inputs.batch.reward.tolist(), Text().lay_out(inputs.batch.token, inputs), strict=True)
         return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - an array of tables

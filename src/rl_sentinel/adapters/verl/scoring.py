@@ -21,15 +21,15 @@ SPECIAL = 0
 class Text(Padded):
     """Token ids that every tokenizer shows: positive, with the token of padding behind the response."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The ids without their sign, from 1 on."""
-        return Padded.lay(self, torch.where(inputs.batch.valid, column.abs() + 1, SPECIAL), inputs)
+        return Padded.lay_out(self, torch.where(inputs.batch.valid, column.abs() + 1, SPECIAL), inputs)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """The ids, 0 in the padding."""
         return (Padded.read(self, value, sizes) - 1).clamp(min=0)
 
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+    def canonical(self, column: Tensor, batch: Batch) -> Tensor:
         """The sign, and the padding."""
         return zero_padding(column.abs(), batch)
 

@@ -16,6 +16,7 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded, Ragged
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import every_token_is_trained
 from rl_sentinel.adapters.verl.doubles import ModelDouble, cpu_device, return_unmoved, supervised, updated
@@ -23,7 +24,6 @@ from rl_sentinel.adapters.verl.engine import CUT, TENSORS
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINE
 from rl_sentinel.adapters.verl.shipped import shipped
 from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator, sequences
-from rl_sentinel.adapters.world import group
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -59,9 +59,9 @@ _CUT = claims(
 class BeforeToken(Padded):
     """``[B, T + 1]`` after a prompt of one token, each number one position before its token; 0 at the last one."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The column, and a last 0."""
-        laid = Padded.lay(self, column, inputs)
+        laid = Padded.lay_out(self, column, inputs)
         return torch.cat([laid, torch.zeros_like(laid[:, :1])], dim=1)
 
     def sizes(self, value: Tensor) -> Any:  # noqa: ANN401 - as of the form after a prompt
@@ -184,7 +184,7 @@ class Schedule:
 
 def trainer_of_table(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
     """The target's trainer without what its constructor loads; model and optimizer are a double."""
-    group()
+    one_process_group()
     trainer, double = object.__new__(kind), ModelDouble(answers)
     trainer.__dict__ |= {
         "config": config,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import partition
-from rl_sentinel.adapters.kit.forms import As, Padded
+from rl_sentinel.adapters.kit.forms import Cast, Padded
 from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
@@ -138,7 +138,7 @@ def _resampled(target: Target) -> Boundary:
         unused=frozenset({"token", "group"}),
         outputs={
             "reward": Output("B", "reward", "reward", at=batch["token_level_scores"], form=RowSum()),
-            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=As(Padded(), torch.float32)),
+            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=Cast(Padded(), torch.float32)),
         },
         settings={method: {"reweight_method": method, "weight_pow": 2.0} for method in METHODS},
         reach="algorithm.adv_estimator=gae algorithm.use_pf_ppo=True",
