@@ -274,7 +274,9 @@ def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it b
 
 def test_answer_that_is_no_tensor(own: Own) -> None:
     target = own("def one(rewards, mask): return (rewards[:, None] * mask).numpy()", "advantage")
-    with pytest.raises(CallFailed, match=r"its advantage is of type ndarray, expected a tensor: .*torch.as_tensor"):
+    with pytest.raises(
+        CallFailed, match=r"advantage of the result is of type ndarray, expected a tensor: .*torch.as_tensor"
+    ):
         _call(target, batch_of(torch.ones(1, 2, dtype=torch.bool)))
 
 
@@ -306,15 +308,23 @@ def test_what_is_no_function(own: Own) -> None:
         (
             "class K:\n    def m(self, rewards): return rewards",
             "K.m",
-            "K.m is a method, expected a function: name a function of",
+            "K.m is a method, expected a function: write a function that",
         ),
         (
             "def one(rewards, /): return rewards",
             "one",
             "one takes rewards by position only, expected parameters by name: remove",
         ),
-        ("def one(*args): return args[0]", "one", "one takes *args, expected parameters by name: name them, or keep"),
-        ("def one(*a, **k): return a[0]", "one", "one takes *a, **k, expected parameters by name: name them, or keep"),
+        (
+            "def one(*args): return args[0]",
+            "one",
+            "one takes *args, expected parameters by name: name them, or decorate",
+        ),
+        (
+            "def one(*a, **k): return a[0]",
+            "one",
+            "one takes *a, **k, expected parameters by name: name them, or decorate",
+        ),
     ],
 )
 def test_what_cannot_be_called_by_names_is_told_at_once(

@@ -13,7 +13,15 @@ from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.adapters.verl.rewards import GroundTruths
-from rl_sentinel.adapters.verl.scoring import SPECIAL, Text, Tokens, ground_truth, here, score, score_in_order
+from rl_sentinel.adapters.verl.scoring import (
+    SPECIAL,
+    Text,
+    Tokens,
+    ground_truth,
+    score,
+    score_in_order,
+    score_in_this_process,
+)
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs, Sizes
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
@@ -74,7 +82,7 @@ def test_a_manager_with_processes(loads: Loads) -> None:
 def test_a_worker_of_a_cluster() -> None:
     module: Any = ModuleType("remote")
     module.RewardComputeWorker = module.ray = None
-    here(module)
+    score_in_this_process(module)
     placed = module.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         node_id=module.ray.get_runtime_context().get_node_id(), soft=True
     )

@@ -79,5 +79,5 @@ def test_one_number() -> None:
 @pytest.mark.parametrize(("size", "words"), [(lengths_of, "lengths of the responses"), (mask_of, "mask")])
 def test_a_size_that_no_argument_tells(size: Any, words: str) -> None:
     """Is named."""
-    with pytest.raises(ValueError, match=rf"^{words} (is|are) unknown, expected an argument that carries "):
+    with pytest.raises(ValueError, match=rf"^{words} (is|are) unknown, expected an argument that determines "):
         size(Sizes())

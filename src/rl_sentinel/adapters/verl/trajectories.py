@@ -1,4 +1,4 @@
-"""verl's newest trainer: advantages of trajectories with several outputs; and the resampling of PF-PPO."""
+"""Boundaries of verl's advantages for trajectories with several outputs (v1 trainer), and of PF-PPO's resampling."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described, trainer_data
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, bindable_if_present, trainer_data
 from rl_sentinel.adapters.verl.dispatch import ESTIMATED, estimate, estimator_data, unused_of
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -23,17 +23,17 @@ from rl_sentinel.core.codec import Codec, Inputs, Sizes
 OUTPUTS = "verl.trainer.ppo.v1.utils.compute_advantage_for_multi_trajectories"
 RESAMPLE = "verl.trainer.ppo.core_algos.compute_pf_ppo_reweight_data"
 
-#: An estimator that the step hands on to the dispatch, as it does with all but one.
+#: An estimator that the function delegates to the dispatch, as it does with all except GRPO.
 DELEGATED = "rloo"
 
-#: Ways of weighing a row, by verl's own names.
+#: Methods that weight the rows, by verl's names.
 METHODS = ("pow", "max_min", "max_random")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The newest trainer's step, one setting per kind of estimator; then the resampling."""
-    yield from described(target, OUTPUTS, "advantage", lambda: _steps(target))
-    yield from described(target, RESAMPLE, "batch", lambda: [_resampled(target)])
+    """The advantages with GRPO and with a delegated estimator, then the resampling."""
+    yield from bindable_if_present(target, OUTPUTS, "advantage", lambda: _steps(target))
+    yield from bindable_if_present(target, RESAMPLE, "batch", lambda: [_resampled(target)])
 
 
 def _steps(target: Target) -> Iterator[Boundary]:
@@ -42,8 +42,8 @@ def _steps(target: Target) -> Iterator[Boundary]:
         yield _delegated(target)
 
 
-def keys(batch: Batch) -> list[str]:
-    """One key per row: prompt, trajectory, and the number of the output in it."""
+def batch_keys(batch: Batch) -> list[str]:
+    """One key per row: prompt, trajectory, and number of the output in the trajectory."""
     number = torch.where(batch.last_step, batch.step.max() + 1, batch.step)
     labels = (batch.group.tolist(), batch.trajectory.tolist(), number.tolist())
     return [f"prompt-{g}_{t}_{s}" for g, t, s in zip(*labels, strict=True)]
@@ -51,23 +51,23 @@ def keys(batch: Batch) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryKeys(Codec):
-    """One key per row; of the numbers of a trajectory's outputs, their order alone counts."""
+    """One key per row. Only the order of a trajectory's output numbers matters."""
 
     @property
     def columns(self) -> frozenset[str]:
-        """What a key is made of."""
+        """The columns in a key."""
         return frozenset({"group", "trajectory", "step", "last_step"})
 
     def put(self, inputs: Inputs) -> list[str]:
         """The keys."""
-        return keys(inputs.batch)
+        return batch_keys(inputs.batch)
 
     def sizes(self, value: list[str]) -> Sizes:
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=len(value))
 
-    def take(self, value: list[str], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - keys tell all
-        """Partitions of prompts and trajectories; the last output is the one with the greatest number."""
+    def take(self, value: list[str], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - the keys are enough
+        """Partitions by prompt and trajectory; the last output is the one with the highest number."""
         uids, whose, numbers = zip(*(key.rsplit("_", 2) for key in value), strict=True)
         number, trajectory = torch.tensor([int(n) for n in numbers]), partition(list(zip(uids, whose, strict=True)))
         last = torch.stack([n == number[trajectory == t].max() for n, t in zip(number, trajectory, strict=True)])
@@ -75,7 +75,7 @@ class TrajectoryKeys(Codec):
         return {"group": partition(uids), "trajectory": trajectory, "step": step, "last_step": last}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The last output follows all others."""
+        """The columns after a round trip: the last output has the highest number."""
         whose = list(zip(batch.group.tolist(), batch.trajectory.tolist(), strict=True))
         step = torch.where(batch.last_step, batch.step.max(), batch.step)
         labels = {"group": partition(batch.group), "trajectory": partition(whose), "step": step}
@@ -89,7 +89,7 @@ def _step(target: Target, name: str) -> Step:
 
 
 def _outputs(target: Target) -> Boundary:
-    said = "utils.py, docstring: only the final output takes part, and the result is broadcast to the others"
+    claimed = "utils.py, docstring: only the final output takes part, and the result is broadcast to the others"
     return Boundary(
         path=OUTPUTS,
         stage="advantage",
@@ -97,7 +97,7 @@ def _outputs(target: Target) -> Boundary:
         unused=unused_of("grpo"),
         outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
         settings={"grpo": {}},
-        claims=CLAIMS["grpo"] | claims(said, trajectories="step-wise"),
+        claims=CLAIMS["grpo"] | claims(claimed, trajectories="step-wise"),
         reach="trainer.use_v1=True algorithm.adv_estimator=grpo",
     )
 
@@ -116,7 +116,7 @@ def _delegated(target: Target) -> Boundary:
 
 
 def _has_response(inputs: Inputs) -> str:
-    return "" if bool(inputs.batch.valid.any()) else "a batch without a response has nothing to sample from"
+    return "" if bool(inputs.batch.valid.any()) else "all responses are empty, so there is nothing to resample"
 
 
 def _resampled(target: Target) -> Boundary:

@@ -1,4 +1,4 @@
-"""verl's validation metrics over several samples per prompt: mean, deviation, best, worst and majority."""
+"""Boundaries of verl's validation metrics over several samples per prompt: mean, std, best, worst, majority."""
 
 import inspect
 import math
@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Earlier
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import described
+from rl_sentinel.adapters.verl.arguments import bindable_if_present
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -24,13 +24,13 @@ from rl_sentinel.core.codec import Codec, Inputs
 _MODULE = "verl.trainer.ppo.metric_utils"
 PROCESS, BOOTSTRAP = f"{_MODULE}.process_validation_metrics", f"{_MODULE}.bootstrap_metric"
 
-#: The trainers' own methods, which name what is logged.
+#: Methods of the trainers, which give the metrics their logged names.
 UPDATES = (
     "verl.trainer.ppo.ray_trainer.RayPPOTrainer._val_metrics_update",
     "verl.trainer.ppo.v1.trainer_base.PPOTrainer._val_metrics_update",
 )
 
-#: Most samples of a prompt: all draws of as many are enumerated.
+#: Maximum samples per prompt: all draws are enumerated.
 MOST = 4
 
 _CLAIMS = claims(
@@ -43,7 +43,7 @@ _PRODUCED = (
     "beside those of the reward function; prompts are their uids, or their texts in releases before uids"
 )
 
-#: Name of a statistic -> what it is, and its key after the number of samples.
+#: Name of a statistic -> its quantity.
 _ALWAYS: Mapping[str, Output] = {
     "mean": Output("", "reward", "sample_mean", over="all"),
     "std": Output("", "reward", "sample_deviation", over="all"),
@@ -59,46 +59,48 @@ _VOTED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics from rewards alone and with answers to vote on, under the trainers' names, and the bootstrap."""
+    """The metrics from rewards alone, and with answers for majority voting; then the bootstrap function."""
     for path in (PROCESS, *UPDATES):
         if target.has(path):
-            yield from described(target, path, "metric", partial(_validated, target, path))
+            yield from bindable_if_present(target, path, "metric", partial(_validated, target, path))
     if target.has(BOOTSTRAP):
-        yield from described(target, BOOTSTRAP, "metric", lambda: [_bootstrap(size) for size in ("all", "two")])
+        yield from bindable_if_present(
+            target, BOOTSTRAP, "metric", lambda: [_bootstrap(size) for size in ("all", "two")]
+        )
 
 
 def few_samples(inputs: Inputs) -> str:
-    """Every prompt has several samples, of which all draws can be enumerated."""
+    """Every prompt has at least two samples, and few enough to enumerate all draws."""
     return "" if 2 <= min(group_sizes(inputs)) <= MOST else f"a prompt has fewer than 2 samples or more than {MOST}"
 
 
 def one_prompt(inputs: Inputs) -> str:
-    """All samples are of one prompt."""
+    """All samples belong to one prompt."""
     return "" if len(group_sizes(inputs)) == 1 else "the function is called for the samples of one prompt"
 
 
-def every_draw(data: list[Any], subset_size: int, reduce_fns: list[Callable[..., Any]], **_about: object) -> Any:  # noqa: ANN401 - a list of pairs
-    """Mean and deviation over all draws with replacement, which the bootstrap estimates from 1,000 of them."""
+def enumerate_draws(data: list[Any], subset_size: int, reduce_fns: list[Callable[..., Any]], **_about: object) -> Any:  # noqa: ANN401 - a list of pairs
+    """Mean and deviation over all draws with replacement; the bootstrap estimates them from 1,000 random draws."""
     samples = np.array(data, dtype=object)
-    drawn = [samples[list(rows)] for rows in product(range(len(samples)), repeat=subset_size)]
-    found = [[float(reduce(one)) for one in drawn] for reduce in reduce_fns]
-    return [(float(np.mean(one)), float(np.std(one))) for one in found]
+    draws = [samples[list(rows)] for rows in product(range(len(samples)), repeat=subset_size)]
+    results = [[float(reduce(draw)) for draw in draws] for reduce in reduce_fns]
+    return [(float(np.mean(one)), float(np.std(one))) for one in results]
 
 
-def all_rows(count: int, size: tuple[int, int], replace: bool = True, **_about: object) -> Any:  # noqa: ANN401, FBT001, FBT002 - numpy's own parameters
-    """All draws of so many rows, in place of random ones."""
+def enumerate_rows(count: int, size: tuple[int, int], replace: bool = True, **_about: object) -> Any:  # noqa: ANN401, FBT001, FBT002 - numpy's own parameters
+    """All draws of ``size[1]`` rows, in place of random draws."""
     del replace
-    drawn = np.array(list(product(range(count), repeat=size[1])))
-    return drawn[np.arange(size[0]) % len(drawn)]
+    draws = np.array(list(product(range(count), repeat=size[1])))
+    return draws[np.arange(size[0]) % len(draws)]
 
 
-def extremes(estimate: Callable[..., Any], data: list[float], size: int) -> Any:  # noqa: ANN401 - a list of pairs
-    """Mean and deviation of the best and of the worst, estimated from as many draws as there are."""
+def bootstrap_extremes(estimate: Callable[..., Any], data: list[float], size: int) -> Any:  # noqa: ANN401 - a list of pairs
+    """Mean and deviation of the best and the worst sample, over all possible draws."""
     return estimate(data, size, [np.max, np.min], n_bootstrap=len(data) ** size)
 
 
-def logged(found: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - a table of metrics by source and variable, or by full name
-    """The statistics of the rewards of the one data source, by name."""
+def statistics_by_name(found: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - a table of metrics by source and variable, or by full name
+    """The statistics of the rewards by name; there is one data source."""
     flat = found["task"]["reward"] if "task" in found else {k.rpartition("/reward/")[2]: v for k, v in found.items()}
     names = {
         "mean": f"mean@{samples}",
@@ -114,12 +116,12 @@ def logged(found: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - a ta
 
 
 def _answers(inputs: Inputs) -> list[str]:
-    """Extracted answers: equal ones are scored alike."""
+    """Extracted answers; equal answers have equal rewards."""
     return [str(reward) for reward in inputs.batch.reward.tolist()]
 
 
 def _texts(inputs: Inputs) -> list[str]:
-    """Texts of prompts, of which two share one each and differ in their image."""
+    """Prompt texts; two prompts share a text each, and differ in their image."""
     return [f"<image> question {number // 2}" for number in partition(inputs.batch.group).tolist()]
 
 
@@ -130,7 +132,7 @@ def _validated(target: Target, path: str) -> list[Boundary]:
     if by_text:
         prompts = Computed(frozenset({"group"}), _texts, "prompts with different images share a text")
     rewards: dict[str, Codec] = {"reward": Labels("reward")}
-    answers = Computed(frozenset({"reward"}), _answers, "the rewards are in the list beside")
+    answers = Computed(frozenset({"reward"}), _answers, "the rewards are read from their own list")
     return [
         _statistics(path, prompts, rewards, _ALWAYS, "rewards"),
         _statistics(path, prompts, rewards | {"pred": answers}, {**_ALWAYS, **_VOTED}, "rewards and answers"),
@@ -147,11 +149,11 @@ def _statistics(
         call=path,
         name="found",
         arguments={str(place): codec for place, codec in enumerate(passed)},
-        doubles={BOOTSTRAP: every_draw},
+        doubles={BOOTSTRAP: enumerate_draws},
         produced_by={"1": _PRODUCED},
     )
     read = Step(
-        call=logged,
+        call=statistics_by_name,
         name="logged",
         arguments={"found": Earlier(Use("found")), "samples": Derived(lambda inputs: group_sizes(inputs)[0])},
     )
@@ -179,10 +181,10 @@ def _bootstrap(size: str) -> Boundary:
         return 2 if size == "two" else inputs.batch.rows
 
     step = Step(
-        call=extremes,
+        call=bootstrap_extremes,
         name="found",
         arguments={"estimate": Constant(Function(BOOTSTRAP)), "data": Labels("reward"), "size": Derived(drawn)},
-        doubles={f"{_MODULE}.np.random.choice": all_rows},
+        doubles={f"{_MODULE}.np.random.choice": enumerate_rows},
         produced_by={"data": "metric_utils.py, process_validation_metrics: rewards of one prompt; all, or fewer"},
     )
     best, worst = ("best_of_two", "worst_of_two") if size == "two" else ("best_sample", "worst_sample")
