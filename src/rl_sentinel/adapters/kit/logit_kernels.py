@@ -22,7 +22,8 @@ FORMULAS: Mapping[str, str] = {
     "pi_squared": "sum of squared probabilities",
 }
 
-_UNITS = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
+#: Per-token output -> its unit.
+UNITS: Mapping[str, str] = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
 
 
 class OneRank:
@@ -129,7 +130,7 @@ def logits_boundary(  # noqa: PLR0913 - the parts of one description
         stage="batch",
         steps=(step,),
         reads=frozenset({"logits", "token"} if quantity == "logprob" else {"logits"}),
-        outputs={quantity: Output("B T", _UNITS[quantity], quantity, at=Use("made"), form=Padded())},
+        outputs={quantity: Output("B T", UNITS[quantity], quantity, at=Use("made"), form=Padded())},
         settings={setting: {}},
         claims=said | claims(cite, gradient="own") if gradient else said,
         reach=reach,

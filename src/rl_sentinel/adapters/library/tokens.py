@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.logit_kernels import FORMULAS, UNITS
 from rl_sentinel.adapters.library.arguments import PADDED, SEGMENTS, SIGNAL, numbers, pack
 from rl_sentinel.adapters.library.boundary_builder import TOKEN_ADVANTAGE, Compute, bind
 from rl_sentinel.adapters.target import Target
@@ -28,13 +29,6 @@ _FROM_LOGITS: Mapping[str, tuple[str, ...]] = {
     "squared_probabilities_from_hidden": ("pi_squared",),
 }
 
-_DEFINITIONS = {
-    "logprob": "log-prob of the token",
-    "entropy": "entropy of the logits",
-    "pi_squared": "sum of squared probabilities",
-}
-_UNITS = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
-
 _OUTCOME = {"scope": "sequence", "masked": "yes", "masked-slots": "any"}
 
 
@@ -49,11 +43,11 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             "batch",
             _from_logits(f"{LOGPROB}.{name}", quantities),
             reads="logits token mask" if "logprob" in quantities else "logits mask",
-            outputs={n: Output("B T", _UNITS[n], n) for n in quantities},
+            outputs={n: Output("B T", UNITS[n], n) for n in quantities},
             settings={"default": numbers(function)},
             claims={"knob:temperature": "0.7|1.6"}
             | ({"gradient": "own"} if differentiable else {})
-            | {f"algorithm:{n}": _DEFINITIONS[n] for n in quantities},
+            | {f"algorithm:{n}": FORMULAS[n] for n in quantities},
             kernels=True,
         )
     yield bind(

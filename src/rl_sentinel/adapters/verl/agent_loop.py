@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Width
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import bindable_if_present, constants
+from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -100,8 +100,8 @@ def as_columns(outputs: list[Any]) -> dict[str, list[Any]]:
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The rows of a batch: padded by the worker, or stored one by one, depending on the release."""
-    yield from bindable_if_present(target, EACH, "batch", lambda: [_rows()])
-    yield from bindable_if_present(target, STORED, "batch", lambda: [_stored()])
+    yield from try_bind(target, EACH, "batch", lambda: [_rows()])
+    yield from try_bind(target, STORED, "batch", lambda: [_stored()])
 
 
 def _output() -> Object:

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, bindable_if_present, constants
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants, try_bind
 from rl_sentinel.adapters.verl.registries import MODULE
 from rl_sentinel.adapters.verl.source_names import defined_functions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -70,10 +70,10 @@ HALVED = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The value loss, the entropy loss, and one boundary per aggregation mode."""
-    yield from bindable_if_present(target, VALUE, "value-loss", lambda: _value(target), required=True)
+    yield from try_bind(target, VALUE, "value-loss", lambda: _value(target), required=True)
     for path, make in ((ENTROPY, _entropy), (AGGREGATE, _aggregations)):
         if _exists(target, path):
-            yield from bindable_if_present(target, path, "aggregate", partial(make, target), required=True)
+            yield from try_bind(target, path, "aggregate", partial(make, target), required=True)
 
 
 def _exists(target: Target, path: str) -> bool:

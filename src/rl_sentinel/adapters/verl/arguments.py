@@ -104,7 +104,7 @@ def _names_a_mask(function: Callable[..., Any]) -> bool:
     return any(word in source for word in ('["response_mask"]', "['response_mask']", '["loss_mask"]'))
 
 
-def bindable_if_present(
+def try_bind(
     target: Target, path: str, stage: Stage, make: Callable[[], Iterable[Boundary]], *, required: bool = False
 ) -> Iterator[Boundary | Unbound]:
     """Yield the boundaries of a function, or ``Unbound`` with the reason if it cannot be used.

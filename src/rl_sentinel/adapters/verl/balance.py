@@ -9,7 +9,7 @@ import torch
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, bindable_if_present
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
 from rl_sentinel.adapters.verl.row_columns import columns_by_row, numbered_data, row_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -39,7 +39,7 @@ _CLAIMS = claims(
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The trainer's method, with one rank and with two."""
     if target.has(PATH):
-        yield from bindable_if_present(target, PATH, "batch", lambda: [_balanced(target)])
+        yield from try_bind(target, PATH, "batch", lambda: [_balanced(target)])
 
 
 def divides(inputs: Inputs) -> str:

@@ -119,15 +119,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(BOTH, "correct", str(why))
             yield from (Unbound(ADDED, "correct", failing) for failing in (target.fails(ADDED),) if failing)
         return
-    bindable_if_present = [
+    try_bind = [
         _weights(name, knobs, _correction_step(knobs)) for name, knobs in WEIGHTS.items() if supports(target, knobs)
     ]
     if supports(target, WEIGHTS["token"]):
-        bindable_if_present.append(_bypass_weights(WEIGHTS["token"]))
-    bindable_if_present += [
-        _rejection(name, knobs, _correction_step(knobs)) for name, knobs in rejections(target).items()
-    ]
-    yield from bindable(target, *bindable_if_present)
+        try_bind.append(_bypass_weights(WEIGHTS["token"]))
+    try_bind += [_rejection(name, knobs, _correction_step(knobs)) for name, knobs in rejections(target).items()]
+    yield from bindable(target, *try_bind)
     yield from _steps(target)
 
 

@@ -13,7 +13,7 @@ import torch
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import bindable_if_present
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -126,7 +126,7 @@ def fills_two_batches(inputs: Inputs) -> str:
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The data loaders of the trainer, with shuffling."""
     if target.has(PATH) and not target.fails("torchdata.stateful_dataloader.StatefulDataLoader"):
-        yield from bindable_if_present(target, PATH, "batch", lambda: [_loaders(target)])
+        yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)])
 
 
 def _loaders(target: Target) -> Boundary:

@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, bindable_if_present, trainer_data
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Codec
@@ -37,8 +37,8 @@ _NORM = 0.5
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Both diagnostics; the trainer calls them after the log-probs and after the actor's update."""
-    yield from bindable_if_present(target, MISMATCH, "metric", lambda: [_mismatch(target)])
-    yield from bindable_if_present(target, VARIANCE, "metric", lambda: [_variance(target)])
+    yield from try_bind(target, MISMATCH, "metric", lambda: [_mismatch(target)])
+    yield from try_bind(target, VARIANCE, "metric", lambda: [_variance(target)])
 
 
 def _mismatch(target: Target) -> Boundary:

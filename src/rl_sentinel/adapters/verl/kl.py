@@ -11,12 +11,12 @@ from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
-    bindable_if_present,
     constants,
     every_token_is_trained,
     knobs,
     knows_response_mask,
     trainer_data,
+    try_bind,
 )
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -67,8 +67,8 @@ STRAIGHT = {"k3+": "k3"}
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per KL estimator, then the trainer's step."""
-    yield from bindable_if_present(target, PENALTY, "kl", lambda: _penalties(target), required=True)
-    yield from bindable_if_present(target, STEP, "kl", lambda: _steps(target), required=True)
+    yield from try_bind(target, PENALTY, "kl", lambda: _penalties(target), required=True)
+    yield from try_bind(target, STEP, "kl", lambda: _steps(target), required=True)
 
 
 def _penalties(target: Target) -> Iterator[Boundary]:

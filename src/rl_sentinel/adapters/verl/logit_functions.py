@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.logit_kernels import (
 )
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import bindable_if_present
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.codec import Codec
 
@@ -41,10 +41,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name, quantity in PLAIN.items():
         path = f"{_FUNCTIONS}.{name}"
         if target.has(path):
-            yield from bindable_if_present(target, path, "batch", lambda p=path, q=quantity: [_plain(p, q)])  # type: ignore[misc]
+            yield from try_bind(target, path, "batch", lambda p=path, q=quantity: [_plain(p, q)])  # type: ignore[misc]
     chunked = f"{_FUNCTIONS}.entropy_from_logits_with_chunking"
     if target.has(chunked):
-        yield from bindable_if_present(target, chunked, "batch", lambda: [_plain(chunked, "entropy", chunk_size=CHUNK)])
+        yield from try_bind(target, chunked, "batch", lambda: [_plain(chunked, "entropy", chunk_size=CHUNK)])
     for name, quantity, chunk in (
         ("vocab_parallel_entropy", "entropy", {}),
         ("vocab_parallel_entropy_with_chunking", "entropy", {"chunk_size": CHUNK}),
@@ -52,9 +52,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     ):
         path = f"{_PARALLEL}.{name}"
         if target.has(path):
-            yield from bindable_if_present(
-                target, path, "batch", lambda p=path, q=quantity, c=chunk: _sharded(p, q, **c)
-            )  # type: ignore[misc]
+            yield from try_bind(target, path, "batch", lambda p=path, q=quantity, c=chunk: _sharded(p, q, **c))  # type: ignore[misc]
 
 
 def _plain(path: str, quantity: str, **options: int) -> Boundary:

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of
 from rl_sentinel.adapters.verl.aggregation import PARAMETERS, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, bindable_if_present
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, try_bind
 from rl_sentinel.adapters.verl.bypass import BYPASS, BYPASSES, bypass_boundary, has_correction_section
 from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, supports, weights_of_sampler
 from rl_sentinel.adapters.verl.loss_claims import (
@@ -122,7 +122,7 @@ def selectable(target: Target) -> list[str]:
 
 
 def _guarded(target: Target, path: str, make: Callable[[], Boundary]) -> Iterator[Boundary | Unbound]:
-    return bindable_if_present(target, path, "policy-loss", lambda: [make()], required=True)
+    return try_bind(target, path, "policy-loss", lambda: [make()], required=True)
 
 
 def _registered(target: Target, name: str, function: Callable[..., Any], family: str) -> Boundary:

@@ -7,7 +7,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import bindable_if_present
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -30,7 +30,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The function with one end token, and with two if it accepts a list."""
     path = next((p for p in PATHS if target.has(p)), "")
     if path:
-        yield from bindable_if_present(target, path, "batch", lambda: [_mask(target, path)])
+        yield from try_bind(target, path, "batch", lambda: [_mask(target, path)])
 
 
 def end_tokens(inputs: Inputs) -> int | list[int]:

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import bindable_if_present, constants, data_proto, section
+from rl_sentinel.adapters.verl.arguments import constants, data_proto, section, try_bind
 from rl_sentinel.adapters.verl.scoring import (
     SPECIAL,
     Text,
@@ -77,7 +77,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per reward manager; for DAPO's, with the overlong penalty."""
     for managers in (MANAGERS, LOOP):
         for name, path in managers.items():
-            yield from bindable_if_present(target, path, "reward", partial(_managers, target, name, path))
+            yield from try_bind(target, path, "reward", partial(_managers, target, name, path))
 
 
 def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded, Ragged
+from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Ragged
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
@@ -56,13 +56,8 @@ _CUT = claims(
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeToken(Padded):
+class BeforeToken(BeforeEnd):
     """``[B, T + 1]`` with a one-token prompt: each value one position before its token, 0 at the last position."""
-
-    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The column, followed by a 0."""
-        laid = Padded.lay_out(self, column, inputs)
-        return torch.cat([laid, torch.zeros_like(laid[:, :1])], dim=1)
 
     def sizes(self, value: Tensor) -> Any:  # noqa: ANN401 - as AfterPrompt
         """The number of rows and the width."""

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, bindable_if_present, trainer_data
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
 from rl_sentinel.adapters.verl.dispatch import ESTIMATED, estimate, estimator_data, unused_of
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -32,8 +32,8 @@ METHODS = ("pow", "max_min", "max_random")
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The advantages with GRPO and with a delegated estimator, then the resampling."""
-    yield from bindable_if_present(target, OUTPUTS, "advantage", lambda: _steps(target))
-    yield from bindable_if_present(target, RESAMPLE, "batch", lambda: [_resampled(target)])
+    yield from try_bind(target, OUTPUTS, "advantage", lambda: _steps(target))
+    yield from try_bind(target, RESAMPLE, "batch", lambda: [_resampled(target)])
 
 
 def _steps(target: Target) -> Iterator[Boundary]:

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, bindable_if_present
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
 from rl_sentinel.adapters.verl.row_columns import ROW, columns_by_row, columns_in_order, numbered_data, row_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -51,11 +51,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         (JOIN, lambda: [_concatenated(whole)]),
     )
     for path, make in makers:
-        yield from bindable_if_present(target, path, "batch", make)
+        yield from try_bind(target, path, "batch", make)
     newer = target.has(PREPARE)
-    yield from bindable_if_present(
-        target, PREPARE if newer else REARRANGE, "batch", lambda: [_dynamic(target, newer=newer)]
-    )
+    yield from try_bind(target, PREPARE if newer else REARRANGE, "batch", lambda: [_dynamic(target, newer=newer)])
 
 
 def pad_and_chunk(pad: Callable[..., Any], unpad: Callable[..., Any], batch: Any, ranks: int, rows: int) -> Any:  # noqa: ANN401

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Earlier
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import bindable_if_present
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -62,11 +63,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The metrics from rewards alone, and with answers for majority voting; then the bootstrap function."""
     for path in (PROCESS, *UPDATES):
         if target.has(path):
-            yield from bindable_if_present(target, path, "metric", partial(_validated, target, path))
+            yield from try_bind(target, path, "metric", partial(_validated, target, path))
     if target.has(BOOTSTRAP):
-        yield from bindable_if_present(
-            target, BOOTSTRAP, "metric", lambda: [_bootstrap(size) for size in ("all", "two")]
-        )
+        yield from try_bind(target, BOOTSTRAP, "metric", lambda: [_bootstrap(size) for size in ("all", "two")])
 
 
 def few_samples(inputs: Inputs) -> str:
@@ -171,9 +170,7 @@ def _statistics(
 
 
 def _placed(outputs: Mapping[str, Output]) -> dict[str, Output]:
-    return {
-        name: Output(o.axes, o.unit, o.quantity, over=o.over, at=Use("logged")[name]) for name, o in outputs.items()
-    }
+    return {name: replace(output, at=Use("logged")[name]) for name, output in outputs.items()}
 
 
 def _bootstrap(size: str) -> Boundary:
