@@ -110,7 +110,7 @@ class _Bare(MetaPathFinder, Loader):
 class _Importer:
     """``__import__`` that returns stand-ins for absent packages, if code of the target imports them.
 
-    Stand-ins are not put into ``sys.modules``: torch and other packages look there to see what is installed.
+    Stand-ins are not put into ``sys.modules``: torch and other packages look there for installed packages.
     """
 
     def __init__(self, package: str, root: Path, overlay: tuple[Path, ...]) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths
 from rl_sentinel.adapters.kit.containers import EachPrompt, Table
 from rl_sentinel.adapters.kit.observation import observe
 from rl_sentinel.adapters.kit.sequences import (
@@ -11,7 +11,6 @@ from rl_sentinel.adapters.kit.sequences import (
     FullSequence,
     PackedSequence,
     PromptBatches,
-    SequenceEnds,
     TokenVersions,
 )
 from rl_sentinel.core.batch import Batch, batch_of
@@ -112,9 +111,9 @@ def test_a_rollout_written_by_hand_is_read() -> None:
 
 def test_ends_of_packed_sequences() -> None:
     """Cumulative, from 0, in int32."""
-    ends = SequenceEnds().put(Inputs(_batch()))
+    ends = CumulativeLengths("total").put(Inputs(_batch()))
     assert ends.tolist() == [0, 3, 7]
     assert ends.dtype == torch.int32
-    total = SequenceEnds().sizes(ends).total_length
+    total = CumulativeLengths("total").sizes(ends).total_length
     assert total is not None
     assert total.tolist() == [3, 4]

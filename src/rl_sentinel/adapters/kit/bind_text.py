@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import torch
 
-from rl_sentinel.adapters.kit.codecs import Column, Lengths, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
-from rl_sentinel.adapters.kit.user_layouts import CumulativeLengths, Grouped, GroupedColumn, GroupSize, PerResponse
+from rl_sentinel.adapters.kit.user_layouts import Grouped, GroupedColumn, GroupSize, PerResponse
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.codec import Codec, Form

@@ -58,7 +58,6 @@ def _locate_route(target: Target, path: str) -> str:
 
 
 def _locate_step(target: Target, step: Step) -> Step:
-    """The step with its dotted paths in the layout of this release."""
     call = target.locate(step.call) if isinstance(step.call, str) and step.call.count(".") > 1 else step.call
     inside = {name: target.locate(path) for name, path in step.inside.items()}
     doubles = {target.locate(path): double for path, double in step.doubles.items()}

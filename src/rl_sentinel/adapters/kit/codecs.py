@@ -183,6 +183,27 @@ class Lengths(Codec):
 
 
 @dataclass(frozen=True, slots=True)
+class CumulativeLengths(Codec):
+    """``cu_seqlens``, int32 ``[B + 1]``: the offsets of packed responses, or of prompts and responses (``total``)."""
+
+    of: Literal["response", "total"] = "response"
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The lengths that determine the offsets."""
+        return frozenset({"length"} if self.of == "response" else {"length", "prompt_length"})
+
+    def put(self, inputs: Inputs) -> Tensor:
+        """The cumulative lengths, starting with 0."""
+        lengths: Tensor = Lengths(self.of, PerRow()).put(inputs)
+        return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """The number of rows and the lengths."""
+        return Lengths(self.of, PerRow()).sizes(value.diff())
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseMask(FormCodec):
     """1 at every response token, trained or not; it determines the lengths of the responses."""
 

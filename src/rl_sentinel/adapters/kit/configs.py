@@ -40,11 +40,8 @@ def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's co
 class Config(Codec):
     """A nested configuration: the framework's own class at its defaults, with some fields set.
 
-    Attributes:
-        make: dotted path of the class.
-        fixed: field path -> value, the same for every setting.
-        knobs_at: field path -> neutral name of a setting; set only if the setting family contains it.
-        section: pass this section instead of the whole configuration.
+    ``fixed`` maps a field path to a value for every setting, ``knobs_at`` to the neutral name of a setting, which is
+    set if the setting family contains it. With ``section``, only this section is passed.
     """
 
     make: str

@@ -14,7 +14,7 @@ def conversation(mask: list[int], answer: str = "tool") -> list[Message]:
 
     ``answer`` is the role of the messages after a reply; before the first reply the role is ``user``.
     """
-    messages: list[Message] = [{"role": "user", "content": "what is it"}]
+    messages: list[Message] = [{"role": "user", "content": "question"}]
     role = "user"
     for trained, run in groupby(mask):
         words = [f"word{position}" for position, _ in enumerate(run)]

@@ -187,7 +187,6 @@ def _run(target: Target, encoded: EncodedCall, run: Execution, before: BeforeCal
 
 @contextmanager
 def _install_doubles(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Replace functions of the target by doubles while a step runs."""
     undo = [target.replace(path, partial(_return_double, double)) for path, double in doubles.items()]
     try:
         yield

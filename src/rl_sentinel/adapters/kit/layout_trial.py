@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.bind_text import codec_of
+from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.user_arguments import Arguments, probe_batch
-from rl_sentinel.adapters.kit.user_layouts import CumulativeLengths
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, lazily
 from rl_sentinel.core.boundary import Boundary

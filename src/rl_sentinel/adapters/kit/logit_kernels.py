@@ -35,17 +35,17 @@ class OneRank:
         return one_process_group()
 
 
-def without_compiling(*_functions: object, **_options: object) -> Callable[[Any], Any]:
+def no_compile(*_functions: object, **_options: object) -> Callable[[Any], Any]:
     """A replacement for ``torch.compile`` that returns the function unchanged."""
     return lambda function: function
 
 
-def call_flattened(compute: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+def with_flat_logits(compute: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
     """Call a function of ``[N, V]`` logits with the flattened logits of all rows."""
     return compute(logits.reshape(-1, logits.shape[-1]), **options).view(logits.shape[:-1])
 
 
-def call_with_full_sequence(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+def with_full_sequence(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
     """Call a function that takes full sequences and shifts them itself, with a one-token prompt.
 
     The logits of the last position are 0: they predict a token after the end of the sequence.
@@ -62,7 +62,7 @@ def gradient_at_token(compute: Callable[..., Tensor], logits: Tensor, tokens: Te
     return gradient.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
-def backward_boundary(  # noqa: PLR0913 - the parts of one description
+def bind_backward(  # noqa: PLR0913 - the parts of one description
     path: str,
     *,
     cite: str,
@@ -96,7 +96,7 @@ def backward_boundary(  # noqa: PLR0913 - the parts of one description
     )
 
 
-def logits_boundary(  # noqa: PLR0913 - the parts of one description
+def bind_logits(  # noqa: PLR0913 - the parts of one description
     path: str,
     quantity: str,
     *,

@@ -28,12 +28,9 @@ def batch_step(
     reads: frozenset[str],
     follows: frozenset[Axis] = frozenset(),
 ) -> Step:
-    """A step that calls ``compute(batch, settings)``.
+    """A step that calls ``compute(batch, settings)``, which reads these columns and returns outputs by name.
 
-    Args:
-        compute: returns the outputs by name.
-        reads: columns that it reads.
-        follows: layout fields besides padding and dtype, passed as settings.
+    ``follows`` are layout fields besides padding and dtype, which are passed as settings.
     """
 
     def call(batch: Batch, settings: Settings) -> _Outputs:

@@ -198,19 +198,6 @@ class AttentionMask(SequenceCodec, FormCodec):
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceEnds(SequenceCodec):
-    """``cu_seqlens``: the offsets of the packed sequences, int32 ``[B + 1]``."""
-
-    def put(self, inputs: Inputs) -> Tensor:
-        """The cumulative lengths, starting with 0."""
-        return pad((inputs.batch.prompt_length + inputs.batch.length).cumsum(0), (1, 0)).to(torch.int32)
-
-    def sizes(self, value: Tensor) -> Sizes:
-        """The number of rows and the lengths of the sequences."""
-        return Sizes(rows=len(value) - 1, total_length=value.diff().long())
-
-
-@dataclass(frozen=True, slots=True)
 class TokenVersions(SequenceCodec, FormCodec):
     """The weight version that sampled each token, -1 at prompt tokens; it determines the lengths of the prompts."""
 

@@ -243,7 +243,6 @@ def _is_array(slot: Slot) -> bool:
 
 
 def _dataclass_object(kind: type, bind: Mapping[str, Any], stage: Stage, arguments: Arguments, place: str) -> Object:
-    """The codec of a dataclass instance whose fields are bound like parameters."""
     slots = [
         Slot(
             one.name,

@@ -72,24 +72,6 @@ class GroupSize(Codec):
         return group_sizes(inputs)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class CumulativeLengths(Codec):
-    """``[B + 1]`` int32: the offsets of the responses in packed tokens (``cu_seqlens``)."""
-
-    @property
-    def shapes(self) -> frozenset[str]:
-        """The length."""
-        return frozenset({"length"})
-
-    def put(self, inputs: Inputs) -> Tensor:
-        """The cumulative lengths, starting with 0."""
-        return torch.nn.functional.pad(inputs.batch.length.cumsum(0), (1, 0)).to(torch.int32)
-
-    def sizes(self, value: Tensor) -> Sizes:
-        """The number of rows and the lengths."""
-        return Sizes(rows=len(value) - 1, length=value.diff().long())
-
-
 def _first_trained_value(column: Tensor, batch: Batch) -> Tensor:
     """``[B]``: the value at the first trained token of each row, or at its first token if none is trained."""
     return column.gather(1, first_trained(batch).unsqueeze(1)).squeeze(1)

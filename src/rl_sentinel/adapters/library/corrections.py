@@ -175,7 +175,6 @@ def _keep_by_outcome(target: Target, batch: Batch, settings: Settings) -> Mappin
 
 
 def _rejected_fraction(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The share of responses that off-policy sequence masking drops."""
     keep = target.call(KEPT, **arguments(target.find(KEPT), batch), **settings)
     count = float(batch.live.sum().clamp(min=1))
     return {"rejected": target.call(FRACTION, keep, live=batch.live, denominator=count)}

@@ -59,7 +59,6 @@ def loss(composed: Composition) -> Boundary:
 
 
 def _in_parts(composed: Composition, batch: Batch, settings: Settings, coefficient: float) -> Tensor:
-    """The sum of the losses of all micro-batches and ranks."""
     target, selection = composed.target, composed.selection
     laid = SimpleNamespace(
         prompt_length=batch.prompt_length,

@@ -11,10 +11,10 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.logit_kernels import (
     OneRank,
-    backward_boundary,
-    call_with_full_sequence,
-    logits_boundary,
-    without_compiling,
+    bind_backward,
+    bind_logits,
+    no_compile,
+    with_full_sequence,
 )
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.process_group import one_process_group
@@ -46,16 +46,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         path = f"{_FUNCTIONS}.{name}"
         if target.has(path):
             yield from bindable(
-                target, logits_boundary(path, "logprob", cite=_CITE, reach="every run", produced_by=_PRODUCED)
+                target, bind_logits(path, "logprob", cite=_CITE, reach="every run", produced_by=_PRODUCED)
             )
     chunked = f"{_FUNCTIONS}.chunked_entropy_from_logits"
     if target.has(chunked):
         options: dict[str, Codec] = {"requires_grad": Constant(value=True), "chunk_size": Constant(CHUNK)}
         yield from bindable(
             target,
-            logits_boundary(
-                chunked, "entropy", cite=_CITE, reach="every run", produced_by=_PRODUCED, arguments=options
-            ),
+            bind_logits(chunked, "entropy", cite=_CITE, reach="every run", produced_by=_PRODUCED, arguments=options),
         )
     if target.has(SHIFTED):
         yield from bindable(target, _shifted(SHIFTED, "default", None), _shifted(SHIFTED, "in chunks", CHUNK))
@@ -68,17 +66,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "produced_by": _PRODUCED,
             "doubles": {
                 f"{place}.mpu": OneRank,
-                f"{place}.torch.compile": without_compiling,
+                f"{place}.torch.compile": no_compile,
             },
         }
-        backward = backward_boundary(path, setting="backward", **about)
-        yield from bindable(target, logits_boundary(path, "entropy", **about), backward)
+        backward = bind_backward(path, setting="backward", **about)
+        yield from bindable(target, bind_logits(path, "entropy", **about), backward)
         if target.has(SHIFTED):
             yield from bindable(target, _both(path, about["doubles"]))
 
 
 def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
-    return logits_boundary(
+    return bind_logits(
         path,
         "logprob",
         cite=_SHARDED,
@@ -91,7 +89,7 @@ def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
             "tp_group": Derived(lambda _inputs: one_process_group()),
             **({} if chunk is None else {"chunk_size": Constant(chunk)}),
         },
-        call=call_with_full_sequence,
+        call=with_full_sequence,
         sequences=True,
     )
 

@@ -105,7 +105,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _output() -> Object:
-    """The output of one agent loop."""
     return Object(
         OUTPUT,
         {

@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
@@ -13,7 +12,7 @@ from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, every_token_is_trained
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, every_token_is_trained, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
 from rl_sentinel.adapters.verl.doubles import run_update, worker_with_double
@@ -28,7 +27,6 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
-from rl_sentinel.core.errors import Absent, Unbindable
 
 MODULE = "verl.workers.critic.dp_critic"
 CRITIC = f"{MODULE}.DataParallelPPOCritic"
@@ -54,16 +52,14 @@ _WORKER = "fsdp_workers.py, CriticWorker: micro-batch sizes from the configurati
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The values, with equal micro-batches or a dynamic batch size, and the update in each aggregation mode."""
-    try:
-        source = inspect.getsource(target.find(CRITIC))
-    except Unbindable as why:
-        if not isinstance(why, Absent):
-            yield Unbound(CRITIC, "value-loss", str(why))
-        return
-    forward, _, update = source.partition("def update_critic")
-    values = (_values(target, forward, dynamic=dynamic) for dynamic in (False, True))
+    yield from try_bind(target, CRITIC, "value-loss", lambda: _critics(target))
+
+
+def _critics(target: Target) -> Iterator[Boundary]:
+    forward, _, update = inspect.getsource(target.find(CRITIC)).partition("def update_critic")
+    yield from (_values(target, forward, dynamic=dynamic) for dynamic in (False, True))
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in update else ("token-mean",)
-    yield from bindable(target, *values, *(_update(target, mode, update) for mode in modes))
+    yield from (_update(target, mode, update) for mode in modes)
 
 
 def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec:

@@ -108,7 +108,6 @@ def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, 
 
 
 def _epoch(trainer: Any) -> list[int]:  # noqa: ANN401 - a trainer double
-    """The prompts of one epoch, in order."""
     return [row for batch in trainer.train_dataloader for row in batch]
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.logit_kernels import (
     OneRank,
-    backward_boundary,
-    call_flattened,
-    logits_boundary,
-    without_compiling,
+    bind_backward,
+    bind_logits,
+    no_compile,
+    with_flat_logits,
 )
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
@@ -57,14 +57,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _plain(path: str, quantity: str, **options: int) -> Boundary:
     arguments: dict[str, Codec] = {name: Constant(value) for name, value in options.items()}
-    return logits_boundary(
+    return bind_logits(
         path,
         quantity,
         cite=_CITE,
         reach="every training step",
         produced_by=_PRODUCED,
         arguments=arguments,
-        call=call_flattened if options else None,
+        call=with_flat_logits if options else None,
     )
 
 
@@ -77,11 +77,11 @@ def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
         "arguments": {name: Constant(value) for name, value in options.items()},
         "doubles": {
             f"{_PARALLEL}.mpu": OneRank,
-            f"{_PARALLEL}.torch.compile": without_compiling,
+            f"{_PARALLEL}.torch.compile": no_compile,
         },
     }
-    forward = [logits_boundary(path, quantity, gradient=not options, **about)]
+    forward = [bind_logits(path, quantity, gradient=not options, **about)]
     if quantity != "entropy":
         return forward
     about["arguments"] = {name: Constant(WIDE) for name in options}
-    return [*forward, backward_boundary(path, setting="backward", **about)]
+    return [*forward, bind_backward(path, setting="backward", **about)]

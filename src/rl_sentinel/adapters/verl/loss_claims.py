@@ -61,7 +61,7 @@ LOGGED: Mapping[str, Output] = {
 }
 
 #: Exceptions by loss: a share of chosen tokens is not a mean; one loss logs the absolute value.
-LOGGED_BY_LOSS: Mapping[str, Mapping[str, Output]] = {
+UNUSUAL: Mapping[str, Mapping[str, Output]] = {
     "clip_cov": {"actor/pg_clipfrac": Output("", "", "chosen")},
     "kl_cov": {"actor/ppo_kl": Output("", "nats", "kl.abs", over="live")},
 }

@@ -20,9 +20,9 @@ from rl_sentinel.adapters.verl.loss_claims import (
     CLAIMS,
     KNOBS,
     LOGGED,
-    LOGGED_BY_LOSS,
     PAIR,
     RATIO,
+    UNUSUAL,
     WEIGHTED,
 )
 from rl_sentinel.adapters.verl.policy_loss import RANGE, loss_outputs, metrics_of
@@ -186,7 +186,7 @@ def _default(target: Target, name: str, function: Callable[..., Any], path: str)
 
 def _output(name: str, metric: str) -> Output:
     """The quantity that a metric of a loss promises; ``.own`` if the loss does not clip the ratio of each token."""
-    other = LOGGED_BY_LOSS.get(name, {}).get(metric)
+    other = UNUSUAL.get(name, {}).get(metric)
     usual = LOGGED[metric]
     own = metric == "actor/pg_clipfrac" and name not in _TOKEN_RATIO
     own = own or (metric == "actor/pg_clipfrac_lower" and name != "vanilla")

@@ -92,7 +92,7 @@ def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
 
 def _boundary(path: str, name: str, family: str, knobs: Settings) -> Boundary:
     looped = path in LOOP.values()
-    manager, scored = _one_by_one(path, knobs) if looped else _at_once(path, knobs)
+    manager, scored = _score_each_response(path, knobs) if looped else _score_whole_batch(path, knobs)
     return Boundary(
         path=path,
         stage="reward",
@@ -160,8 +160,7 @@ def _penalty(knobs: Settings) -> dict[str, Codec]:
     return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section(buffer)}
 
 
-def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
-    """The steps of a manager that scores the whole batch."""
+def _score_whole_batch(path: str, knobs: Settings) -> tuple[Step, Step]:
     function = score_in_order if path == MANAGERS["prime"] else score
     made = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
     producer = "verl/trainer/ppo/reward.py, load_reward_manager; the batch as the rollout leaves it"
@@ -171,8 +170,7 @@ def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
     )
 
 
-def _one_by_one(path: str, knobs: Settings) -> tuple[Step, Step]:
-    """The steps of a manager that scores one response at a time."""
+def _score_each_response(path: str, knobs: Settings) -> tuple[Step, Step]:
     kwargs = Table(_penalty(knobs))
     reward = Table({"reward_kwargs": kwargs, **constants(num_workers=1)})
     config = section({"reward": reward, **constants(trainer={"experiment_name": "house"})})
