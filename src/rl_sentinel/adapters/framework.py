@@ -53,5 +53,5 @@ class Framework:
             yield from ((folder, package) for folder in ("", "src", package.replace("_", "-")))
 
     def package_of(self, root: Path) -> str:
-        """The import package in a folder; empty if no package is there."""
+        """The import package in a folder; empty if the folder has none."""
         return next((package for package in self.packages if (root / package).is_dir()), "")

@@ -89,7 +89,7 @@ class NamedOutput(Form):
             return value[0]
         return value[self._key(value)] if isinstance(value, Mapping) else value
 
-    def _key(self, table: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - a key of the table
+    def _key(self, table: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - a key
         exact = [key for key in table if str(key).lower() in (self.name, f"{self.name}s")]
         named = exact or [key for key in table if self.name in str(key).lower()]
         if len(named) != 1:

@@ -24,7 +24,7 @@ from rl_sentinel.core.errors import Unbindable
 #: Estimators of every release: used if the source cannot be read.
 EVERYWHERE = ("compute_gae_advantage_return", "compute_grpo_outcome_advantage")
 
-_OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighed by their path's variance"
+_OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighted by the path's variance"
 
 
 def _rloo(name: str) -> Claims:
@@ -56,7 +56,7 @@ CLAIMS: Mapping[str, Claims] = {
     | claims(_BY_GROUP + "arXiv 2402.03300, section 4.1.2", scope="group", baseline="relative"),
     "grpo_vectorized": _GROUPED
     | claims(
-        "docstring: for each group the reward less the group's mean, by its deviation, broadcast over the tokens",
+        "docstring: the reward minus the mean of its group, divided by the deviation, broadcast over the tokens",
         scope="group",
         credit="outcome",
         baseline="relative",
@@ -88,8 +88,8 @@ CLAIMS: Mapping[str, Claims] = {
     "gpg": _GROUPED
     | claims(_OUTCOME + "GPG", credit="outcome", algorithm="gpg")
     | claims(
-        "arXiv 2504.02546, section 2.2: the gradient is scaled by alpha = B / (B - M), where M of a batch of B are of "
-        "groups that are all right or all wrong",
+        "arXiv 2504.02546, section 2.2: the gradient is scaled by alpha = B / (B - M), where M of the B responses "
+        "belong to groups that are all right or all wrong",
         scope="batch",
     ),
     "gdpo": _GROUPED
@@ -100,8 +100,8 @@ CLAIMS: Mapping[str, Claims] = {
         algorithm="gdpo",
     ),
     "remax": claims(
-        "docstring: ReMax, arXiv 2310.10505, on one scalar reward for each response; its code adds up the rewards from "
-        "each token on, less the reward of the same prompt's greedy response",
+        "docstring: ReMax, arXiv 2310.10505, on one scalar reward for each response; its code sums the rewards from "
+        "each token on, minus the reward of the same prompt's greedy response",
         scope="sequence",
         credit="temporal",
         algorithm="remax",

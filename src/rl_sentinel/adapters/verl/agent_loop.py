@@ -38,8 +38,8 @@ _DOCS = (
 )
 
 _SAMPLED = (
-    "tool_agent_loop.py and single_turn_agent_loop.py, run: ids, mask and log-probs of the response, all cut at the "
-    "response length; the reward of the loop's own scorer"
+    "tool_agent_loop.py and single_turn_agent_loop.py, run: ids, mask and log-probs of the response, all truncated to "
+    "the response length; the reward of the loop's own scorer"
 )
 
 

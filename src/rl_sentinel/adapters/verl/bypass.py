@@ -42,7 +42,7 @@ _BYPASS = "compute_policy_loss_bypass_mode, docstring: the ratio is of the curre
 _BYPASS_CLAIMS: Mapping[str, Claims] = {
     "clipped": claims(_BYPASS + "ppo_clip is the clipped objective, without weights", algorithm="dual clip"),
     "reinforce, token weights": claims(
-        _BYPASS + "reinforce weighs the log-prob by the truncated ratio, at most 2 by default",
+        _BYPASS + "reinforce multiplies the log-prob by the truncated ratio, at most 2 by default",
         algorithm="reinforce",
         corrected_at_most=2.0,
     ),

@@ -57,9 +57,9 @@ _DISCOUNTS = ("gae", "reinforce_plus_plus")
 #: The estimator that uses importance weights, if the batch has them.
 _BASELINE = "optimal_token_baseline"
 
-_WEIGHED = (
-    "compute_optimal_token_baseline_advantage, docstring: where weights of the rollout correction are given, the "
-    "baseline weighs by their squares; that correction clamps them at its threshold"
+_WEIGHTED = (
+    "compute_optimal_token_baseline_advantage, docstring: importance weights of the rollout correction are squared "
+    "in the baseline; the correction clamps them at its threshold"
 )
 
 #: Estimator -> tensors that the dispatch reads for it, besides rewards and mask.
@@ -168,7 +168,7 @@ def _weighted(target: Target, name: str, claimed: Claims) -> Boundary:
         unused=unused_of(name),
         outputs=advantage_outputs(ESTIMATED["advantages"], None),
         settings={f"{name}, token weights": {}},
-        claims=claimed | claims(_WEIGHED, corrected_at_most=2.0),
+        claims=claimed | claims(_WEIGHTED, corrected_at_most=2.0),
         reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_is=token",
     )
 

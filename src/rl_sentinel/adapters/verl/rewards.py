@@ -67,7 +67,7 @@ _LANDS = claims(
 )
 
 _PAYS = claims(
-    "verl.readthedocs.io/en/latest/algo/dapo.html, Overlong Reward Shaping, after arXiv 2503.14476: the outcome less "
+    "verl.readthedocs.io/en/latest/algo/dapo.html, Overlong Reward Shaping, after arXiv 2503.14476: the outcome minus "
     "a penalty that rises from 0 to penalty_factor over the last overlong_buffer.len tokens up to the maximum length",
     algorithm="outcome less the overlong penalty at the last response token",
 )
@@ -125,7 +125,7 @@ class GroundTruths(Codec):
         rows = zip(inputs.batch.reward.tolist(), Text().lay_out(inputs.batch.token, inputs), strict=True)
         return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - an array of tables
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - an array of dicts
         """The reward of the correct text."""
         return {"reward": torch.tensor([row["ground_truth"]["reward"] for row in value], dtype=torch.float32)}
 
@@ -134,7 +134,7 @@ class GroundTruths(Codec):
         return {"reward": batch.reward}
 
 
-def _empty_dicts(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
+def _empty_dicts(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
     return np.array([*({} for _ in range(inputs.batch.rows)), None], dtype=object)[:-1]
 
 

@@ -98,7 +98,7 @@ def bootstrap_extremes(estimate: Callable[..., Any], data: list[float], size: in
     return estimate(data, size, [np.max, np.min], n_bootstrap=len(data) ** size)
 
 
-def statistics_by_name(found: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - a table of metrics by source and variable, or by full name
+def statistics_by_name(found: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - metrics by source and variable, or by full name
     """The statistics of the rewards by name; there is one data source."""
     flat = found["task"]["reward"] if "task" in found else {k.rpartition("/reward/")[2]: v for k, v in found.items()}
     names = {
