@@ -1,4 +1,4 @@
-"""Find the tensor axes that a user's function accepts, by calls on a small batch; for axes that are not stated."""
+"""Find the tensor axes that a user's function accepts by calls on a small batch, if they are not stated."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace

@@ -124,7 +124,7 @@ def bind_logits(  # noqa: PLR0913 - the parts of one description
         doubles=doubles or {},
         produced_by={"1" if call else "0": produced_by},
     )
-    said = claims(cite, output_algorithms={quantity: FORMULAS[quantity]})
+    definition = claims(cite, output_algorithms={quantity: FORMULAS[quantity]})
     return Boundary(
         path=path,
         stage="batch",
@@ -132,6 +132,6 @@ def bind_logits(  # noqa: PLR0913 - the parts of one description
         reads=frozenset({"logits", "token"} if quantity == "logprob" else {"logits"}),
         outputs={quantity: Output("B T", UNITS[quantity], quantity, at=Use("made"), form=Padded())},
         settings={setting: {}},
-        claims=said | claims(cite, gradient="own") if gradient else said,
+        claims=definition | claims(cite, gradient="own") if gradient else definition,
         reach=reach,
     )

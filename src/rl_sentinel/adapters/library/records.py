@@ -54,7 +54,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
                 },
                 claims={"conserves": "yes"},
             )
-        for weighed in (False, True):
+        for weights in (False, True):
             yield bind(
                 target,
                 f"{READY}.token_advantage",
@@ -62,7 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
                 _token_advantage,
                 reads="reward mask length",
                 outputs={"advantage": Output("B T", "reward", "advantage", "sequence")},
-                settings={f"{stored}, {'weighed' if weighed else 'as it is'}": {"stored": stored, "weighed": weighed}},
+                settings={f"{stored}, {'weighed' if weights else 'as it is'}": {"stored": stored, "weighed": weights}},
                 claims=_OUTCOME,
                 claims_of=APART,
             )
@@ -109,5 +109,5 @@ def _token_advantage(target: Target, batch: Batch, settings: Settings) -> Mappin
     weight = torch.where(batch.mask, _HALF, torch.nan) if settings["weighed"] else None
     advantage = batch.reward / _HALF if settings["weighed"] else batch.reward
     whole = _ready(target, batch, stored, outcome=True, advantage=advantage, weight=weight)
-    every = torch.ones_like(batch.live)
-    return {"advantage": _unpack(target, batch, whole.token_advantage(), every, stored)}
+    all_rows = torch.ones_like(batch.live)
+    return {"advantage": _unpack(target, batch, whole.token_advantage(), all_rows, stored)}

@@ -52,8 +52,8 @@ def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -
 
 def settable_claims(claims: Mapping[str, str], numbers: Settings) -> dict[str, str]:
     """The claims without knobs that the function does not have, and without claims that do not apply to the trainer."""
-    kept = {key: text for key, text in claims.items() if key not in _NOT_CLAIMED}
-    return {key: text for key, text in kept.items() if not key.startswith("knob:") or key.partition(":")[2] in numbers}
+    valid = {key: text for key, text in claims.items() if key not in _NOT_CLAIMED}
+    return {key: text for key, text in valid.items() if not key.startswith("knob:") or key.partition(":")[2] in numbers}
 
 
 def numbers_of(function: Callable[..., object]) -> dict[str, Any]:

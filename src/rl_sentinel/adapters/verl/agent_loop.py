@@ -126,11 +126,14 @@ def _stored() -> Boundary:
 
 def _rows() -> Boundary:
     rollout = Namespace(prompt_length=Constant(2), response_length=Width())
-    made = Object(make_worker, {"owner": Constant(Function(WORKER)), "rollout": rollout}, {"rollout": "rollout_config"})
+    parts = {"owner": Constant(Function(WORKER)), "rollout": rollout}
     step = Step(
         call=postprocess_outputs,
         name="rows",
-        arguments={"worker": made, "outputs": EachRow(_output())},
+        arguments={
+            "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
+            "outputs": EachRow(_output()),
+        },
         produced_by={"outputs": _SAMPLED},
     )
     return _boundary(f"{EACH} -> {ALL}", step, Use("rows").attribute("batch"), Padded(), RowSum())

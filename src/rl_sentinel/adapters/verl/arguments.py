@@ -40,6 +40,13 @@ ROLES: Mapping[str, Codec] = {
     "returns": Column("returns"),
 }
 
+#: Tensors that the policy loss of an actor reads, besides tokens and masks.
+POLICY_TENSORS: Mapping[str, Codec] = {
+    "old_log_probs": Column("old_logprob"),
+    "ref_log_prob": Column("ref_logprob"),
+    "advantages": Column("advantage"),
+}
+
 ALGORITHM = "verl.trainer.config.AlgoConfig"
 
 

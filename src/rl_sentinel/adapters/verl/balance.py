@@ -71,15 +71,15 @@ def _balanced(target: Target) -> Boundary:
         },
         produced_by={"batch": MASK_PRODUCER},
     )
-    made = Use("balanced")
+    result = Use("balanced")
     return Boundary(
         path=PATH,
         stage="batch",
         steps=(step,),
         reads=frozenset({"old_logprob", "token", "group", "length"}),
         outputs={
-            **row_outputs(made),
-            "tokens": Output("", "tokens", at=made["tokens"]),
+            **row_outputs(result),
+            "tokens": Output("", "tokens", at=result["tokens"]),
         },
         settings=_SETTINGS,
         claims=_CLAIMS,

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
@@ -22,6 +21,7 @@ from rl_sentinel.adapters.verl.worker_batch import (
     forward_sizes,
     reads_response_mask,
     worker_data,
+    worker_object,
 )
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -65,8 +65,7 @@ def _critics(target: Target) -> Iterator[Boundary]:
 def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec:
     """The critic with its configuration, and a model double that returns ``values``."""
     config = default_config(target, "critic", {**SIZES, **fields})
-    parts: dict[str, Codec] = {"0": Constant(Function(CRITIC)), "1": config, "2": Table({"values": values})}
-    return Object(worker_with_double, parts, at={"0": "__class__", "1": "config", "2": "critic_optimizer.answers"})
+    return worker_object(worker_with_double, CRITIC, config, {"values": values}, model="critic_optimizer")
 
 
 def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
@@ -86,11 +85,11 @@ def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
         settings={"dynamic batch size" if dynamic else "equal micro-batches": {}},
         claims=_MASKED,
         reach="algorithm.adv_estimator=gae" + (", critic.use_dynamic_bsz=True" if dynamic else ""),
-        requires=(no_empty_response, *_whole(source), *(() if dynamic else (equal_micro_batches,))),
+        requires=(no_empty_response, *_mask_requirements(source), *(() if dynamic else (equal_micro_batches,))),
     )
 
 
-def _whole(source: str) -> tuple[Callable[[Inputs], str], ...]:
+def _mask_requirements(source: str) -> tuple[Callable[[Inputs], str], ...]:
     return () if reads_response_mask(source) else (every_token_is_trained,)
 
 
@@ -122,5 +121,5 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         settings={mode: {"value_clip": 0.5}},
         claims=aggregation(target, mode) | claims(HALVED, algorithm="clipped value", factor="half"),
         reach="algorithm.adv_estimator=gae, every critic update",
-        requires=(no_empty_response, equal_micro_batches, *_whole(source)),
+        requires=(no_empty_response, equal_micro_batches, *_mask_requirements(source)),
     )

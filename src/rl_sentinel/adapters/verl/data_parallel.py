@@ -4,16 +4,20 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, every_token_is_trained
+from rl_sentinel.adapters.verl.arguments import (
+    MASK_PRODUCER,
+    POLICY_TENSORS,
+    constants,
+    every_token_is_trained,
+    try_bind,
+)
 from rl_sentinel.adapters.verl.doubles import data_parallel_actor, run_update
 from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARISED
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
@@ -23,13 +27,13 @@ from rl_sentinel.adapters.verl.worker_batch import (
     dynamic_batch_size,
     reads_response_mask,
     worker_data,
+    worker_object,
 )
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.codec import Codec
-from rl_sentinel.core.errors import Absent, Unbindable
 
 ACTOR = "verl.workers.actor.dp_actor.DataParallelPPOActor"
 UPDATE = f"{ACTOR}.update_policy"
@@ -62,19 +66,15 @@ _PAIRS = claims(
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The update of the actor in each aggregation mode, then with each of the other losses."""
-    try:
-        target.find(UPDATE)
-    except Unbindable as why:
-        if not isinstance(why, Absent):
-            yield Unbound(UPDATE, "policy-loss", str(why))
-        return
+    yield from try_bind(target, UPDATE, "policy-loss", lambda: _updates(target))
+
+
+def _updates(target: Target) -> Iterator[Boundary]:
     source = inspect.getsource(target.find(ACTOR)).partition("def update_policy")[2]
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
-    yield from bindable(
-        target, *(update_of(target, mode, source, masked=reads_response_mask(source)) for mode in modes)
-    )
-    for name in selectable(target) if "loss_mode" in source else ():
-        yield from bindable(target, _other(target, name, source))
+    yield from (update_of(target, mode, source, masked=reads_response_mask(source)) for mode in modes)
+    names = selectable(target) if "loss_mode" in source else []
+    yield from (_update_with_loss(target, name, source) for name in names)
 
 
 def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Boundary:
@@ -102,7 +102,7 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
     )
 
 
-def _other(target: Target, name: str, source: str) -> Boundary:
+def _update_with_loss(target: Target, name: str, source: str) -> Boundary:
     """The update with another policy loss, aggregated per sequence."""
     mode = loss_mode(target, name)
     numbers: Settings = {**mode.settings, **REGULARISED}
@@ -156,26 +156,15 @@ def _vanilla(target: Target, mode: str) -> Codec:
 
 
 def _step(target: Target, config: Codec, source: str) -> Step:
-    answers = Table({"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")})
-    parts: dict[str, Codec] = {
-        "0": Constant(Function(ACTOR)),
-        "1": config,
-        "2": answers,
-    }
-    places = {"0": "__class__.__base__", "1": "config", "2": "actor_optimizer.answers"}
-    tensors: dict[str, Codec] = {
-        "old_log_probs": Column("old_logprob"),
-        "ref_log_prob": Column("ref_logprob"),
-        "advantages": Column("advantage"),
-    }
+    outputs = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
     return Step(
         call=run_update,
         name="made",
         doubles=accelerator_doubles(target, ACTOR.rpartition(".")[0], source),
         arguments={
             "update": Constant(Function(UPDATE)),
-            "worker": Object(data_parallel_actor, parts, at=places),
-            "data": worker_data(tensors, **constants(temperature=1.0, multi_turn=True)),
+            "worker": worker_object(data_parallel_actor, ACTOR, config, outputs, kind="__class__.__base__"),
+            "data": worker_data(POLICY_TENSORS, **constants(temperature=1.0, multi_turn=True)),
         },
         produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: update_actor of the whole batch"},
     )

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Kn
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, constants
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, POLICY_TENSORS, constants
 from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, supports, weights_of_sampler
 from rl_sentinel.adapters.verl.doubles import EngineDouble, cpu_device
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
@@ -131,11 +131,6 @@ def _takes_weights(target: Target) -> bool:
 
 def _actor(target: Target) -> Iterator[Boundary]:
     weighs = _takes_weights(target) and supports(target, WEIGHTS["token"])
-    tensors: dict[str, Codec] = {
-        "old_log_probs": Column("old_logprob"),
-        "ref_log_prob": Column("ref_logprob"),
-        "advantages": Column("advantage"),
-    }
     corrected, weights = weights_of_sampler(target) if weighs else (None, None)
     for name, mode, settings, section, policy, loss_claims in _losses(target):
         whole = name == "vanilla"  # only with this loss: KL loss and importance weights
@@ -151,9 +146,9 @@ def _actor(target: Target) -> Iterator[Boundary]:
             | (_REFERENCE | claims(_LOSS, kl="k3") if whole else Claims())
         )
         claimed |= claims(_ROWS, rows="all")
-        columns, before = tensors, tuple[Step, ...]()
+        columns, before = POLICY_TENSORS, tuple[Step, ...]()
         if corrected and weights and whole:  # adapters/verl/losses.py binds the other losses with weights
-            columns, before = {**tensors, "rollout_is_weights": Earlier(weights)}, (corrected,)
+            columns, before = {**POLICY_TENSORS, "rollout_is_weights": Earlier(weights)}, (corrected,)
             claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",

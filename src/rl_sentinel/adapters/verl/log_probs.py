@@ -8,21 +8,19 @@ from torch.nn.functional import cross_entropy
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
 from rl_sentinel.adapters.verl.data_parallel import ACTOR
 from rl_sentinel.adapters.verl.doubles import worker_with_double
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator_doubles, forward_sizes, worker_data
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator_doubles, forward_sizes, worker_data, worker_object
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec
 
 PATH = f"{ACTOR}.compute_log_prob"
 
@@ -45,12 +43,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
     config = actor(target, "vanilla", {**SIZES, **constants(use_torch_compile=False)})
-    parts: dict[str, Codec] = {
-        "0": Constant(Function(ACTOR)),
-        "1": config,
-        "2": Table({"logits": Column("logits")}),
-    }
-    places = {"0": "__class__", "1": "config", "2": "actor_optimizer.answers"}
     doubles = accelerator_doubles(target, ACTOR.rpartition(".")[0], source)
     if target.has(_KERNEL):
         doubles[_KERNEL] = token_losses
@@ -60,7 +52,7 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
         name="scored",
         doubles=doubles,
         arguments={
-            "0": Object(worker_with_double, parts, at=places),
+            "0": worker_object(worker_with_double, ACTOR, config, {"logits": Column("logits")}),
             "1": worker_data({}, **forward_sizes(dynamic=dynamic), temperature=Knob("temperature")),
             **(constants(calculate_entropy=True) if with_entropy else {}),
         },

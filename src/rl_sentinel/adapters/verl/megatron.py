@@ -11,12 +11,12 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, required
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import ACTOR as DATA_PARALLEL
 from rl_sentinel.adapters.verl.data_parallel import update_of
@@ -28,9 +28,9 @@ from rl_sentinel.adapters.verl.worker_batch import (
     dynamic_batch_size,
     reads_response_mask,
     worker_data,
+    worker_object,
 )
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -181,25 +181,14 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     # If the data-parallel worker reads a mask of trained tokens, the trainer passes it to this worker, too.
     sources = source + (inspect.getsource(target.find(DATA_PARALLEL)) if target.has(DATA_PARALLEL) else "")
     boundary = update_of(target, mode, source, masked=reads_response_mask(sources))
-    parts: dict[str, Codec] = {
-        "0": Constant(Function(ACTOR)),
-        "1": _config(target, mode),
-        "2": Table({"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}),
-    }
-    tensors: dict[str, Codec] = {
-        "old_log_probs": Column("old_logprob"),
-        "ref_log_prob": Column("ref_logprob"),
-        "advantages": Column("advantage"),
-    }
+    outputs = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
     step = Step(
         call=run_minibatch_update,
         name="made",
         doubles=_doubles(target, source),
         arguments={
-            "worker": Object(
-                megatron_actor, parts, at={"0": "__class__", "1": "config", "2": "actor_optimizer.answers"}
-            ),
-            "data": worker_data(tensors, **constants(temperature=1.0, multi_turn=True)),
+            "worker": worker_object(megatron_actor, ACTOR, _config(target, mode), outputs),
+            "data": worker_data(POLICY_TENSORS, **constants(temperature=1.0, multi_turn=True)),
         },
         produced_by={"data": _PRODUCED},
     )

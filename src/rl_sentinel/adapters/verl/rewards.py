@@ -162,10 +162,10 @@ def _penalty(knobs: Settings) -> dict[str, Codec]:
 
 def _score_whole_batch(path: str, knobs: Settings) -> tuple[Step, Step]:
     function = score_in_order if path == MANAGERS["prime"] else score
-    made = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
+    arguments = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
     producer = "verl/trainer/ppo/reward.py, load_reward_manager; the batch as the rollout leaves it"
     return (
-        Step(call=path, name="manager", arguments=made),
+        Step(call=path, name="manager", arguments=arguments),
         Step(call=Use("manager"), name="scores", arguments={"0": _data()}, produced_by={"0": producer}),
     )
 

@@ -23,7 +23,7 @@ from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.doubles import ModelDouble, cpu_device, return_unmoved, run_supervised_batch, run_update
 from rl_sentinel.adapters.verl.engine import CUT, TENSORS
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINE
-from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator_doubles, sequences
+from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator_doubles, sequences, worker_object
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -80,19 +80,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _step(target: Target, kind: str, dataset: str) -> Boundary:
     source = inspect.getsource(target.find(TRAINER))
-    shifted = "- 1] = 0" in inspect.getsource(
-        target.find(dataset)
-    )  # its mask marks the positions that predict a trained token
+    # The mask of such a dataset marks the positions that predict a trained token.
+    shifted = "- 1] = 0" in inspect.getsource(target.find(dataset))
     mask = Column("mask", BeforeToken() if shifted else AfterPrompt(0), torch.int64)
     fields: dict[str, Codec] = {
         "data": Table({"micro_batch_size_per_gpu": MICRO_BATCH}),
         "model": Table({"strategy": Constant("fsdp")}),
     }
-    parts: dict[str, Codec] = {
-        "0": Constant(Function(TRAINER)),
-        "1": default_config(target, "", fields, "sft_trainer"),
-        "2": Table({"log_probs": Column("logprob", leaf=True)}),
-    }
+    config = default_config(target, "", fields, "sft_trainer")
+    outputs = {"log_probs": Column("logprob", leaf=True)}
     batch = Object(
         "tensordict.TensorDict",
         {
@@ -111,9 +107,7 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
         },
         arguments={
             "update": Constant(Function(STEP)),
-            "worker": Object(
-                trainer_with_double, parts, at={"0": "__class__", "1": "config", "2": "optimizer.answers"}
-            ),
+            "worker": worker_object(trainer_with_double, TRAINER, config, outputs, model="optimizer"),
             "data": batch,
         },
         produced_by={"data": f"{dataset.rpartition('.')[0].replace('.', '/')}.py, __getitem__: the loss mask"},

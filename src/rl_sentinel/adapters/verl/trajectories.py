@@ -68,17 +68,17 @@ class TrajectoryKeys(Codec):
 
     def take(self, value: list[str], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - the keys are enough
         """Partitions by prompt and trajectory; the last output is the one with the highest number."""
-        uids, whose, numbers = zip(*(key.rsplit("_", 2) for key in value), strict=True)
-        number, trajectory = torch.tensor([int(n) for n in numbers]), partition(list(zip(uids, whose, strict=True)))
+        uids, names, numbers = zip(*(key.rsplit("_", 2) for key in value), strict=True)
+        number, trajectory = torch.tensor([int(n) for n in numbers]), partition(list(zip(uids, names, strict=True)))
         last = torch.stack([n == number[trajectory == t].max() for n, t in zip(number, trajectory, strict=True)])
         step = torch.where(last, (number - 1).clamp(min=0), number)
         return {"group": partition(uids), "trajectory": trajectory, "step": step, "last_step": last}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The columns after a round trip: the last output has the highest number."""
-        whose = list(zip(batch.group.tolist(), batch.trajectory.tolist(), strict=True))
+        names = list(zip(batch.group.tolist(), batch.trajectory.tolist(), strict=True))
         step = torch.where(batch.last_step, batch.step.max(), batch.step)
-        labels = {"group": partition(batch.group), "trajectory": partition(whose), "step": step}
+        labels = {"group": partition(batch.group), "trajectory": partition(names), "step": step}
         return {**labels, "last_step": batch.last_step}
 
 

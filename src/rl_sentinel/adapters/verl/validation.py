@@ -98,9 +98,11 @@ def bootstrap_extremes(estimate: Callable[..., Any], data: list[float], size: in
     return estimate(data, size, [np.max, np.min], n_bootstrap=len(data) ** size)
 
 
-def statistics_by_name(found: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - metrics by source and variable, or by full name
+def statistics_by_name(metrics: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - metrics by source and variable, or by full name
     """The statistics of the rewards by name; there is one data source."""
-    flat = found["task"]["reward"] if "task" in found else {k.rpartition("/reward/")[2]: v for k, v in found.items()}
+    flat = (
+        metrics["task"]["reward"] if "task" in metrics else {k.rpartition("/reward/")[2]: v for k, v in metrics.items()}
+    )
     names = {
         "mean": f"mean@{samples}",
         "std": f"std@{samples}",
@@ -114,7 +116,7 @@ def statistics_by_name(found: Any, samples: int) -> dict[str, float]:  # noqa: A
     return {name: float(flat.get(key, math.nan)) for name, key in names.items()}
 
 
-def _answers(inputs: Inputs) -> list[str]:
+def _extracted_answers(inputs: Inputs) -> list[str]:
     """Extracted answers; equal answers have equal rewards."""
     return [str(reward) for reward in inputs.batch.reward.tolist()]
 
@@ -131,7 +133,7 @@ def _validated(target: Target, path: str) -> list[Boundary]:
     if by_text:
         prompts = Computed(frozenset({"group"}), _texts, "prompts with different images share a text")
     rewards: dict[str, Codec] = {"reward": Labels("reward")}
-    answers = Computed(frozenset({"reward"}), _answers, "the rewards are read from their own list")
+    answers = Computed(frozenset({"reward"}), _extracted_answers, "the rewards are read from their own list")
     return [
         _statistics(path, prompts, rewards, _ALWAYS, "rewards"),
         _statistics(path, prompts, rewards | {"pred": answers}, {**_ALWAYS, **_VOTED}, "rewards and answers"),
@@ -146,7 +148,7 @@ def _statistics(
         passed = [Derived(lambda _inputs: SimpleNamespace()), *passed, Derived(lambda _inputs: [])]
     step = Step(
         call=path,
-        name="found",
+        name="metrics",
         arguments={str(place): codec for place, codec in enumerate(passed)},
         doubles={BOOTSTRAP: enumerate_draws},
         produced_by={"1": _PRODUCED},
@@ -154,7 +156,7 @@ def _statistics(
     read = Step(
         call=statistics_by_name,
         name="logged",
-        arguments={"found": Earlier(Use("found")), "samples": Derived(lambda inputs: group_sizes(inputs)[0])},
+        arguments={"metrics": Earlier(Use("metrics")), "samples": Derived(lambda inputs: group_sizes(inputs)[0])},
     )
     return Boundary(
         path=path,
@@ -179,21 +181,21 @@ def _bootstrap(size: str) -> Boundary:
 
     step = Step(
         call=bootstrap_extremes,
-        name="found",
+        name="metrics",
         arguments={"estimate": Constant(Function(BOOTSTRAP)), "data": Labels("reward"), "size": Derived(drawn)},
         doubles={f"{_MODULE}.np.random.choice": enumerate_rows},
         produced_by={"data": "metric_utils.py, process_validation_metrics: rewards of one prompt; all, or fewer"},
     )
     best, worst = ("best_of_two", "worst_of_two") if size == "two" else ("best_sample", "worst_sample")
-    found = Use("found")
+    result = Use("metrics")
     return Boundary(
         path=BOOTSTRAP,
         stage="metric",
         steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={
-            "best": Output("", "reward", best, over="all", at=found[0][0]),
-            "worst": Output("", "reward", worst, over="all", at=found[1][0]),
+            "best": Output("", "reward", best, over="all", at=result[0][0]),
+            "worst": Output("", "reward", worst, over="all", at=result[1][0]),
         },
         settings={f"samples: {size}": {}},
         claims=claims(

@@ -13,6 +13,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.doubles import cpu_device, no_memory, return_unmoved
+from rl_sentinel.core.call import Function
 from rl_sentinel.core.codec import Codec, Inputs
 
 #: Rows of a micro-batch; the mini-batch is split evenly.
@@ -75,6 +76,18 @@ def sequences() -> dict[str, Codec]:
         "attention_mask": ResponseMask(AfterPrompt(1)),
         "position_ids": Derived(_positions, frozenset({"extra"})),
     }
+
+
+def worker_object(
+    make: Callable[..., Any], path: str, config: Codec, outputs: Mapping[str, Codec], **at: str
+) -> Object:
+    """A worker that ``make`` creates from its class, its configuration and the outputs of its model.
+
+    ``at`` overrides where the class (``kind``) and the model (``model``) of a live worker are found.
+    """
+    parts: dict[str, Codec] = {"0": Constant(Function(path)), "1": config, "2": Table(outputs)}
+    kind, model = at.get("kind", "__class__"), at.get("model", "actor_optimizer")
+    return Object(make, parts, at={"0": kind, "1": "config", "2": f"{model}.answers"})
 
 
 def worker_data(tensors: Mapping[str, Codec], **meta: Codec) -> Object:
