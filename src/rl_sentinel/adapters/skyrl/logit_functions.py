@@ -9,13 +9,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
-from rl_sentinel.adapters.kit.logit_kernels import (
-    OneRank,
-    bind_backward,
-    bind_logits,
-    no_compile,
-    with_full_sequence,
-)
+from rl_sentinel.adapters.kit.logit_kernels import OneRank, bind_backward, bind_logits, no_compile, with_full_sequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target

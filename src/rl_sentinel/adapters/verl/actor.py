@@ -47,14 +47,9 @@ def actor(
     counted: Mapping[str, Codec] | None = None,
     policy: Mapping[str, Codec] | None = None,
 ) -> Codec:
-    """The actor configuration for a loss.
+    """The actor configuration for a loss; ``knobs`` and ``policy`` are fields of its two sections, by verl's names.
 
-    Args:
-        target: the release.
-        name: name of the loss, ``loss_mode``.
-        knobs: fields of the actor section, by verl's names.
-        counted: denominators of the whole mini-batch, which the trainer writes into the configuration.
-        policy: fields of the policy-loss section, by verl's names.
+    ``counted`` are denominators of the whole mini-batch, which the trainer writes into the configuration.
     """
     own = dict(policy or {})
     if not target.has(ACTOR):

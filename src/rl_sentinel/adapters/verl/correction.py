@@ -119,13 +119,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(BOTH, "correct", str(why))
             yield from (Unbound(ADDED, "correct", failing) for failing in (target.fails(ADDED),) if failing)
         return
-    try_bind = [
-        _weights(name, knobs, _correction_step(knobs)) for name, knobs in WEIGHTS.items() if supports(target, knobs)
-    ]
+    corrections = [_weights(name, knobs, _correct(knobs)) for name, knobs in WEIGHTS.items() if supports(target, knobs)]
     if supports(target, WEIGHTS["token"]):
-        try_bind.append(_bypass_weights(WEIGHTS["token"]))
-    try_bind += [_rejection(name, knobs, _correction_step(knobs)) for name, knobs in rejections(target).items()]
-    yield from bindable(target, *try_bind)
+        corrections.append(_bypass_weights(WEIGHTS["token"]))
+    corrections += [_rejection(name, knobs, _correct(knobs)) for name, knobs in rejections(target).items()]
+    yield from bindable(target, *corrections)
     yield from _steps(target)
 
 
@@ -137,10 +135,10 @@ def _steps(target: Target) -> Iterator[Boundary | Unbound]:
     if not target.has(ADDED):
         return
     if supports(target, WEIGHTS["token"]):
-        yield from bindable(target, _weights("token", WEIGHTS["token"], _batch_step(WEIGHTS["token"])))
+        yield from bindable(target, _weights("token", WEIGHTS["token"], _correct_batch(WEIGHTS["token"])))
     known = rejections(target)
     for name in [n for n in ("seq_mean_k1", "sequence") if n in known][:1]:
-        yield from bindable(target, _rejection(name, known[name], _batch_step(known[name])))
+        yield from bindable(target, _rejection(name, known[name], _correct_batch(known[name])))
 
 
 def rejections(target: Target) -> Mapping[str, Settings]:
@@ -179,7 +177,7 @@ def _verl_knobs(knobs: Settings) -> dict[str, Codec]:
     return {name: Knob(name) for name in knobs if name.startswith("rollout_")}
 
 
-def _correction_step(knobs: Settings, trained: Column = Column("old_logprob")) -> Step:  # noqa: B008 - frozen
+def _correct(knobs: Settings, trained: Column = Column("old_logprob")) -> Step:  # noqa: B008 - frozen
     """The step that computes weights and mask; ``trained`` is the old policy, or the current one in bypass mode."""
     return Step(
         call=BOTH,
@@ -189,7 +187,7 @@ def _correction_step(knobs: Settings, trained: Column = Column("old_logprob")) -
     )
 
 
-def _batch_step(knobs: Settings) -> Step:
+def _correct_batch(knobs: Settings) -> Step:
     """The trainer's step, which writes weights and mask into its batch."""
     tensors = {
         "old_log_probs": Column("old_logprob"),
@@ -210,10 +208,7 @@ def weights_of_sampler(target: Target) -> tuple[Step, Use]:  # noqa: ARG001 - as
 
     The step is cached for equal log-probs, because most laws change only what it does not read.
     """
-    step = replace(
-        _correction_step(WEIGHTS["token"]),
-        arguments={**_correction_step({}).arguments, **constants(**WEIGHTS["token"])},
-    )
+    step = replace(_correct(WEIGHTS["token"]), arguments={**_correct({}).arguments, **constants(**WEIGHTS["token"])})
     return replace(step, remembered=True), Use("corrected")[0].attribute("batch")["rollout_is_weights"]
 
 
@@ -231,7 +226,7 @@ def _bypass_weights(knobs: Settings) -> Boundary:
         "weight": Output("B T", "ratio", "weight", "token", at=place, form=Padded()),
         "weight_requires_grad": Output("", "", "requires_grad", at=place, form=RequiresGrad()),
     }
-    step = _correction_step(knobs, Column("logprob", leaf=True))
+    step = _correct(knobs, Column("logprob", leaf=True))
     settings = {**knobs, **_neutral_weight(knobs)}
     return _boundary(step, outputs, "weight of the current policy", settings, _CONSTANT | _WEIGHT)
 
@@ -256,7 +251,7 @@ def _boundary(step: Step, outputs: Mapping[str, Output], name: str, knobs: Setti
     )
 
 
-def logged_metrics(
+def log_metrics(
     names: tuple[str, ...], quantities: Mapping[str, str], knobs: Settings
 ) -> tuple[Step, dict[str, Output]]:
     """The step that computes the correction, and outputs for these logged metrics."""
@@ -265,4 +260,4 @@ def logged_metrics(
         name: Output("", "", quantities[name], over="live", at=place[f"rollout_corr/{name}"], form=Detached())
         for name in names
     }
-    return _correction_step(knobs), outputs
+    return _correct(knobs), outputs

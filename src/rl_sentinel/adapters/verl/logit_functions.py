@@ -3,13 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_sentinel.adapters.kit.logit_kernels import (
-    OneRank,
-    bind_backward,
-    bind_logits,
-    no_compile,
-    with_flat_logits,
-)
+from rl_sentinel.adapters.kit.logit_kernels import OneRank, bind_backward, bind_logits, no_compile, with_flat_logits
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind

@@ -15,16 +15,7 @@ from rl_sentinel.adapters.verl.aggregation import PARAMETERS, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, try_bind
 from rl_sentinel.adapters.verl.bypass import BYPASS, BYPASSES, bypass_boundary, has_correction_section
 from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, supports, weights_of_sampler
-from rl_sentinel.adapters.verl.loss_claims import (
-    ALGORITHMS,
-    CLAIMS,
-    KNOBS,
-    LOGGED,
-    PAIR,
-    RATIO,
-    UNUSUAL,
-    WEIGHTED,
-)
+from rl_sentinel.adapters.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, PAIR, RATIO, UNUSUAL, WEIGHTED
 from rl_sentinel.adapters.verl.policy_loss import RANGE, loss_outputs, metrics_of
 from rl_sentinel.adapters.verl.registries import LOSSES, MODULE, failed_registrations, registered
 from rl_sentinel.adapters.verl.source_names import decorated_functions

@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER
-from rl_sentinel.adapters.verl.correction import BOTH, MODULE, logged_metrics, neutral_options, rejections, supports
+from rl_sentinel.adapters.verl.correction import BOTH, MODULE, log_metrics, neutral_options, rejections, supports
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -116,7 +116,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         names = {n.format(option): q for n, q in metrics.items() if _written(n, source)}
         if names:
             neutral = neutral_options(knobs) if "rollout_rs" in knobs else {}
-            step, outputs = logged_metrics(tuple(names), names, knobs)
+            step, outputs = log_metrics(tuple(names), names, knobs)
             yield from bindable(target, _boundary(step, outputs, f"metrics of {family}", {**knobs, **neutral}))
 
 
