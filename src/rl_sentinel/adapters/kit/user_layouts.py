@@ -20,7 +20,7 @@ from rl_sentinel.search.transforms import padded
 
 def prompts_have_siblings(inputs: Inputs) -> str:
     """Every prompt has at least two responses, because a trainer that groups by position samples several."""
-    return "" if min(group_sizes(inputs), default=2) > 1 else "a prompt has one response only"
+    return "" if min(group_sizes(inputs), default=2) > 1 else "a prompt has only one response"
 
 
 #: Preconditions of functions that group by position, with the same number of responses for every prompt.

@@ -47,7 +47,7 @@ class EngineDouble:
         return one_process_group()
 
     def get_data_parallel_size(self) -> int:
-        """One process."""
+        """The number of processes, 1."""
         return 1
 
     def _gradient_sync_context(self, **_about: object) -> Any:  # noqa: ANN401 - a context
