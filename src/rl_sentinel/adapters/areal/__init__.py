@@ -20,8 +20,8 @@ from rl_sentinel.adapters.areal import (
 )
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: What AReaL's modules must really run: its log formatter, and its configuration's base.
@@ -66,7 +66,7 @@ def _installation(version: str) -> Installation:
 def _parallel_state() -> ModuleType:
     """A declared double: Megatron's parallel state in a process that no model of Megatron runs in."""
     module = ModuleType("megatron.core.parallel_state")
-    vars(module).update({**one_process(), "is_initialized": lambda: False})
+    vars(module).update({**parallel_state_of_one_process(), "is_initialized": lambda: False})
     return module
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.world import group
+from rl_sentinel.adapters.process_group import one_process_group
 
 #: Key of the data -> what the model answers at each position; packed and padded with the rest of the data.
 LOGPROBS, ENTROPY, VALUES = "answered_logprobs", "answered_entropy", "answered_values"
@@ -45,7 +45,7 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
         "is_vision_model": False,
         "enable_tree_training": False,
         "parallel_helper": parallel,
-        "dp_group": group(),
+        "dp_group": one_process_group(),
         "device": torch.device("cpu"),
         "logger": logging.getLogger("areal"),
         "get_version": lambda _engine: 0,

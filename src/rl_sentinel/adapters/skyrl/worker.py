@@ -206,7 +206,7 @@ def _made(  # noqa: PLR0913 - the parts of one description
     }
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
     knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
-    place = target.located(WORKER).rpartition(".")[0]
+    place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
     stepped = f"{WORKER}.optim_step"
     averages = target.has(stepped) and "_micro_batches_accumulated" in inspect.getsource(target.find(stepped))

@@ -39,7 +39,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     module = next((one for one in MODULES if target.has(f"{one}.generate_rollout_async")), "")
     if not module or target.fails(module):
         return
-    source = target.root.joinpath(*target.located(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    source = target.root.joinpath(*target.locate(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")
     yield from bindable(target, _loop(f"{module}.generate_rollout_async", hook=ALL_SAMPLES in source))
 
 

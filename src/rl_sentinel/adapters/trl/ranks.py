@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.rank_threads import everywhere
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks
 from rl_sentinel.adapters.target import Target
 
 
 def gather(tensor: Any) -> Any:  # noqa: ANN401 - a tensor, or a container of them
     """The tensors of all ranks, one after the other; a number becomes a row, and no gradient passes."""
-    tensors = everywhere(tensor)
+    tensors = gather_from_ranks(tensor)
     if len(tensors) == 1:
         return tensor
     if isinstance(tensor, dict):
@@ -27,12 +27,12 @@ def as_rows(tensor: Tensor) -> Tensor:
 
 def gather_object(objects: list[Any]) -> list[Any]:
     """The items of all ranks' lists."""
-    return [item for one in everywhere(objects) for item in one]
+    return [item for one in gather_from_ranks(objects) for item in one]
 
 
 def broadcast_object_list(objects: list[Any], from_process: int = 0) -> list[Any]:
     """The list of one rank, put into that of each."""
-    objects[:] = everywhere(objects)[from_process]
+    objects[:] = gather_from_ranks(objects)[from_process]
     return objects
 
 
@@ -65,7 +65,7 @@ class RankAccelerator:
 
     def reduce(self, tensor: Tensor, reduction: str = "mean", scale: float = 1.0) -> Tensor:
         """The sum or the mean over the ranks; one process gives back what it got."""
-        tensors = everywhere(tensor.detach())
+        tensors = gather_from_ranks(tensor.detach())
         if len(tensors) == 1:
             return tensor
         total = torch.stack(tensors).sum(0) * scale
@@ -79,7 +79,7 @@ class RankAccelerator:
         pad_first: bool = False,  # noqa: FBT001, FBT002 - as accelerate's
     ) -> Tensor:
         """The tensor with as many items along an axis as that of any rank."""
-        most = max(everywhere(tensor.shape[dim]))
+        most = max(gather_from_ranks(tensor.shape[dim]))
         shape = list(tensor.shape)
         shape[dim] = most - tensor.shape[dim]
         padding = tensor.new_full(shape, pad_index)
@@ -87,7 +87,7 @@ class RankAccelerator:
 
     def wait_for_everyone(self) -> None:
         """Meet the other ranks."""
-        everywhere(None)
+        gather_from_ranks(None)
 
 
 def collectives(target: Target, kind: str) -> Mapping[str, Callable[..., Any]]:

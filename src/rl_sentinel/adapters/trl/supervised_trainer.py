@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.rank_threads import in_ranks
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import answer_with, answer_with_logits
@@ -67,7 +67,7 @@ def fitted(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 -
 
     ``entry`` is the method of the target that the step enters.
     """
-    losses = in_ranks(len(trainers), lambda rank: fit(entry, trainers[rank]))
+    losses = run_on_ranks(len(trainers), lambda rank: fit(entry, trainers[rank]))
     return {"loss": torch.stack(losses).mean(), "trainer": trainers[0]}
 
 
