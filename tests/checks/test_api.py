@@ -140,7 +140,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
             "ignore: law is 'MSK999', expected one of",
         ),
         ({"stage": "advantage", "algorithm": 3}, "algorithm is 3, expected a name"),
-        ({"stage": "advantage", "algorithm": "gpro"}, "claim is 'algorithm=gpro', which stage advantage does not have"),
+        ({"stage": "advantage", "algorithm": "gpro"}, "algorithm is 'gpro', which stage advantage does not have"),
         ({"stage": "advantage", "claims": "scope=group"}, "claims is 'scope=group', expected a dict"),
         ({"stage": "advantage", "bind": {3: "reward"}}, "bind is {3: 'reward'}, expected a dict with names for keys"),
         (

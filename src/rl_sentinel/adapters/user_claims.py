@@ -100,7 +100,11 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
         SentinelError: as :func:`parse_claims`.
     """
     name, more = ALIASES.get(algorithm.lower(), {}).get(stage, (algorithm, {}))
-    texts = list(texts)
+    texts, known = list(texts), _values("algorithm", stage) if "algorithm" in _keys(stage) else []
+    if name and name not in known:
+        raise SentinelError(
+            f"--algorithm is {algorithm!r}, which stage {stage} does not have: {nearest(name, known)} ({PAGE})"
+        )
     keys = [text.partition("=")[0] for text in texts]
     usual = {**USUAL.get(stage, {}).get(name, {}), **more}
     implied = {key: value for key, value in usual.items() if key not in keys}

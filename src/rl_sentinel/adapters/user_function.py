@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
-from rl_sentinel.adapters.kit.argument_messages import describe_arguments, unknown_message
+from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Ragged
 from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
@@ -86,7 +86,8 @@ def stage_claims(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Cl
     """
     if stage not in STAGES:
         hint = _ADAPTED if stage in get_args(Stage) else "choose what your function computes"
-        message = f"--stage is {stage!r}, expected one of {', '.join(STAGES)}: {hint}"
+        given = f"is {stage!r}" if stage else "is missing"
+        message = f"--stage {given}, expected one of {', '.join(STAGES)}: {hint}"
         raise SentinelError(message)
     return claims_from_options(STAGES[stage].stage, algorithm, claims)
 
@@ -118,7 +119,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
             return Unbound(path, kind.stage, f"{path} is of type {type(function).__name__}, expected a function")
         arguments = arguments_of(function, kind.stage, statement.bind)
     except Unbindable as why:
-        return Unbound(path, kind.stage, str(why))
+        return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
     if arguments.unknown:
         return Unbound(path, kind.stage, unknown_message(name, arguments.unknown))

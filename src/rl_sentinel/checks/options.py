@@ -49,7 +49,7 @@ def claims_given(stage: str, algorithm: object, claims: object) -> Claims:
     try:
         return claims_of(STAGES[stage].stage, algorithm, cast("dict[str, str | bool | None]", table))
     except SentinelError as wrong:
-        raise InputError(str(wrong).replace("--claim", "claim", 1)) from wrong
+        raise InputError(str(wrong).removeprefix("--")) from wrong
 
 
 def bindings(bind: object) -> dict[str, object]:

@@ -174,13 +174,12 @@ def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowl
     if expected is None:
         if any(fails(f) for f in shown):
             return 1
-        nothing_judged, errored = not seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
-        if nothing_judged:
-            why = f": {counted(errored, 'pair')} errored (see above)" if errored else ""
-            console.print(f"inconclusive: no law could run{why}; exit status 2", markup=False)
-        elif errored:
-            console.print(f"{counted(errored, 'pair')} errored (see above); exit status 2", markup=False)
-        return 2 if nothing_judged or errored else 0
+        judged, errored = seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
+        if judged and not errored:
+            return 0
+        why = f"{counted(errored, 'pair')} errored (see above); " if errored else ""
+        console.print(f"{why}exit status 2", markup=False)
+        return 2
     problems = differences(expected, seen, shown)
     for line in problems:
         console.print(line, markup=False)

@@ -1,10 +1,15 @@
 """Messages about the arguments of a user's function."""
 
+from pathlib import Path
+
+import pytest
 import torch
 
-from rl_sentinel.adapters.kit.argument_messages import describe_arguments, unknown_message
+from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.errors import Absent, Unbindable
 
 
 def test_unknown_parameters_are_named_at_once() -> None:
@@ -22,3 +27,20 @@ def test_what_was_passed() -> None:
     codecs = {"scores": codec_of("reward"), "masks": codec_of("mask"), "gamma": Constant(0.9)}
     passed = {"scores": torch.zeros(2), "masks": torch.ones(2, 3), "gamma": 0.9}
     assert describe_arguments(codecs, passed) == "scores=reward[2], masks=mask[2, 3], gamma=0.9"
+
+
+@pytest.mark.parametrize(
+    ("path", "why", "hint"),
+    [
+        ("hinted.advantage", Absent(), ": the nearest is 'advantages'"),
+        ("hinted.zzz", Absent(), ""),
+        ("absent.advantages", Absent(), ""),
+        ("statistics.mean", Unbindable(), ": rename the file, its name is that of a standard module"),
+        ("hinted.advantages", Unbindable(), ""),
+    ],
+)
+def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, why: Unbindable, hint: str) -> None:
+    """The nearest name of the module; a standard module that shadows the file."""
+    (tmp_path / "hinted.py").write_text("def advantages(): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert lookup_hint(Target(tmp_path), path, why) == hint

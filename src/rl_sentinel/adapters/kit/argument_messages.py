@@ -1,6 +1,8 @@
 """Messages about the arguments of a user's function: unknown parameter names, passed values."""
 
+import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,22 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.bind_text import BINDINGS
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.roles import ROLES, role_of, similar_names
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Absent, Unbindable
+
+
+def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
+    """How to fix a function that is not found: a misspelt name, or a file named like a standard module."""
+    module, _, name = path.rpartition(".")
+    if not isinstance(why, Absent):
+        shadowed = module.partition(".")[0] in sys.stdlib_module_names
+        return ": rename the file, its name is that of a standard module" if shadowed else ""
+    try:
+        near = get_close_matches(name, vars(target.module(module)), n=1)
+    except Unbindable:
+        return ""
+    return f": the nearest is {near[0]!r}" if near else ""
 
 
 def unknown_message(function: str, unknown: list[str]) -> str:
@@ -18,7 +35,8 @@ def unknown_message(function: str, unknown: list[str]) -> str:
     names = ", ".join(map(repr, unknown))
     return (
         f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind each of them, as "
-        f"in bind={{{suggested}}} (a column, COLUMN[AXES], a number, or a function of the batch; docs/own-functions.md)"
+        f"in bind={{{suggested}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a number, or in "
+        "Python a function of the batch; docs/own-functions.md)"
     )
 
 
