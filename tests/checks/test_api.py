@@ -122,7 +122,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
     result = rl_sentinel.check(loss, stage="policy-loss", algorithm="reinforce")
     assert (result.ok, result.findings) == (True, ())
     (note,) = result.notes
-    assert note.startswith("advantages seems to have one number per response: as [B, T] it broadcasts across rows, so")
+    assert note.startswith("advantages seems to be one number per response: as [B, T] it broadcasts across rows, so")
     assert note.endswith('passed as advantage[B]; state it with bind={"advantages": "advantage[B]"}')
 
 
