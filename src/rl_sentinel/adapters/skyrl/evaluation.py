@@ -9,6 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Labels
 from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import (
     groups_are_equal,
     no_empty_response,
@@ -129,8 +130,8 @@ def evaluate(
         logged = asyncio.run(run(batches, generator, cfg, 0, tokenizer))
     else:
         worker = SimpleNamespace(actor_infos=[SimpleNamespace(rank=SimpleNamespace(dp_size=1))])
-        bare_trainer = trainer.__new__(trainer)
-        vars(bare_trainer).update(
+        bare_trainer = bare_instance(
+            trainer,
             cfg=cfg,
             eval_dataloader=batches,
             generator=generator,

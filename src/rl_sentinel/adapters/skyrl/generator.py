@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged
-from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE
@@ -228,9 +228,7 @@ def _doubles(target: Target) -> dict[str, Callable[..., Any]]:
 
 def _sampled_at_both_ends(inputs: Inputs) -> str:
     """Require that a conversation starts and ends with a turn of the model."""
-    batch = inputs.batch
-    last = batch.mask.gather(1, (batch.length - 1).clamp(min=0).unsqueeze(1))
-    sampled = bool(last.all()) and bool(batch.mask[:, :1].all())
+    sampled = not last_token_trains(inputs) and bool(inputs.batch.mask[:, :1].all())
     return "" if sampled else "a conversation does not start and end with sampled tokens"
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.skyrl.advantages import path_of, registered
@@ -143,13 +144,12 @@ def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Argum
         "parts": Derived(lambda inputs: inputs.part[1]),
     }
     advantage: Codec = Object(rows_of, rows_of_part) if scales else forms.column("advantage")
-    rows = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
     step = replace(_loss(path, function, forms, advantage, _section(PLAIN)), each=("micro_batch",))
     loss = Output("", "", "loss", at=Use("result")[0], join="sum" if scales else "mean")
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",
-        steps=(scaling(forms, rows), step) if scales else (step,),
+        steps=(scaling(forms, MICRO_BATCH_ROWS), step) if scales else (step,),
         unused=frozenset({"rollout_logprob"}),
         outputs={"loss": loss},
         settings={f"{PLAIN}, {r}, in micro-batches": {"loss_reduction": r} for r in REDUCTIONS},

@@ -13,6 +13,8 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS, MICRO_BATCHES
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
@@ -116,10 +118,11 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     averages: bool,  # noqa: FBT001 - whether optim_step divides by the number of micro-batches
 ) -> dict[str, Any]:
     """Run the worker's step over a mini-batch in ``parts`` micro-batches: its loss, entropy and log-probs."""
-    bare_worker, strategy = worker.__new__(worker), Strategy()
+    strategy = Strategy()
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
-    vars(bare_worker).update(
+    bare_worker = bare_instance(
+        worker,
         cfg=cfg.trainer if section else cfg,
         model=Model(columns),
         strategy=strategy,
@@ -225,15 +228,14 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "columns": Table({name: forms.column(name) for name in _MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
-            "parts": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"})),
+            "parts": MICRO_BATCHES,
             "averages": Constant(averages),
             "batches": Constant(None if path == WHOLE_STEP else Function(iterator)),
         },
         doubles=doubles,
         produced_by={"data": PRODUCED_BY},
     )
-    rows = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
-    steps = (scaling(forms, rows), step) if scales else (step,)
+    steps = (scaling(forms, MICRO_BATCH_ROWS), step) if scales else (step,)
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage=stage,

@@ -81,7 +81,7 @@ CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
 
 _PPO = _RATIO | claims("loss.py, policy_loss_function: PPO-style clipped loss", algorithm="ppo")
 
-#: The metrics that every policy loss reports. reduce_train_step_metrics, docstring: "per-rollout-mean: divisor = constant
+#: The metrics of every policy loss. reduce_train_step_metrics, docstring: "per-rollout-mean: divisor = constant
 #: step_global_batch_size from the rollout side", which model.py, train_one_step passes ("Rollout count for this
 #: training step"), so a sample without a trained token is declared to count; "per-token-loss: the genuine per-token
 #: average".
