@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _boundary(name: str, settings: Settings, scope: Scope, section: Config, forms: Arguments) -> Boundary:
-    passed = {
+    arguments_ = {
         "old_log_probs": forms.column("old_logprob"),
         "rollout_logprobs": forms.column("rollout_logprob"),
         "loss_mask": forms.loss_mask,
@@ -57,7 +57,7 @@ def _boundary(name: str, settings: Settings, scope: Scope, section: Config, form
     return Boundary(
         path=PATH,
         stage="correct",
-        steps=(Step(call=PATH, name="result", arguments=passed, produced_by={"loss_mask": PRODUCED_BY}),),
+        steps=(Step(call=PATH, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
         outputs=outputs,
         settings={name: settings},
         reach=", ".join(f"{SECTION}.{k}={v}" for k, v in settings.items()),

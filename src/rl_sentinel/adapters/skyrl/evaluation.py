@@ -80,7 +80,7 @@ class Tokenizer:
 
 
 class Generator:
-    """A stub of the generator: it returns the rewards of a prompt's responses in order, and 0 once none is left."""
+    """A stub of the generator: it returns the rewards of a prompt's responses in order, and 0 once none remains."""
 
     def __init__(self, rewards: Mapping[str, list[float]]) -> None:
         """Store the rewards of each prompt."""
@@ -88,13 +88,13 @@ class Generator:
 
     async def generate(self, request: Mapping[str, Any], **_options: object) -> dict[str, Any]:
         """A response of one token and a reward for each prompt of the request."""
-        left = {name: list(rewards) for name, rewards in self.rewards.items()}
+        remaining = {name: list(rewards) for name, rewards in self.rewards.items()}
         prompts = [messages[0]["content"] for messages in request["prompts"]]
         ones = [[1] for _ in prompts]
         return {
             "prompt_token_ids": ones,
             "response_ids": ones,
-            "rewards": [left[name].pop(0) if left[name] else 0.0 for name in prompts],
+            "rewards": [remaining[name].pop(0) if remaining[name] else 0.0 for name in prompts],
             "loss_masks": ones,
             "stop_reasons": ["stop"] * len(prompts),
             "rollout_metrics": {},

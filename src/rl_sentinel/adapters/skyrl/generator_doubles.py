@@ -111,7 +111,7 @@ class Engine:
             "response_logprobs": [list(turn.logprobs) for turn in turns] if has_logprobs else None,
         }
 
-    async def finish_session(self, *_about: object) -> None:
+    async def finish_session(self, *_args: object) -> None:
         """Do nothing."""
 
     def _next(self, tokens: Sequence[int], prompt: Sequence[int] | None) -> Turn:
@@ -157,11 +157,11 @@ class Environments:
         return default
 
 
-def make_environment(_env_class: str, *, extras: dict[str, Any], **_about: object) -> Environment:
+def make_environment(_env_class: str, *, extras: dict[str, Any], **_options: object) -> Environment:
     """The environment of a sample, whose extras have the script."""
     return Environment(extras["script"])
 
 
-def no_metrics(*_about: object) -> dict[str, float]:
+def no_metrics(*_args: object) -> dict[str, float]:
     """No metrics."""
     return {}

@@ -110,7 +110,7 @@ def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
 
 
 def _loss(path: str, function: Callable[..., Any], forms: Arguments, advantage: Codec, section: Codec) -> Step:
-    passed = (
+    arguments_ = (
         forms.column("logprob"),
         forms.column("old_logprob"),
         advantage,
@@ -118,11 +118,11 @@ def _loss(path: str, function: Callable[..., Any], forms: Arguments, advantage: 
         forms.loss_mask,
         forms.column("rollout_logprob"),
     )
-    names = list(inspect.signature(function).parameters)[: len(passed)]
+    names = list(inspect.signature(function).parameters)[: len(arguments_)]
     return Step(
         call=path,
         name="result",
-        arguments=dict(zip(names, passed, strict=True)),
+        arguments=dict(zip(names, arguments_, strict=True)),
         produced_by={
             names[4]: PRODUCED_BY,
             names[5]: "worker.py, _forward_backward_micro: rollout_logprobs from the sampler",
@@ -178,7 +178,7 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
 
 
 def _critic(forms: Arguments) -> Boundary:
-    passed = {
+    arguments_ = {
         "values": forms.column("value"),
         "old_values": forms.column("old_value"),
         "returns": forms.column("returns"),
@@ -188,7 +188,7 @@ def _critic(forms: Arguments) -> Boundary:
     return Boundary(
         path=CRITIC,
         stage="value-loss",
-        steps=(Step(call=CRITIC, name="result", arguments=passed, produced_by={"loss_mask": PRODUCED_BY}),),
+        steps=(Step(call=CRITIC, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings={"default": {"value_clip": 0.2}},
         reach="trainer.algorithm.advantage_estimator=gae",

@@ -74,8 +74,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def rewards_logged(trainer: Any) -> dict[str, float]:  # noqa: ANN401 - a double of the trainer
     """The reward metrics; the name of pass@n has the number of samples in it, so it gets a fixed name here."""
     logged = trainer.all_metrics
-    passed = next(value for name, value in logged.items() if name.startswith("reward/avg_pass_at_"))
-    return {"raw": logged["reward/avg_raw_reward"], "passed": passed}
+    pass_at_n = next(value for name, value in logged.items() if name.startswith("reward/avg_pass_at_"))
+    return {"raw": logged["reward/avg_raw_reward"], "pass_at_n": pass_at_n}
 
 
 def reduce_parts(reduce: Callable[..., Any], parts: list[dict[str, float]]) -> Any:  # noqa: ANN401 - a dict
@@ -121,7 +121,7 @@ def _rewards(target: Target) -> Boundary:
         reads=frozenset({"reward", "group"}),
         outputs={
             "reward/avg_raw_reward": Output("", "reward", "outcome.mean", at=Use("logged")["raw"]),
-            "reward/avg_pass_at_n": Output("", "", at=Use("logged")["passed"]),
+            "reward/avg_pass_at_n": Output("", "", at=Use("logged")["pass_at_n"]),
         },
         reach="every run",
         requires=(prompts_are_contiguous, groups_are_equal, no_empty_response),
@@ -156,6 +156,6 @@ def _gap(forms: Arguments) -> Boundary:
             "moments reduce correctly across micro-batches",
             output_pairs={f"{_PREFIX}_mean": "logprob against rollout_logprob"},
         ),
-        reach="every run with log-probs from the sampler",
+        reach="every run with log-probs of the sampler",
         requires=(equal_micro_batches, has_trained_token),
     )

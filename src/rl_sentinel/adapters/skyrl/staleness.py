@@ -169,7 +169,7 @@ def _manager(target: Target) -> Boundary:
             "admitted": Output("", "samples", "admitted", at=session["admitted"]),
             "admitted after a restart": Output("", "samples", "admitted", at=session["resumed"]),
         },
-        settings={name: one for name, one in SETTINGS.items() if can_filter or not one["filtered"]},
+        settings={name: values for name, values in SETTINGS.items() if can_filter or not values["filtered"]},
         claims=_MANAGER,
         reach="trainer.fully_async, every step",
     )

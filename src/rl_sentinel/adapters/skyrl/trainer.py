@@ -113,9 +113,11 @@ def _data(forms: Arguments) -> Codec:
 
 
 def _normalization(
-    forms: Arguments, path: str, passed: dict[str, Codec], more: Settings, optional: frozenset[str]
+    forms: Arguments, path: str, arguments_: dict[str, Codec], more: Settings, optional: frozenset[str]
 ) -> Boundary:
-    step = Step(call=path, name="data_after", arguments=passed, optional=optional, produced_by={"data": PRODUCED_BY})
+    step = Step(
+        call=path, name="data_after", arguments=arguments_, optional=optional, produced_by={"data": PRODUCED_BY}
+    )
     return Boundary(
         path=path,
         stage="normalise",

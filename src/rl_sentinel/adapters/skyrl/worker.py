@@ -58,12 +58,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", str(why))
 
 
-def cpu(*_about: object) -> str:
+def cpu(*_args: object) -> str:
     """The CPU as the current device."""
     return "cpu"
 
 
-def stored_entropy(logits: Tensor, **_about: object) -> Tensor:
+def stored_entropy(logits: Tensor, **_options: object) -> Tensor:
     """A double of the entropy function: the model double returns the entropy as its logits."""
     return logits[..., 0]
 
@@ -75,15 +75,15 @@ class Strategy:
         """Start with no loss."""
         self.losses: list[Tensor] = []
 
-    def backward(self, loss: Tensor, *_about: object, **_options: object) -> None:
+    def backward(self, loss: Tensor, *_args: object, **_options: object) -> None:
         """Record the loss; the audit differentiates the sum."""
         self.losses.append(loss)
 
-    def all_reduce(self, values: Any, *_about: object, **_options: object) -> Any:  # noqa: ANN401 - numbers by name
+    def all_reduce(self, values: Any, *_args: object, **_options: object) -> Any:  # noqa: ANN401 - numbers by name
         """The values, unchanged: one rank."""
         return values
 
-    def optimizer_step(self, *_about: object, **_options: object) -> None:
+    def optimizer_step(self, *_args: object, **_options: object) -> None:
         """Do nothing."""
 
 
@@ -94,7 +94,7 @@ class Model:
         """Store the columns of all rows, in the trainer's layout."""
         self.columns = columns
 
-    def __call__(self, sequences: Tensor, num_actions: int, **_about: object) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, sequences: Tensor, num_actions: int, **_options: object) -> tuple[Tensor, dict[str, Tensor]]:
         """Log-probs of the response, and the entropy at every position; position t predicts token t + 1."""
         rows = sequences[:, 0]
         entropy = self.columns["entropy"][rows]

@@ -67,7 +67,7 @@ def _shared_loss(boundary: Boundary) -> Boundary:
     trained, *reduced = boundary.steps
     size = {"size": _SIZE}
     step = replace(trained, call=train_step_in_context, arguments={**trained.arguments, **size})
-    reducers = [replace(one, arguments={**one.arguments, "cp_size": _SIZE}) for one in reduced]
+    reducers = [replace(step, arguments={**step.arguments, "cp_size": _SIZE}) for step in reduced]
     return replace(boundary, steps=(step, *reducers))
 
 

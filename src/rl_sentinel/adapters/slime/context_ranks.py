@@ -33,29 +33,29 @@ Spans = list[tuple[int, int]]
 
 
 def spans(offsets: Callable[..., Any], total: int, response: int) -> Spans:
-    """The positions of a response that the two chunks of this rank predict, from slime's own offsets."""
+    """The positions of a response that the two chunks of this rank predict, from slime's offsets."""
     _, _, logits, _ = offsets(total, response)
     before = total - response - 1
     return [(low - before, high - before) if low < high else (0, 0) for low, high in logits]
 
 
-def share(data: Mapping[str, Any], own: list[Spans]) -> dict[str, Any]:
+def share(data: Mapping[str, Any], rank_spans: list[Spans]) -> dict[str, Any]:
     """The data of one rank: tensors under the keys of :data:`SHARED` are cut to the rank's positions."""
     return {
-        key: [torch.cat([row[low:high] for low, high in chunks]) for row, chunks in zip(value, own, strict=True)]
+        key: [torch.cat([row[low:high] for low, high in chunks]) for row, chunks in zip(value, rank_spans, strict=True)]
         if key in SHARED
         else value
         for key, value in data.items()
     }
 
 
-def merge_shares(parts: list[list[Tensor]], held: list[list[Spans]], lengths: list[int]) -> list[Tensor]:
+def merge_shares(parts: list[list[Tensor]], spans_by_rank: list[list[Spans]], lengths: list[int]) -> list[Tensor]:
     """The whole tensor of each sample, from the ranks' parts."""
     samples = []
     for n, length in enumerate(lengths):
         whole = parts[0][n].new_zeros(length)
-        for rank, own in enumerate(held):
-            places = torch.cat([torch.arange(low, high) for low, high in own[n]])
+        for rank, rank_spans in enumerate(spans_by_rank):
+            places = torch.cat([torch.arange(low, high) for low, high in rank_spans[n]])
             whole = whole.index_add(0, places, parts[rank][n])
         samples.append(whole)
     return samples
@@ -71,17 +71,17 @@ def advantages_in_context(
     shares: dict[int, dict[str, Any]] = {}
 
     def work(rank: int) -> tuple[list[Spans], dict[str, Any]]:
-        own = _own_spans(compute, data, size)
-        shares[rank] = share(data, own)
+        rank_spans = _spans_on_rank(compute, data, size)
+        shares[rank] = share(data, rank_spans)
         call_on_data(compute, args, shares[rank])
-        return own, shares[rank]
+        return rank_spans, shares[rank]
 
     with context_of(size), data_in_store(compute, lambda: shares[rank_number()]):
         ranks = in_ranks(size, work)
-    held = [own for own, _ in ranks]
+    spans_by_rank = [rank_spans for rank_spans, _ in ranks]
     computed = [key for key in ("advantages", "returns", "kl") if key in ranks[0][1]]
     lengths = data["response_lengths"]
-    return {key: merge_shares([data[key] for _, data in ranks], held, lengths) for key in computed}
+    return {key: merge_shares([data[key] for _, data in ranks], spans_by_rank, lengths) for key in computed}
 
 
 def train_step_in_context(
@@ -113,10 +113,10 @@ def train_step_in_context(
             shares: dict[int, Any] = shares,
             output: dict[str, Any] = micro_batch["output"],
         ) -> Any:  # noqa: ANN401 - as the loss
-            own = _own_spans(loss_function, batch, size)
-            shares[rank] = share(output, own)
-            logits = torch.zeros(1, sum(high - low for chunks in own for low, high in chunks), 1)
-            return loss_function(args, share(batch, own), **more, logits=logits)
+            rank_spans = _spans_on_rank(loss_function, batch, size)
+            shares[rank] = share(output, rank_spans)
+            logits = torch.zeros(1, sum(high - low for chunks in rank_spans for low, high in chunks), 1)
+            return loss_function(args, share(batch, rank_spans), **more, logits=logits)
 
         with context_of(size), replaced_globals(loss_function.__globals__, get_log_probs_and_entropy=output_of_rank):
             for loss, counted, report in in_ranks(size, work):
@@ -131,13 +131,13 @@ def context_of(size: int) -> Iterator[None]:
     """Replace Megatron's parallel state and torch's collectives by those of ``size`` context-parallel threads."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     state = {
-        "get_context_parallel_world_size": lambda **_about: size,
-        "get_context_parallel_rank": lambda **_about: rank_number(),
-        "get_context_parallel_group": lambda **_about: _CONTEXT,
-        "get_data_parallel_world_size": lambda with_context_parallel=False, **_about: (
+        "get_context_parallel_world_size": lambda **_options: size,
+        "get_context_parallel_rank": lambda **_options: rank_number(),
+        "get_context_parallel_group": lambda **_options: _CONTEXT,
+        "get_data_parallel_world_size": lambda with_context_parallel=False, **_options: (
             size if with_context_parallel else 1
         ),
-        "get_data_parallel_group": lambda with_context_parallel=False, **_about: (
+        "get_data_parallel_group": lambda with_context_parallel=False, **_options: (
             _CONTEXT if with_context_parallel else one_process_group()
         ),
     }
@@ -149,7 +149,7 @@ def context_of(size: int) -> Iterator[None]:
         yield
 
 
-def _own_spans(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
+def _spans_on_rank(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
     """The spans of each sample on this rank, from ``cp_utils`` in the function's package."""
     if size == 1:
         return [[(0, int(length))] for length in data["response_lengths"]]
@@ -171,9 +171,9 @@ def _all_reduce(
     tensor.copy_(tensors.amax(0) if op == dist.ReduceOp.MAX else tensors.sum(0))
 
 
-def _all_gather_object(gathered: list[Any], own: object, group: object = None) -> None:
+def _all_gather_object(gathered: list[Any], item: object, group: object = None) -> None:
     """Write the objects of all ranks to the list ``gathered``."""
-    gathered[:] = everywhere(own) if group is None or group is _CONTEXT else [own]
+    gathered[:] = everywhere(item) if group is None or group is _CONTEXT else [item]
 
 
 def _all_reduce_with_gradient(tensor: Tensor, op: object = None, group: object = None) -> Tensor:  # noqa: ARG001 - a sum

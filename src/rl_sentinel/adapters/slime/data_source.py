@@ -99,7 +99,7 @@ def prompts_of_rollouts(
                 groups = [group for rollout in rest for group in rollout][:rows]
                 columns[f"{name} prompts {restart}"] = [float(group[0].prompt) for group in groups]
                 columns[f"{name} numbers {restart}"] = [float(group[0].index) for group in groups]
-    draws = Counter(one.prompt for rollout in rollouts[:whole_epochs] for group in rollout for one in group)
+    draws = Counter(row.prompt for rollout in rollouts[:whole_epochs] for group in rollout for row in group)
     columns["uses"] = [draws[str(row)] / (2 * size * SAMPLES) for row in range(rows)]
     return columns
 

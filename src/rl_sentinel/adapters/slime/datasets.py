@@ -35,7 +35,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     module = target.find(DATASET).__init__.__globals__
     sliced = "_parse_generalized_path" in module and "pd" not in module  # early releases read with pandas
-    yield from bindable(target, _read({name: one for name, one in FAMILIES.items() if sliced or "last" not in one}))
+    yield from bindable(
+        target, _read({name: options for name, options in FAMILIES.items() if sliced or "last" not in options})
+    )
 
 
 def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Settings) -> dict[str, list[float]]:
@@ -58,8 +60,8 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
         row = int(sample.label)
         other_place = place >= len(wanted) or wanted[place] != row
         columns = (_first(sample.prompt) - FIRST, int(sample.metadata["row"]))
-        others[row] = float(other_place + sum(one != row for one in columns))
-    return {"uses": [float(one) for one in uses], "others": others}
+        others[row] = float(other_place + sum(source != row for source in columns))
+    return {"uses": [float(count) for count in uses], "others": others}
 
 
 def _first(prompt: Any) -> int:  # noqa: ANN401 - a text, or messages

@@ -25,17 +25,17 @@ def train_step(
     entropy of each sample. The dict replaces the result of ``get_log_probs_and_entropy``.
     """
     module = loss_function.__globals__
-    own = module["get_log_probs_and_entropy"]
+    original = module["get_log_probs_and_entropy"]
     count = len(micro_batches)
     more = counts_of_step(loss_function, count, global_batch_size)
     total, tokens, reported = torch.zeros(()), torch.zeros(()), []
     for micro_batch in micro_batches:
         batch = {key: value for key, value in micro_batch.items() if key != "output"}
         logits = output = micro_batch["output"]
-        compute = own
+        compute = original
         if isinstance(output, dict):
             logits = torch.zeros(1, sum(batch["total_lengths"]), 1)
-            compute = fixed_output(output, pair=returns_pair(own))
+            compute = fixed_output(output, pair=returns_pair(original))
         with replaced_globals(module, get_log_probs_and_entropy=compute):
             loss, counted, report = loss_function(args, batch, **more, logits=logits)
         total, tokens = total + loss, tokens + counted
@@ -114,8 +114,8 @@ def supervised_samples(
     """
     generator.get_loss_mask = lambda messages, **_options: messages
     buffer = bare_instance(_Buffer, samples=[[sample] for sample in samples])
-    own = {"TOKENIZER": object(), "PROCESSOR": object(), "MASK_GENERATOR": generator, "SAMPLE_PRINTED": True}
-    with replaced_globals(generate.__globals__, **own):
+    module_globals = {"TOKENIZER": object(), "PROCESSOR": object(), "MASK_GENERATOR": generator, "SAMPLE_PRINTED": True}
+    with replaced_globals(generate.__globals__, **module_globals):
         results = [sample[0] for sample in generate(args, 0, buffer)]
     before = [len(sample.tokens) - len(sample.loss_mask) for sample in results]
     masks = [torch.tensor([0] * n + list(sample.loss_mask)) for n, sample in zip(before, results, strict=True)]

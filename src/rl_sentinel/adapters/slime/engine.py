@@ -29,16 +29,16 @@ class Words:
 
     def __call__(self, text: Any, **_options: object) -> dict[str, Any]:  # noqa: ANN401 - one text, or several
         """The token ids of one text or of several, in the dict that transformers returns."""
-        return {"input_ids": self.encode(text) if isinstance(text, str) else [self.encode(one) for one in text]}
+        return {"input_ids": self.encode(text) if isinstance(text, str) else [self.encode(part) for part in text]}
 
     def apply_chat_template(self, messages: Any, *_tools: object, **options: object) -> Any:  # noqa: ANN401 - messages
         """The contents of the messages without any template, as token ids or as text."""
-        text = messages if isinstance(messages, str) else "".join(one["content"] for one in messages)
+        text = messages if isinstance(messages, str) else "".join(message["content"] for message in messages)
         return self.encode(text) if options.get("tokenize", True) else text
 
     def decode(self, ids: list[int], **_options: object) -> str:
         """The text, with a space after each token id."""
-        return "".join(f"{one} " for one in ids)
+        return "".join(f"{token} " for token in ids)
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Server:
     room: int
     requests: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
-    async def post(self, _url: str, payload: dict[str, Any] | None = None, *_more: object, **_about: object) -> Any:  # noqa: ANN401
+    async def post(self, _url: str, payload: dict[str, Any] | None = None, *_more: object, **_options: object) -> Any:  # noqa: ANN401
         """The reply to a request, in SGLang's format."""
         if not payload or "sampling_params" not in payload:
             return {}
@@ -62,7 +62,7 @@ class Server:
         self.requests.setdefault(row, []).append(params)
         return _reply(self.responses[row].sample(ids, int(params["max_new_tokens"]), self.room), len(ids))
 
-    async def get(self, *_passed: object, **_about: object) -> dict[str, Any]:
+    async def get(self, *_passed: object, **_options: object) -> dict[str, Any]:
         """No workers."""
         return {"workers": [], "urls": []}
 
@@ -131,7 +131,7 @@ def arguments(room: int, samples: int, **more: object) -> Arguments:
 
 async def labelled_reward(_args: object, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a sample, or several
     """The reward of one sample or of several: the number in its label."""
-    return [float(one.label) for one in samples] if isinstance(samples, list) else float(samples.label)
+    return [float(sample.label) for sample in samples] if isinstance(samples, list) else float(samples.label)
 
 
 @contextmanager

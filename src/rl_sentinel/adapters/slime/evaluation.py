@@ -57,11 +57,11 @@ _CONSERVES = claims("sglang_rollout.py, eval_rollout_single_dataset: rewards of 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The rewards and requests for each source of the sampling parameters, then the logged metrics."""
-    module = next((one for one in MODULES if target.has(f"{one}.eval_rollout")), "")
+    module = next((name for name in MODULES if target.has(f"{name}.eval_rollout")), "")
     if not module or target.fails(module):
         return
     evaluate = f"{module}.eval_rollout"
-    yield from bindable(target, *(_evaluated(target, evaluate, *one) for one in _sources(target)))
+    yield from bindable(target, *(_evaluated(target, evaluate, *source) for source in _sources(target)))
     log = next((path for path in LOGS if target.has(path)), "")
     if log:
         yield from bindable(target, _logged(target, evaluate, log))
@@ -79,12 +79,12 @@ def _sources(target: Target) -> Iterator[tuple[str, Claims, str]]:
     if not target.has(config) or target.fails(config):
         return
     known = _annotations(target.find(config))
-    named = {name: values for name, values in PARAMETERS.values() if name in known}
+    present = {name: values for name, values in PARAMETERS.values() if name in known}
     for where, cite in {
         "dataset": "eval_config.py, EvalDatasetConfig: dataset-specific overrides",
         "defaults": "eval_config.py, build_eval_dataset_configs: defaults apply to what no data set sets",
     }.items():
-        knobs = {f"{where}.{name}": values for name, values in named.items()}
+        knobs = {f"{where}.{name}": values for name, values in present.items()}
         yield f"--eval-config, {where}", claims(cite, knobs=knobs), f"--eval-config with eval.{where}"
 
 
@@ -195,7 +195,7 @@ def _logged(target: Target, evaluate: str, log: str) -> Boundary:
         stage="metric",
         steps=(_step(target, evaluate, log),),
         reads=frozenset({"reward", "length"}),
-        outputs={name: replace(one, at=Use("evaluated")["logged"][name]) for name, one in outputs.items()},
+        outputs={name: replace(output, at=Use("evaluated")["logged"][name]) for name, output in outputs.items()},
         claims=claims(
             "rollout_metrics.py, log_eval_rollout_data: the share of truncated samples",
             output_definitions={"eval/task-truncated_ratio": "no room left"},

@@ -92,8 +92,8 @@ def _packs(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[d
     """The packs; the raw reward of each sample is its row number, since training does not read raw rewards."""
     plain = {key: [x.tolist() if isinstance(x, Tensor) else x for x in values] for key, values in data.items()}
     known = inspect.signature(pack).parameters
-    passed = {key: values for key, values in plain.items() if key in known}
-    packed: list[dict[str, Any]] = pack(**passed, raw_rewards=list(range(len(data["rewards"]))), num_packs=packs)
+    columns = {key: values for key, values in plain.items() if key in known}
+    packed: list[dict[str, Any]] = pack(**columns, raw_rewards=list(range(len(data["rewards"]))), num_packs=packs)
     return packed
 
 

@@ -45,7 +45,7 @@ _PRODUCER = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The training data of generated samples, also with --mask-offpolicy-in-partial-rollout if the release has it."""
-    module = next((one for one in MODULES if target.has(f"{one}.generate_and_rm_group")), "")
+    module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if not module or target.fails(module):
         return
     yield from bindable(target, _generated(target, module, FAMILIES))
@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def samples_of(sample: Callable[..., Any], prompts: list[list[dict[str, Any]]]) -> tuple[list[list[Any]], Server]:
     """The samples of each prompt as the data source makes them, and the server that samples their responses."""
     groups, responses = list[list[Any]](), list[ScriptedResponse]()
-    known = {one.name for one in fields(sample)} if is_dataclass(sample) else None
+    known = {field.name for field in fields(sample)} if is_dataclass(sample) else None
     for number, prompt in enumerate(prompts):
         group = []
         for row in prompt:
@@ -78,7 +78,7 @@ def samples_of(sample: Callable[..., Any], prompts: list[list[dict[str, Any]]]) 
             versions = row.get("versions", [0] * len(row["tokens"]))
             responses.append(ScriptedResponse(ids, row["tokens"], row["logprobs"], versions))
         groups.append(group)
-    return groups, Server(responses, max(1, *(len(one.tokens) for one in responses)))
+    return groups, Server(responses, max(1, *(len(response.tokens) for response in responses)))
 
 
 def generate_all(
@@ -102,19 +102,21 @@ def generate_all(
                 for group in groups
             ]
 
-        for _ in range(1 + max(len(set(one.versions)) for one in server.responses)):
+        for _ in range(1 + max(len(set(response.versions)) for response in server.responses)):
             groups = asyncio.run(rollout())
-    return [one for group in groups for one in group]
+    return [row for group in groups for row in group]
 
 
 def _unfinished(group: list[Any]) -> bool:
     """Whether any sample of a prompt is not finished: then the next rollout continues all samples of the prompt."""
-    return any(one.status.name in {"PENDING", "ABORTED"} for one in group)
+    return any(sample.status.name in {"PENDING", "ABORTED"} for sample in group)
 
 
 def fit_rows(rows: dict[str, list[Any]], lengths: list[int]) -> dict[str, list[Any]]:
     """The data of each response, fitted to the length that the server sampled; see :func:`fit_to_length`."""
-    columns: dict[str, list[Any]] = {"rewards": [float("inf") if one is None else one for one in rows["rewards"]]}
+    columns: dict[str, list[Any]] = {
+        "rewards": [float("inf") if reward is None else reward for reward in rows["rewards"]]
+    }
     wrong = {"tokens": WRONG, "loss_masks": 0, "rollout_log_probs": float("inf")}
     for name, value in wrong.items():
         columns[name] = []

@@ -27,9 +27,13 @@ def receive_rollout(
     """The data of a rollout as each rank receives it; like Ray's object store, the double returns copies."""
     split = getattr(type(manager), "_split_train_data_by_dp", None)
     modules = [function.__globals__ for function in (split, receive) if function is not None]
-    store = SimpleNamespace(put=lambda value, **_about: value, get=deepcopy)
-    alone = {"get_rank": lambda *_a: 0, "broadcast_object_list": lambda *_a, **_k: None}
-    with replaced_globals(*modules, ray=store), replaced_globals(vars(dist), **alone), _current_device_is_cpu():
+    store = SimpleNamespace(put=lambda value, **_options: value, get=deepcopy)
+    single_process = {"get_rank": lambda *_a: 0, "broadcast_object_list": lambda *_a, **_k: None}
+    with (
+        replaced_globals(*modules, ray=store),
+        replaced_globals(vars(dist), **single_process),
+        _current_device_is_cpu(),
+    ):
         if split is None:
             stored: Any = SimpleNamespace(inner=data)
         else:
@@ -40,8 +44,8 @@ def receive_rollout(
 
 def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """The data of all ranks: under each key, one entry per sample in the order of the rollout."""
-    rows = [(place, rank, n) for rank, one in enumerate(ranks) for n, place in enumerate(_places(one))]
-    keys = [key for key in ranks[0] if all(_per_sample(one, key) for one in ranks)]
+    rows = [(place, rank, n) for rank, data in enumerate(ranks) for n, place in enumerate(_places(data))]
+    keys = [key for key in ranks[0] if all(_per_sample(data, key) for data in ranks)]
     return {key: [ranks[rank][key][n] for _, rank, n in sorted(rows)] for key in keys}
 
 
@@ -55,11 +59,11 @@ def log_received(
 
     ``log_probs`` has the model's log-probs of each sample, in the order of the rollout.
     """
-    for one in ranks:
-        one["log_probs"] = [log_probs[place] for place in _places(one)]
-        one["loss_masks"] = [torch.as_tensor(mask, dtype=torch.int32) for mask in one["loss_masks"]]
+    for data in ranks:
+        data["log_probs"] = [log_probs[place] for place in _places(data)]
+        data["loss_masks"] = [torch.as_tensor(mask, dtype=torch.int32) for mask in data["loss_masks"]]
     logged = log_step(log, args, ranks)
-    correct = [length for one in ranks for length in one["correct_response_lengths"]]
+    correct = [length for data in ranks for length in data["correct_response_lengths"]]
     return {**logged, "correct_lengths": sum(correct) / max(len(correct), 1)}
 
 
@@ -79,12 +83,12 @@ def log_step(
     sent: list[list[Any]] = [[] for _ in ranks]
     logged: dict[str, Any] = {}
     for rank, data in reversed(list(enumerate(ranks))):
-        own: list[Any] = sent[rank]
+        objects: list[Any] = sent[rank]
 
-        def receive(numbers: Any, gathered: list[Any] | None, own: list[Any] = own, **_about: object) -> None:  # noqa: ANN401
-            own.append(numbers)
+        def receive(numbers: Any, gathered: list[Any] | None, objects: list[Any] = objects, **_options: object) -> None:  # noqa: ANN401
+            objects.append(numbers)
             if gathered is not None:
-                gathered[:] = [numbers, *(others[len(own) - 1] for others in sent[1:])]
+                gathered[:] = [numbers, *(others[len(objects) - 1] for others in sent[1:])]
 
         with replaced_globals(log.__globals__, **recording_trackers(logged)), _rank_of(rank, len(ranks), receive):
             log(0, args, data)
@@ -101,24 +105,24 @@ def recording_trackers(logged: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(_TRACKERS, SimpleNamespace(log=record))
 
 
-def _places(one: dict[str, Any]) -> list[int]:
+def _places(data: dict[str, Any]) -> list[int]:
     """The position in the rollout of each sample of a rank."""
-    places: list[int] = one["partition"] if "partition" in one else one["sample_indices"]
+    places: list[int] = data["partition"] if "partition" in data else data["sample_indices"]
     return [int(place) for place in places]
 
 
-def _per_sample(one: dict[str, Any], key: str) -> bool:
-    value = one.get(key)
-    return isinstance(value, list | Tensor) and len(value) == len(_places(one))
+def _per_sample(data: dict[str, Any], key: str) -> bool:
+    value = data.get(key)
+    return isinstance(value, list | Tensor) and len(value) == len(_places(data))
 
 
 @contextmanager
 def _rank_of(rank: int, size: int, gather: Callable[..., Any]) -> Iterator[None]:
     """Replace the rank, the world size and the gather of this process."""
     mpu: Any = importlib.import_module("megatron.core").mpu
-    state = {"get_data_parallel_world_size": lambda **_about: size, "get_data_parallel_rank": lambda **_about: rank}
-    own = dist.get_rank
-    world = {"get_rank": lambda group=None: rank if group is None else own(group), "gather_object": gather}
+    state = {"get_data_parallel_world_size": lambda **_options: size, "get_data_parallel_rank": lambda **_options: rank}
+    get_rank = dist.get_rank
+    world = {"get_rank": lambda group=None: rank if group is None else get_rank(group), "gather_object": gather}
     with replaced_globals(vars(mpu), **state), replaced_globals(vars(dist), **world):
         yield
 
@@ -126,9 +130,9 @@ def _rank_of(rank: int, size: int, gather: Callable[..., Any]) -> Iterator[None]
 @contextmanager
 def _current_device_is_cpu() -> Iterator[None]:
     """Make the CPU the current device: earlier revisions move received data to the GPU."""
-    own = torch.cuda.current_device
+    original = torch.cuda.current_device
     try:
         torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
         yield
     finally:
-        torch.cuda.current_device = own
+        torch.cuda.current_device = original

@@ -36,7 +36,7 @@ _PRODUCER = "slime/rollout/data_source.py, get_samples: the prompts of an epoch 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary: how often each sample is trained, and passed to the hook."""
-    module = next((one for one in MODULES if target.has(f"{one}.generate_rollout_async")), "")
+    module = next((name for name in MODULES if target.has(f"{name}.generate_rollout_async")), "")
     if not module or target.fails(module):
         return
     hook = ALL_SAMPLES in module_source(target, module)
@@ -50,7 +50,7 @@ def drop_first_prompt(_args: object, samples: list[Any], **_more: object) -> boo
 
 def note_all_samples(args: Any, groups: list[list[Any]], *_source: object) -> None:  # noqa: ANN401 - a namespace
     """Count the samples that the hook receives."""
-    args.noted.update(one.index for group in groups for one in group)
+    args.noted.update(sample.index for group in groups for sample in group)
 
 
 class Prompts:
@@ -98,12 +98,12 @@ def uses_in_rollouts(  # noqa: PLR0913 - functions of the target, and the argume
         noted=noted,
         **({ALL_SAMPLES: HOOK} if hook else {}),
     )
-    trained = Counter(one.index for group in _rollouts(run, args, server, groups, len(kept)) for one in group)
-    rows = [(number, one.index) for number, group in enumerate(groups) for one in group]
-    drawn = max(kept, default=-1)
+    trained = Counter(row.index for group in _rollouts(run, args, server, groups, len(kept)) for row in group)
+    rows = [(number, row.index) for number, group in enumerate(groups) for row in group]
+    last_drawn = max(kept, default=-1)
     return {
         "trained": [float(trained[row]) if number in kept else float(trained[row] == 0) for number, row in rows],
-        "noted": [float(noted[row]) if number <= drawn else 1.0 for number, row in rows],
+        "noted": [float(noted[row]) if number <= last_drawn else 1.0 for number, row in rows],
     }
 
 
