@@ -1,4 +1,4 @@
-"""SkyRL's KL estimators, and the trainer's step that subtracts the KL penalty from the reward."""
+"""SkyRL's KL estimators, and the trainer's step that applies a KL penalty to the reward."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Doubles for slime: Megatron's loop over micro-batches, a model with fixed outputs, objects without ``__init__``."""
+"""Doubles for slime: Megatron's loop over micro-batches, a model with fixed outputs, the process's storage."""
 
 import ast
 import inspect
